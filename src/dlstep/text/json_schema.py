@@ -5,7 +5,7 @@ one. Where not all values can be described, as in negations, `Values` has fewer 
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import reduce
@@ -24,7 +24,6 @@ MOST_SHAPES = 5_000  # of one conjunction
 MOST_UNIQUE = 5  # values that the items of an array with unique items may have
 LARGEST_STEP = 2_000
 LONGEST_MESSAGE = 200
-DRAFTS = {"draft-03": 4, "draft-04": 4, "draft-06": 6, "draft-07": 7, "2019-09": 201909, "2020-12": 202012}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -34,7 +33,8 @@ class Schema:
     fields: Fields
     path: str
     resolver: "Resolver[Any]"
-    draft: int
+    draft: Any
+    """The validator class of `jsonschema` for its draft, which has the keywords of this draft."""
 
     def refused(self, keyword: str, why: str = "is not supported: leave it out") -> ValueError:
         """Return the error for a keyword."""
@@ -70,10 +70,14 @@ class Values(NamedTuple):
     texts: Mapping[str, Dfa] = {}
     shapes: tuple[Shape, ...] = ()
 
+    @classmethod
+    def of(cls, texts: Mapping[str, Dfa], shapes: Iterable[Shape] = ()) -> "Values":
+        """Return values without types that have no text, and without repeated shapes."""
+        return cls({kind: text for kind, text in texts.items() if text.rows}, tuple(dict.fromkeys(shapes)))
 
-BOOLEANS = dfa.words(["true", "false"])
+
 FREE_NUMBERS = dfa.regex(r"-?(0|[1-9][0-9]{0,14})(\.[0-9]{1,6})?([eE][+-]?[0-9]{1,2})?")
-SCALARS = {"null": dfa.words(["null"]), "boolean": BOOLEANS, "number": FREE_NUMBERS, "string": STRINGS}
+SCALARS = {"null": dfa.words(["null"]), "boolean": dfa.words(["true", "false"]), "number": FREE_NUMBERS, "string": STRINGS}
 FREE = Values(SCALARS, (Shape("array"), Shape("object")))
 NONE = Values()
 
@@ -92,23 +96,24 @@ class Schemas:
     """
 
     def __init__(self, root: Any, longest: int = 512, letters: str = dfa.LETTERS) -> None:
+        from jsonschema import Draft202012Validator
         from referencing import Registry
 
-        self.longest, self.letters = longest, letters
+        self.longest, self.letters, self.newest = longest, letters, Draft202012Validator
         self._known: dict[int, Schema] = {}  # by the identity of the fields
         self._parts: dict[Part, Values] = {}
         self._values: dict[Conjunction, Values] = {}
         self._open: set[Part] = set()
         root = json.loads(json.dumps(root, allow_nan=False), parse_float=_number)  # without parts that are one object
-        resolver = Registry[Any]().resolver_with_root(_resource(root, _draft(root, 202012)))
-        self.root = self.add(root, Schema({}, "json_schema", resolver, 202012))
+        draft = _draft(root, self.newest)
+        self.root = self.add(root, Schema({}, "json_schema", Registry[Any]().resolver_with_root(_resource(root, draft)), draft))
 
     def add(self, value: Any, outer: Schema, *names: object) -> Schema:
         """Return the schema inside another one to which `names` lead."""
         if isinstance(value, bool):
             value = _ALWAYS if value else _NEVER
-        path, draft = ".".join([outer.path, *map(str, names)]), _draft(value, outer.draft)
         if id(value) not in self._known:
+            path, draft = ".".join([outer.path, *map(str, names)]), _draft(value, outer.draft)
             if not names or "$schema" in value:
                 _check(value, path, draft)
             resolver = outer.resolver.in_subresource(_resource(value, draft))
@@ -140,7 +145,7 @@ class Schemas:
                 raise CircularError(f"{schema.path}.$ref leads back to itself")
             self._open.add(part)
             try:
-                read = [_READ[keyword](self, schema, holds) for keyword in _keywords(schema)]
+                read = [_READ[name](Keyword(self, schema, name, holds)) for name in _keywords(schema)]
             finally:
                 self._open.discard(part)
             self._parts[part] = reduce(self._both, read, FREE) if holds else _either(read)
@@ -161,7 +166,7 @@ class Schemas:
             shapes |= dict.fromkeys(each for each in met if not self._contradicts(each))
             if len(shapes) > MOST_SHAPES:
                 raise TooManyStates(f"json_schema combines more than {MOST_SHAPES} alternatives: make it smaller")
-        return Values({kind: text for kind, text in texts.items() if text.rows}, tuple(shapes))
+        return Values.of(texts, shapes)
 
     def _contradicts(self, shape: Shape) -> bool:
         """Return whether the shape requires a property that it forbids."""
@@ -206,7 +211,7 @@ class Schemas:
 
     def elements(self, schema: Schema) -> tuple[list[Schema], Schema | None]:
         """Return the schemas of the first items of arrays, and that of all others."""
-        fields, first = schema.fields, "prefixItems" if schema.draft >= 202012 else "items"
+        fields, first = schema.fields, "prefixItems" if "prefixItems" in schema.draft.VALIDATORS else "items"
         listed = isinstance(fields.get(first), list)
         rest = "additionalItems" if listed and first == "items" else "items"
         return self.listed(schema, first) if listed else [], self.inner(schema, rest) if rest in fields else None
@@ -241,48 +246,49 @@ def _number(text: str) -> float:
     return int(value) if value.is_integer() and abs(value) < 1e15 else value
 
 
-def _draft(fields: Any, outer: int) -> int:
+def _draft(fields: Any, outer: Any) -> Any:
     """Return the draft by which a schema is read."""
-    said = str(fields.get("$schema")) if isinstance(fields, dict) else ""
-    return next((number for name, number in DRAFTS.items() if name in said), outer)
+    from jsonschema import Draft3Validator, Draft4Validator
+    from jsonschema.validators import validator_for
+
+    stated = isinstance(fields, dict) and isinstance(fields.get("$schema"), str)
+    draft = validator_for(fields, outer) if stated else outer
+    return Draft4Validator if draft is Draft3Validator else draft  # which refuses what only draft 3 has
 
 
-def _resource(fields: Any, draft: int) -> Any:
-    from referencing import jsonschema
+def _resource(fields: Any, draft: Any) -> Any:
+    from referencing.jsonschema import specification_with
 
-    return getattr(jsonschema, f"DRAFT{draft}").create_resource(fields)
+    return specification_with(draft.META_SCHEMA["$schema"]).create_resource(fields)
 
 
-def _check(fields: Any, path: str, draft: int) -> None:
+def _check(fields: Any, path: str, draft: Any) -> None:
     """Raise ValueError if a schema does not have the form of its draft. Schemas inside it may state other drafts."""
-    import jsonschema
     from jsonschema.exceptions import best_match
 
-    kind = getattr(jsonschema, f"Draft{draft}Validator")
-    inside = {name: _of_one_draft(part) for name, part in fields.items()} if isinstance(fields, dict) else fields
-    if (error := best_match(kind(kind.META_SCHEMA).iter_errors(inside))) is not None:
+    inside = {name: _of_one_draft(part) for name, part in fields.items()}
+    if (error := best_match(draft(draft.META_SCHEMA).iter_errors(inside))) is not None:
         place = ".".join(map(str, [path, *error.absolute_path]))
         raise ValueError(f"{place} is malformed: {error.message[:LONGEST_MESSAGE]}")
 
 
 def _of_one_draft(value: Any) -> Any:
     """Return a part of a schema without the schemas that state their draft."""
-    if isinstance(value, list):
-        return [_of_one_draft(part) for part in value]
-    if not isinstance(value, dict) or isinstance(value.get("$schema"), str):
-        return {} if isinstance(value, dict) else value
-    return {name: _of_one_draft(part) for name, part in value.items()}
+    if isinstance(value, dict):
+        stated = isinstance(value.get("$schema"), str)
+        return {} if stated else {name: _of_one_draft(part) for name, part in value.items()}
+    return [_of_one_draft(part) for part in value] if isinstance(value, list) else value
 
 
 def _keywords(schema: Schema) -> list[str]:
-    """Return the keywords of a schema that have an effect. Raises ValueError if one is unsupported."""
-    fields, draft = schema.fields, schema.draft
-    if "$ref" in fields and draft < 201909:
+    """Return the keywords of a schema that have an effect in its draft. Raises ValueError if one is unsupported."""
+    fields, known = schema.fields, schema.draft.VALIDATORS
+    if "$ref" in fields and "dependencies" in known:  # up to draft 7, nothing has an effect beside it
         return ["$ref"]
-    for keyword, value in fields.items():
-        if keyword in UNSUPPORTED and draft >= 201909 and value is not True:
-            raise schema.refused(keyword)
-    return [keyword for keyword in _READ if keyword in fields and SINCE.get(keyword, 0) <= draft]
+    for name in fields.keys() & known.keys() - _READ.keys():
+        if fields[name] is not True:
+            raise schema.refused(name)
+    return [name for name in _READ if name in fields and name in known]
 
 
 def _met(one: Dfa, other: Dfa) -> Dfa:
@@ -291,258 +297,247 @@ def _met(one: Dfa, other: Dfa) -> Dfa:
     return dfa.intersection(one, other)
 
 
-def _either(values: Sequence[Values]) -> Values:
+def _either(values: Iterable[Values]) -> Values:
     """Return the values that are in any."""
-    texts: dict[str, Dfa] = {}
+    texts, shapes = dict[str, Dfa](), list[Shape]()
     for one in values:
         texts |= {kind: dfa.union(texts.get(kind, dfa.EMPTY), text) for kind, text in one.texts.items()}
-    return Values(texts, tuple(dict.fromkeys(shape for one in values for shape in one.shapes)))
+        shapes += one.shapes
+    return Values.of(texts, shapes)
+
+
+class Keyword(NamedTuple):
+    """A keyword of a schema, which must hold or must not hold."""
+
+    schemas: Schemas
+    schema: Schema
+    name: str
+    holds: bool
+
+    @property
+    def value(self) -> Any:
+        """The value of the keyword."""
+        return self.schema.fields[self.name]
+
+    def part(self, *names: Any, holds: bool) -> Part:
+        """Return a schema in the value, which must hold or must not hold."""
+        return self.schemas.inner(self.schema, self.name, *names), holds
+
+    def made(self, fields: Fields) -> Part:
+        """Return a schema that is read like one in the value."""
+        return self.schemas.add(fields, self.schema, self.name), True
+
+    def fact(self, kind: str, *facts: Fact) -> Values:
+        """Return the values for which facts hold, if they have this type; none if the keyword must not hold."""
+        shapes = [Shape(each.kind, facts if each.kind == kind else ()) for each in FREE.shapes]
+        return Values.of(FREE.texts, shapes) if self.holds else NONE
 
 
 # Keywords: the values for which one holds, or does not hold.
-Reading = Callable[[Schemas, Schema, bool], Values]
+Reading = Callable[[Keyword], Values]
 
 
-def _scalar(kind: str, languages: Callable[[Schemas, Schema], tuple[Dfa, Dfa]]) -> Reading:
+def _scalar(kind: str, languages: Callable[[Keyword], tuple[Dfa, Dfa]]) -> Reading:
     """Return the reading of a keyword; `languages` are the texts for which it holds, and all texts that it decides."""
 
-    def read(schemas: Schemas, schema: Schema, holds: bool) -> Values:
-        matched, decided = languages(schemas, schema)
-        texts = {**FREE.texts, kind: matched} if holds else {kind: dfa.difference(decided, matched)}
-        return Values({kind: text for kind, text in texts.items() if text.rows}, FREE.shapes if holds else ())
+    def read(keyword: Keyword) -> Values:
+        matched, decided = languages(keyword)
+        if keyword.holds:
+            return Values.of({**FREE.texts, kind: matched}, FREE.shapes)
+        return Values.of({kind: dfa.difference(decided, matched)})
 
     return read
 
 
-def _limit(keyword: str, sign: int) -> Reading:
-    """Return the reading of a limit of numbers; `sign` 1 is a minimum."""
-
-    def languages(schemas: Schemas, schema: Schema) -> tuple[Dfa, Dfa]:
-        limit = schema.fields[keyword]
-        if isinstance(limit, bool):  # in draft 4: whether `minimum` or `maximum` is excluded
-            return NUMBERS, NUMBERS
-        strict = keyword.startswith("exclusive") or schema.fields.get(f"exclusive{keyword.title()}") is True
-        less, equal, greater = dfa.compared(Decimal(repr(limit)))
-        beyond = greater if sign > 0 else less
-        return beyond if strict else dfa.union(beyond, equal), NUMBERS
-
-    return _scalar("number", languages)
+def _limit(keyword: Keyword) -> tuple[Dfa, Dfa]:
+    limit, name = keyword.value, keyword.name
+    if isinstance(limit, bool):  # in draft 4: whether `minimum` or `maximum` is excluded
+        return NUMBERS, NUMBERS
+    less, equal, greater = dfa.compared(Decimal(repr(limit)))
+    beyond = greater if name.lower().endswith("minimum") else less
+    strict = name.startswith("exclusive") or keyword.schema.fields.get(f"exclusive{name.title()}") is True
+    return beyond if strict else dfa.union(beyond, equal), NUMBERS
 
 
-def _multiples(schemas: Schemas, schema: Schema) -> tuple[Dfa, Dfa]:
-    step = schema.fields["multipleOf"]
+def _multiples(keyword: Keyword) -> tuple[Dfa, Dfa]:
+    step = keyword.value
     if not isinstance(step, int) or step > LARGEST_STEP:  # binary fractions would decide about others
-        raise schema.refused("multipleOf", f"is only supported for whole numbers up to {LARGEST_STEP}")
+        raise keyword.schema.refused("multipleOf", f"is only supported for whole numbers up to {LARGEST_STEP}")
     return dfa.multiples(step), NUMBERS
 
 
-def _length(least: bool) -> Callable[[Schemas, Schema], tuple[Dfa, Dfa]]:
-    def languages(schemas: Schemas, schema: Schema) -> tuple[Dfa, Dfa]:
-        limit, letters = schema.fields["minLength" if least else "maxLength"], schemas.letters
-        if least or limit <= schemas.longest:
-            limits = f"{limit}," if least else f"0,{limit}"
-            return dfa.regex(f"{letters}{{{limits}}}"), dfa.regex(f"{letters}*")
-        shorter = dfa.regex(f"{letters}{{0,{max(schemas.longest, schema.fields.get('minLength', 0))}}}")
-        return shorter, shorter  # it decides nothing about the others
-
-    return languages
+def _length(keyword: Keyword) -> tuple[Dfa, Dfa]:
+    limit, letters = keyword.value, keyword.schemas.letters
+    decided = dfa.regex(f"{letters}*")
+    if keyword.name == "minLength":
+        return dfa.regex(f"{letters}{{{limit},}}"), decided
+    most = min(limit, max(keyword.schemas.longest, keyword.schema.fields.get("minLength", 0)))
+    shorter = dfa.regex(f"{letters}{{0,{most}}}")
+    return shorter, decided if most == limit else shorter
 
 
-def _format(schemas: Schemas, schema: Schema) -> tuple[Dfa, Dfa]:
-    name = schema.fields["format"]
-    return (dfa.regex(FORMATS[name]), dfa.EMPTY) if name in FORMATS else (STRINGS, STRINGS)
+def _format(keyword: Keyword) -> tuple[Dfa, Dfa]:
+    form = FORMATS.get(keyword.value)
+    return (dfa.regex(form), dfa.EMPTY) if form else (STRINGS, STRINGS)
 
 
-def _type(schemas: Schemas, schema: Schema, holds: bool) -> Values:
-    given = schema.fields["type"]
-    names = {given} if isinstance(given, str) else {*given}
+def _type(keyword: Keyword) -> Values:
+    names, holds = keyword.value, keyword.holds
+    names = {names} if isinstance(names, str) else {*names}
     texts = {kind: text for kind, text in FREE.texts.items() if (kind in names) == holds}
     if "integer" in names and "number" not in names:
         texts["number"] = dfa.INTEGERS if holds else dfa.difference(NUMBERS, dfa.multiples(1))
-    return Values(texts, tuple(shape for shape in FREE.shapes if (shape.kind in names) == holds))
+    return Values.of(texts, [shape for shape in FREE.shapes if (shape.kind in names) == holds])
 
 
-def _among(schemas: Schemas, schema: Schema, values: Iterable[Any], holds: bool) -> Values:
-    """Return the values of a list; without `holds`, all others."""
+def _among(keyword: Keyword) -> Values:
+    return _listed(keyword, [keyword.value] if keyword.name == "const" else keyword.value)
+
+
+def _listed(keyword: Keyword, values: Iterable[Any]) -> Values:
+    """Return the values of a list; if the keyword must not hold, all others."""
     texts: dict[str, list[str]] = {}
     parts: list[Part] = []
     for value in values:
         if isinstance(value, list | dict):
-            exact = _array_of(cast("list[Any]", value)) if isinstance(value, list) else _object_of(cast("Fields", value))
-            parts.append((schemas.add(exact, replace(schema, draft=202012), "enum"), holds))
+            schema = replace(keyword.schema, draft=keyword.schemas.newest)
+            parts.append((keyword.schemas.add(_exact(cast("Any", value)), schema, "enum"), keyword.holds))
         else:
             kind = {type(None): "null", bool: "boolean", str: "string"}.get(type(value), "number")
             texts.setdefault(kind, []).append(value if isinstance(value, str) else json.dumps(value))
-    if holds:
-        found = _either([Values({kind: dfa.words(some)}) for kind, some in texts.items()])
-        return _either([found, *[schemas.of((part,)) for part in parts]])
+    if keyword.holds:
+        scalars = Values({kind: dfa.words(some) for kind, some in texts.items()})
+        return _either([scalars, *[keyword.schemas.of((part,)) for part in parts]])
     others = dict(FREE.texts)
     for kind, some in texts.items():
         if kind == "number":  # of any spelling
             others[kind] = reduce(dfa.difference, [dfa.compared(Decimal(text))[1] for text in some], NUMBERS)
         else:
             others[kind] = dfa.difference(others[kind], dfa.words(some))
-    others = {kind: text for kind, text in others.items() if text.rows}
-    return Values(others, schemas.of(tuple(parts)).shapes)
+    return Values.of(others, keyword.schemas.of(tuple(parts)).shapes)
 
 
-def _array_of(items: Iterable[Any]) -> Fields:
-    """Return the schema of an array."""
-    prefix = [{"const": item} for item in items]
-    return {"type": "array", "prefixItems": prefix, "items": False, "minItems": len(prefix)}
-
-
-def _object_of(members: Fields) -> Fields:
-    """Return the schema of an object."""
-    parts = {name: {"const": part} for name, part in members.items()}
+def _exact(value: Any) -> Fields:
+    """Return the schema of an array or object."""
+    if isinstance(value, list):
+        return {"type": "array", "prefixItems": [{"const": item} for item in value], "items": False, "minItems": len(value)}
+    parts = {name: {"const": part} for name, part in value.items()}
     return {"type": "object", "properties": parts, "required": [*parts], "additionalProperties": False}
 
 
-def _fact(kind: str, *facts: Fact) -> Values:
-    """Return the values for which facts hold, if they have this type."""
-    return Values(FREE.texts, tuple(Shape(each.kind, facts if each.kind == kind else ()) for each in FREE.shapes))
+def _members(keyword: Keyword) -> Values:
+    return keyword.fact("object", Fact("members", keyword.schema))
 
 
-def _tells(kind: str, name: str) -> Reading:
-    """Return the reading of keywords that together are one fact, whose value is their schema; it has no negation."""
-    return lambda schemas, schema, holds: _fact(kind, Fact(name, schema)) if holds else NONE
+def _elements(keyword: Keyword) -> Values:
+    return keyword.fact("array", Fact("elements", keyword.schema))
 
 
-def _count(keyword: str, kind: str) -> Reading:
-    """Return the reading of a limit of a number of items or properties; it has no negation."""
-
-    def read(schemas: Schemas, schema: Schema, holds: bool) -> Values:
-        limit = schema.fields[keyword]
-        return _fact(kind, Fact("count", (limit, None) if keyword.startswith("min") else (0, limit))) if holds else NONE
-
-    return read
+def _count(keyword: Keyword) -> Values:
+    limits = (keyword.value, None) if keyword.name.startswith("min") else (0, keyword.value)
+    return keyword.fact("array" if keyword.name.endswith("Items") else "object", Fact("count", limits))
 
 
-def _properties(schemas: Schemas, schema: Schema, holds: bool) -> Values:
-    if holds:
-        return _fact("object", Fact("members", schema))
-    parts = list[Conjunction]()
-    for name, part in schema.fields["properties"].items():
-        other = {"type": "object", "required": [name], "properties": {name: {"not": part}}}
-        parts.append(((schemas.add(other, schema, "properties"), True),))
-    return schemas.any_of(parts)
+def _properties(keyword: Keyword) -> Values:
+    if keyword.holds:
+        return _members(keyword)
+    others = [
+        {"type": "object", "required": [name], "properties": {name: {"not": part}}} for name, part in keyword.value.items()
+    ]
+    return keyword.schemas.any_of((keyword.made(each),) for each in others)
 
 
-def _required(schemas: Schemas, schema: Schema, holds: bool) -> Values:
-    names: list[str] = schema.fields["required"]
-    if holds:
-        return _fact("object", *[Fact("required", name) for name in names])
+def _required(keyword: Keyword) -> Values:
+    names: list[str] = keyword.value
+    if keyword.holds:
+        return keyword.fact("object", *[Fact("required", name) for name in names])
     without = [{"type": "object", "properties": {name: _NEVER}} for name in names]
-    return schemas.any_of(((schemas.add(each, schema, "required"), True),) for each in without)
+    return keyword.schemas.any_of((keyword.made(each),) for each in without)
 
 
-def _names(schemas: Schemas, schema: Schema, holds: bool) -> Values:
-    found = schemas.of(((schemas.inner(schema, "propertyNames"), True),)) if holds else NONE
-    return _fact("object", Fact("names", found.texts.get("string", dfa.EMPTY))) if holds else NONE
+def _names(keyword: Keyword) -> Values:
+    found = keyword.schemas.of((keyword.part(holds=True),)) if keyword.holds else NONE
+    return keyword.fact("object", Fact("names", found.texts.get("string", dfa.EMPTY)))
 
 
-def _dependent(keyword: str) -> Reading:
-    """Return the reading of what a property requires; it has no negation."""
-
-    def read(schemas: Schemas, schema: Schema, holds: bool) -> Values:
-        parts: list[Part] = []
-        for name, part in schema.fields[keyword].items() if holds else ():
-            then = {"required": part} if isinstance(part, list) else part
-            either = {"anyOf": [{"properties": {name: _NEVER}}, then]}
-            parts.append((schemas.add(either, schema, keyword, name), True))
-        return schemas.of(tuple(parts)) if holds else NONE
-
-    return read
+def _dependent(keyword: Keyword) -> Values:
+    parts: list[Part] = []
+    for name, part in keyword.value.items() if keyword.holds else ():
+        then = {"required": part} if isinstance(part, list) else part
+        parts.append(keyword.made({"anyOf": [{"properties": {name: _NEVER}}, then]}))
+    return keyword.schemas.of(tuple(parts)) if keyword.holds else NONE
 
 
-def _unique(schemas: Schemas, schema: Schema, holds: bool) -> Values:
-    fields = schema.fields
-    if not fields["uniqueItems"] or fields.get("maxItems", 2) < 2:
-        return FREE if holds else NONE
+def _unique(keyword: Keyword) -> Values:
+    fields = keyword.schema.fields
+    if not keyword.value or fields.get("maxItems", 2) < 2:
+        return FREE if keyword.holds else NONE
     values = fields["items"].get("enum") if isinstance(fields.get("items"), dict) else None
     if values is None or len(values) > MOST_UNIQUE:
-        raise schema.refused("uniqueItems", f"is only supported for items with an enum of at most {MOST_UNIQUE} values")
+        raise keyword.schema.refused("uniqueItems", f"is only supported for items with an enum of at most {MOST_UNIQUE} values")
     arrays = [[*some] for count in range(len(values) + 1) for some in permutations(values, count)]
-    return Values(FREE.texts, (*_among(schemas, schema, arrays, True).shapes, FREE.shapes[1])) if holds else NONE
+    return Values(FREE.texts, (*_listed(keyword, arrays).shapes, FREE.shapes[1])) if keyword.holds else NONE
 
 
-def _contains(schemas: Schemas, schema: Schema, holds: bool) -> Values:
-    least = schema.fields.get("minContains", 1) if schema.draft >= 201909 else 1
+def _contains(keyword: Keyword) -> Values:
+    schema = keyword.schema
+    newer = "dependencies" not in schema.draft.VALIDATORS
+    least = schema.fields.get("minContains", 1) if newer else 1
     if least > 1:
         raise schema.refused("minContains", "is only supported up to 1")
-    return _fact("array", *[Fact("contains", schema)] * least) if holds else NONE
+    if newer and "maxContains" in schema.fields:
+        raise schema.refused("maxContains")
+    return keyword.fact("array", *[Fact("contains", schema)] * least)
 
 
-def _combined(keyword: str) -> Reading:
-    """Return the reading of allOf or anyOf; the negation of one is the other, applied to the negated schemas."""
-
-    def read(schemas: Schemas, schema: Schema, holds: bool) -> Values:
-        parts = [(part, holds) for part in dict.fromkeys(schemas.listed(schema, keyword))]
-        return schemas.of(tuple(parts)) if (keyword == "allOf") == holds else schemas.any_of((part,) for part in parts)
-
-    return read
+def _combined(keyword: Keyword) -> Values:
+    """Read allOf or anyOf; the negation of one is the other, applied to the negated schemas."""
+    listed = dict.fromkeys(keyword.schemas.listed(keyword.schema, keyword.name))
+    parts = [(part, keyword.holds) for part in listed]
+    all_hold = (keyword.name == "allOf") == keyword.holds
+    return keyword.schemas.of(tuple(parts)) if all_hold else keyword.schemas.any_of((part,) for part in parts)
 
 
-def _one_of(schemas: Schemas, schema: Schema, holds: bool) -> Values:
-    parts = schemas.listed(schema, "oneOf") if holds else []
+def _one_of(keyword: Keyword) -> Values:
+    parts = keyword.schemas.listed(keyword.schema, "oneOf") if keyword.holds else []
     single = [part for part in parts if parts.count(part) == 1]  # of equal schemas, both hold or neither
-    return schemas.any_of(tuple((other, other is part) for other in dict.fromkeys((part, *parts))) for part in single)
+    return keyword.schemas.any_of(tuple((other, other is part) for other in dict.fromkeys((part, *parts))) for part in single)
 
 
-def _conditional(schemas: Schemas, schema: Schema, holds: bool) -> Values:
-    given, cases = schemas.inner(schema, "if"), list[Conjunction]()
-    for keyword, positive in (("then", True), ("else", False)):
-        if keyword in schema.fields:
-            cases.append(((given, positive), (schemas.inner(schema, keyword), holds)))
-        elif holds:
-            cases.append(((given, positive),))
+def _conditional(keyword: Keyword) -> Values:
+    schemas, schema, cases = keyword.schemas, keyword.schema, list[Conjunction]()
+    for name, positive in (("then", True), ("else", False)):
+        if name in schema.fields:
+            cases.append((keyword.part(holds=positive), (schemas.inner(schema, name), keyword.holds)))
+        elif keyword.holds:
+            cases.append((keyword.part(holds=positive),))
     return schemas.any_of(cases)
 
 
 _READ: dict[str, Reading] = {
-    "$ref": lambda schemas, schema, holds: schemas.of(((schemas.target(schema), holds),)),
+    "$ref": lambda keyword: keyword.schemas.of(((keyword.schemas.target(keyword.schema), keyword.holds),)),
     "type": _type,
-    "enum": lambda schemas, schema, holds: _among(schemas, schema, schema.fields["enum"], holds),
-    "const": lambda schemas, schema, holds: _among(schemas, schema, [schema.fields["const"]], holds),
-    "minimum": _limit("minimum", 1),
-    "maximum": _limit("maximum", -1),
-    "exclusiveMinimum": _limit("exclusiveMinimum", 1),
-    "exclusiveMaximum": _limit("exclusiveMaximum", -1),
+    "enum": _among,
+    "const": _among,
+    **dict.fromkeys(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"], _scalar("number", _limit)),
     "multipleOf": _scalar("number", _multiples),
-    "minLength": _scalar("string", _length(True)),
-    "maxLength": _scalar("string", _length(False)),
-    "pattern": _scalar("string", lambda schemas, schema: schemas.pattern(schema, "pattern", schema.fields["pattern"])),
+    **dict.fromkeys(["minLength", "maxLength"], _scalar("string", _length)),
+    "pattern": _scalar("string", lambda keyword: keyword.schemas.pattern(keyword.schema, "pattern", keyword.value)),
     "format": _scalar("string", _format),
     "properties": _properties,
-    "patternProperties": _tells("object", "members"),
-    "additionalProperties": _tells("object", "members"),
+    **dict.fromkeys(["patternProperties", "additionalProperties"], _members),
     "required": _required,
     "propertyNames": _names,
-    "minProperties": _count("minProperties", "object"),
-    "maxProperties": _count("maxProperties", "object"),
-    "dependencies": _dependent("dependencies"),
-    "dependentRequired": _dependent("dependentRequired"),
-    "dependentSchemas": _dependent("dependentSchemas"),
-    "prefixItems": _tells("array", "elements"),
-    "items": _tells("array", "elements"),
-    "minItems": _count("minItems", "array"),
-    "maxItems": _count("maxItems", "array"),
+    **dict.fromkeys(["dependencies", "dependentRequired", "dependentSchemas"], _dependent),
+    **dict.fromkeys(["prefixItems", "items", "additionalItems"], _elements),
+    **dict.fromkeys(["minProperties", "maxProperties", "minItems", "maxItems"], _count),
     "uniqueItems": _unique,
     "contains": _contains,
-    "allOf": _combined("allOf"),
-    "anyOf": _combined("anyOf"),
+    **dict.fromkeys(["allOf", "anyOf"], _combined),
     "oneOf": _one_of,
-    "not": lambda schemas, schema, holds: schemas.of(((schemas.inner(schema, "not"), not holds),)),
+    "not": lambda keyword: keyword.schemas.of((keyword.part(holds=not keyword.holds),)),
     "if": _conditional,
 }
-# The drafts that introduced keywords: others ignore them.
-SINCE = {
-    **dict.fromkeys(["const", "contains", "propertyNames"], 6),
-    "if": 7,
-    **dict.fromkeys(["dependentRequired", "dependentSchemas"], 201909),
-    "prefixItems": 202012,
-}
-UNSUPPORTED = frozenset(["$dynamicRef", "$recursiveRef", "unevaluatedProperties", "unevaluatedItems", "maxContains"])
 DAY = (
     r"(?:[1-9][0-9]{3}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
     r"|(?:[1-9][0-9](?:0[48]|[2468][048]|[13579][26])|(?:[2468][048]|[13579][26])00)-02-29)"  # leap years
