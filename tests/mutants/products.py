@@ -141,9 +141,9 @@ MUTANTS = (
     ),
     *in_file(
         "text/json_schema.py",
-        ("_limit", "include limits that are excluded", "keyword.startswith('exclusive')", "False"),
+        ("_limit", "include limits that are excluded", "name.startswith('exclusive')", "False"),
         ("_one_of", "allow values of several schemas", "other is part", "True"),
-        ("_unique", "repeat an item", "not fields['uniqueItems'] or", "True or"),
+        ("_unique", "repeat an item", "not keyword.value or", "True or"),
         ("Schemas._both", "take one shape for all", "if any((self._implies", "if all((self._implies"),
         (
             "_required",

@@ -17,7 +17,7 @@ from functools import cached_property, reduce
 from hashlib import blake2b
 from itertools import accumulate, pairwise
 from operator import getitem
-from typing import Protocol, TypeVar
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from .errors import DlstepError
@@ -123,20 +123,6 @@ DIGEST_SIZE = 16
 PARTS = 6  # arrays in the tables of an automaton
 
 
-class Array(Protocol):
-    """An array of native 32-bit integers, of Python or NumPy."""
-
-    def __len__(self) -> int: ...
-
-    def tobytes(self) -> bytes:
-        """Return the bytes of the array."""
-        ...
-
-
-class TooLarge(DlstepError):
-    """Error for an automaton that exceeds the limits on its size."""
-
-
 @dataclass(frozen=True)  # without slots, because cached properties need a `__dict__`
 class Automaton:
     """A deterministic automaton over token ids. Its first state is 0.
@@ -221,12 +207,6 @@ class Automaton:
         starts, sources = self._arrays[4:]
         return sources[starts[state] : starts[state + 1]]
 
-    @cached_property
-    def moves(self) -> tuple[tuple[int, ...], ...]:
-        """The next state by state and class, or DEAD: a large table, for tests."""
-        rows = map(self.row, range(self.state_count))
-        return tuple([tuple([row.get(letter, DEAD) for letter in range(self.class_count)]) for row in rows])
-
     def accepts(self, tokens: Sequence[int]) -> bool:
         """Return whether this string of ids is in the language."""
         state = 0
@@ -263,7 +243,7 @@ def digits(bitmap: int) -> str:
     return str(Decimal(bitmap))
 
 
-def tables_of(arrays: Sequence[Array]) -> bytes:
-    """Return the tables of an automaton with these arrays, which `Automaton._arrays` describes."""
-    contents = [each.tobytes() for each in (array("i", map(len, arrays)), *arrays)]
+def tables_of(arrays: Sequence[bytes]) -> bytes:
+    """Return the tables of an automaton with these arrays of native 32-bit integers, which `Automaton._arrays` describes."""
+    contents = [array("i", [len(each) // 4 for each in arrays]).tobytes(), *arrays]
     return b"".join([blake2b(b"".join(contents), digest_size=DIGEST_SIZE).digest(), *contents])

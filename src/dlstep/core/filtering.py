@@ -1,7 +1,9 @@
 """Keep a window within a constraint: masks for sampling, and blocks that drop contradicting tokens."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
+from typing import NamedTuple
 
 from .automaton import StateSet, moved, sets_after, sets_before
 from .block import Block, Extra
@@ -67,39 +69,40 @@ def passes_to_come(sequence: SequenceState, scheduled: int, positions: int) -> i
 # Remasking needs no filter: if a window can be completed, it can also be completed with fewer tokens.
 
 
+class Bounds(NamedTuple):
+    """What a filtered block knows about the window: the constraint reads its positions `[since, until)`."""
+
+    constraint: Constraint
+    since: int
+    until: int
+    before: StateSet
+    """The states in which the automaton may be before `since`."""
+    after: StateSet
+    """The states before `until` from which the answer can end."""
+
+
+_FIELDS = attrgetter(*[each.name for each in fields(Block)])
+
+
 @dataclass(frozen=True, slots=True)
 class FilteredBlock(Block):
     """A block that unmasks or edits a token only if the window can still be completed with it.
 
-    A rule's `commit` receives it instead of the plain block. The constraint reads the positions `[since,
-    until)`. `before` has the states in which the automaton may be before `since`, and `after` the
-    states before `until` from which the answer can end. These five fields are the *bounds* of the
-    block.
+    A rule's `commit` receives it instead of the plain block.
     """
 
-    constraint: Constraint | None = None
-    since: int = 0
-    until: int = 0
-    before: StateSet | None = None
-    after: StateSet | None = None
-
-    @property
-    def bounds(self) -> "tuple[Constraint, int, int, StateSet, StateSet]":
-        """The fields that a plain block does not have."""
-        assert self.constraint is not None and self.before is not None and self.after is not None
-        return self.constraint, self.since, self.until, self.before, self.after
+    bounds: Bounds = field(kw_only=True)
 
     @property
     def plain(self) -> Block:
         """The block without its bounds."""
-        return Block(self.start, self.tokens, self.masked, self.probabilities, self.given, self.opened, self.extra)
+        return Block(*_FIELDS(self))
 
     @property
     def letters(self) -> list[int]:
         """The class of each token of `[since, until)`, and ANY for masked positions."""
-        assert self.constraint is not None
-        letters = self.constraint.letters(self.start, self.tokens, self.masked)
-        return letters[self.since - self.start : self.until - self.start]
+        constraint, since, until, _, _ = self.bounds
+        return constraint.letters(self.start, self.tokens, self.masked)[since - self.start : until - self.start]
 
     def kept(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> list[int]:
         """Return the indices into `chosen` of the tokens to write, ascending.
@@ -135,12 +138,8 @@ class FilteredBlock(Block):
         self, chosen: Sequence[int], begin: int, tokens: Sequence[int], probabilities: Sequence[float]
     ) -> "FilteredBlock":
         """Return the block with the rows of `chosen` unmasked that `kept` selects."""
-        masked = self.masked
-        kept = self.kept(
-            [masked[row - begin] for row in chosen], [tokens[row] for row in chosen], [probabilities[row] for row in chosen]
-        )
-        rows = [chosen[index] for index in kept]
-        return self._with(Block.unmask_rows(self, rows, begin, tokens, probabilities))
+        masked = [self.masked[row - begin] for row in chosen]
+        return self.unmask(masked, [tokens[row] for row in chosen], [probabilities[row] for row in chosen])
 
     def unmask(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "FilteredBlock":
         """Return the block with the positions of `chosen` unmasked that `kept` selects."""
@@ -176,32 +175,19 @@ class FilteredBlock(Block):
         before = moved(before, letters[: first - since])
         after = moved(after, reversed(letters[last - since :]))
         part = Block.part(self.plain, start, end, opened, restart=restart)
-        return filtered(part, constraint, first, last, before, after)
+        return filtered(part, Bounds(constraint, first, last, before, after))
 
     def with_part(self, part: Block) -> "FilteredBlock":
         """Return the block with the tokens, masked positions and `extra` of `part`."""
         return self._with(Block.with_part(self, part))
 
     def _with(self, block: Block) -> "FilteredBlock":
-        return filtered(block, *self.bounds)
+        return filtered(block, self.bounds)
 
 
-def filtered(block: Block, constraint: Constraint, since: int, until: int, before: StateSet, after: StateSet) -> FilteredBlock:
-    """Return `block` with bounds; `FilteredBlock` describes them."""
-    return FilteredBlock(
-        block.start,
-        block.tokens,
-        block.masked,
-        block.probabilities,
-        block.given,
-        block.opened,
-        block.extra,
-        constraint,
-        since,
-        until,
-        before,
-        after,
-    )
+def filtered(block: Block, bounds: Bounds) -> FilteredBlock:
+    """Return `block` with bounds."""
+    return FilteredBlock(*_FIELDS(block), bounds=bounds)
 
 
 def _narrow(letters: Sequence[int], place: int, left: list[StateSet], right: list[StateSet]) -> None:
@@ -244,7 +230,7 @@ class WindowFilter:
         since = min(max(block.start, self._settled), block.end)
         until = max(since, min(block.end, self._of.limit))
         self._fed = block
-        return filtered(block, self._of.constraint, since, until, self._before, self._after[block.start])
+        return filtered(block, Bounds(self._of.constraint, since, until, self._before, self._after[block.start]))
 
     def skip(self, block: Block) -> None:
         """Advance past a block that this pass does not change."""

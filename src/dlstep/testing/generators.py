@@ -341,7 +341,7 @@ def table_automaton(
     arrays: list[Iterable[int]] = [class_of, sorted(accepting)]
     for lists in (flat, sources):
         arrays += [accumulate(map(len, lists), initial=0), chain.from_iterable(lists)]
-    return Automaton.of(source, tables_of([array("i", each) for each in arrays]))
+    return Automaton.of(source, tables_of([array("i", each).tobytes() for each in arrays]))
 
 
 def ample(spec: Spec) -> Config:

@@ -476,7 +476,7 @@ def _gaps(sequence: SequenceState, limit: int) -> list[int | None]:
 def _completable(automaton: Automaton | None, stop_ids: tuple[int, ...], cells: list[int | None]) -> bool:
     """Return whether the gaps can be filled so that the answer is in the language and ends in time."""
     assert automaton is not None
-    class_of, moves = automaton.class_of, automaton.moves
+    class_of = automaton.class_of
     letters = {class_of[token] for token in range(automaton.vocab_size) if token not in stop_ids}
     states: set[int | None] = {0}  # None stands for the state after a stop id
     for cell in cells:
@@ -485,7 +485,8 @@ def _completable(automaton: Automaton | None, stop_ids: tuple[int, ...], cells: 
             if (cell is None and stop_ids) or cell in stop_ids:
                 after |= {None} if state is None or automaton.accepting >> state & 1 else set()
             if state is not None and cell not in stop_ids:
-                after |= {moves[state][letter] for letter in (letters if cell is None else [class_of[cell]])}
+                row = automaton.row(state)
+                after |= {row.get(letter, DEAD) for letter in (letters if cell is None else [class_of[cell]])}
         states = after - {DEAD}
     return any(state is None or automaton.accepting >> state & 1 for state in states)
 

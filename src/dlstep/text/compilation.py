@@ -6,7 +6,6 @@ Other processes do not import this module, so they start without NumPy.
 import json
 from collections.abc import Callable, Iterator, Sequence
 
-from ..core.automaton import TooLarge
 from ..core.checks import short
 from .constraints import Marks
 from .dfa import Dfa, TooManyStates, explored, product, regex, spelled, words
@@ -27,7 +26,7 @@ def tables(kind: str, text: str, pieces: Sequence[bytes], forbidden: Sequence[in
             if marks is not None:
                 automaton = _after_text(automaton, *[mark.encode() for mark in marks])
             return token_automaton(source, automaton, pieces, forbidden).tables
-        except (TooLarge, TooManyStates, RecursionError) as error:
+        except (TooManyStates, RecursionError) as error:
             reason = str(error)  # the error itself would keep all that this attempt has built
     raise ValueError(f"{source} cannot be compiled: {reason}")
 

@@ -6,7 +6,6 @@ state. An automaton is compared by identity, so that products can be cached.
 
 import json
 import re
-import warnings
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -75,8 +74,10 @@ def explored(start: State, moves: Callable[[State], Iterable[tuple[int, int, Sta
                 number[after] = len(states)
                 states.append(after)
                 before.append([])
-            row.append((low, high, number[after]))
             before[number[after]].append(place)
+            if row and row[-1][1:] == (low - 1, number[after]):  # one range with the one before
+                low = row.pop()[0]
+            row.append((low, high, number[after]))
         rows.append(tuple(sorted(row)))
         if len(states) > MOST_STATES:
             raise TooManyStates(f"it needs more than {MOST_STATES} states")
@@ -89,18 +90,8 @@ def explored(start: State, moves: Callable[[State], Iterable[tuple[int, int, Sta
     if 0 not in live:
         return EMPTY
     kept = {place: index for index, place in enumerate(sorted(live))}
-    return Dfa(tuple(_joined(rows[place], kept) for place in kept), frozenset(kept[place] for place in accepting))
-
-
-def _joined(row: Row, number: dict[int, int]) -> Row:
-    """Return a row with renumbered states. States without a number are left out, and adjacent equal moves joined."""
-    joined: list[Move] = []
-    for low, high, after in row:
-        if (to := number.get(after)) is not None:
-            if joined and joined[-1][1] == low - 1 and joined[-1][2] == to:
-                low = joined.pop()[0]
-            joined.append((low, high, to))
-    return tuple(joined)
+    kept_rows = [tuple([(low, high, kept[to]) for low, high, to in rows[place] if to in kept]) for place in kept]
+    return Dfa(tuple(kept_rows), frozenset([kept[place] for place in accepting]))
 
 
 def _next(row: Row, letter: int) -> int | None:
@@ -115,15 +106,13 @@ def _split(moves: Iterable[tuple[int, int, State]]) -> Iterator[tuple[int, int, 
         for low, high, to in ordered:
             yield low, high, frozenset([to])
         return
-    begins, ends = defaultdict[int, set[tuple[int, State]]](set), defaultdict[int, set[tuple[int, State]]](set)
-    for number, (low, high, to) in enumerate(ordered):
-        begins[low].add((number, to))
-        ends[high + 1].add((number, to))
-    active: set[tuple[int, State]] = set()
-    for low, end in pairwise(sorted(begins.keys() | ends.keys())):
-        active = (active | begins[low]) - ends[low]
+    begins, active = defaultdict[int, list[tuple[int, int, State]]](list), list[tuple[int, int, State]]()
+    for move in ordered:
+        begins[move[0]].append(move)
+    for low, end in pairwise(sorted(begins.keys() | {high + 1 for _, high, _ in ordered})):
+        active = [move for move in active if move[1] >= low] + begins[low]
         if active:
-            yield low, end - 1, frozenset([to for _, to in active])
+            yield low, end - 1, frozenset([to for _, _, to in active])
 
 
 @lru_cache(4096)
@@ -134,12 +123,14 @@ def product(accepts: Callable[[bool, bool], bool], one: Dfa, other: Dfa) -> Dfa:
     if not one.rows:
         return other if accepts(False, True) else EMPTY
 
-    def moves(pair: tuple[int | None, int | None]) -> Iterator[tuple[int, int, tuple[int | None, int | None]]]:
-        rows = [() if state is None else dfa.rows[state] for dfa, state in zip((one, other), pair, strict=True)]
+    all_rows = (*one.rows, ()), (*other.rows, ())  # the last state, -1, leads nowhere
+
+    def moves(pair: tuple[int, int]) -> Iterator[tuple[int, int, tuple[int, int]]]:
+        rows = [rows[state] for rows, state in zip(all_rows, pair, strict=True)]
         for low, high, found in _split((low, high, (side, to)) for side, row in enumerate(rows) for low, high, to in row):
             after = dict(found)
             if any(accepts(a, b) for a in {False, 0 in after} for b in {False, 1 in after}):
-                yield low, high, (after.get(0), after.get(1))
+                yield low, high, (after.get(0, -1), after.get(1, -1))
 
     return explored((0, 0), moves, lambda pair: accepts(pair[0] in one.accepting, pair[1] in other.accepting))
 
@@ -249,9 +240,7 @@ class _Regex(Nfa):
         self.named = False  # whether it has a class such as \d
         self.doubtful = ""  # characters that dialects treat differently
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # about [[ and && in classes, which have no meaning yet
-                tree = parser.parse(text)
+            tree = parser.parse(text)
         except (re.error, OverflowError, RecursionError) as error:
             raise ValueError(f"it is not a regular expression: {error}") from error
         start = self.state()

@@ -14,8 +14,7 @@ from . import dfa
 from .dfa import STRINGS, Dfa, Nfa
 from .json_schema import ANYTHING, FREE, Conjunction, Schema, Schemas, Shape
 
-MOST_STATES = 50_000  # before the automaton is made deterministic
-MOST_CLASSES = 64  # of names that differ in what their values must be
+MOST_STATES = 60_000  # before the automaton is made deterministic
 Place = TypeVar("Place", bound=Hashable)  # in an array or object
 # From a place: what adds an element after a state and returns the state after it (None: no element), and the next place.
 Element = tuple[Callable[[int], int] | None, Place]
@@ -210,8 +209,6 @@ class _Builder(Nfa):
                     )
                     if part.rows
                 ]
-                if len(kinds) > MOST_CLASSES:
-                    raise schema.refused("patternProperties", f"makes more than {MOST_CLASSES} kinds of names")
         found = [(kind, self._schemas.member(shape, kind.example)) for kind in kinds if kind.rows]
         return [each for each in found if each[1] or self._limits.extras or not names]
 

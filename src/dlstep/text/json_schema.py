@@ -232,8 +232,7 @@ class Schemas:
             found = schema.resolver.lookup(reference)
         except (Unresolvable, AttributeError, TypeError) as error:
             raise schema.refused(f"$ref={short(reference)}", "does not lead to a part of this document") from error
-        path = "json_schema" + reference[1:].replace("/", ".") if reference[:1] == "#" else reference
-        return self.add(found.contents, Schema({}, path, found.resolver, schema.draft))
+        return self.add(found.contents, Schema({}, f"json_schema.{reference}", found.resolver, schema.draft))
 
 
 _ALWAYS: Fields = {}
@@ -391,11 +390,7 @@ def _type(keyword: Keyword) -> Values:
 
 
 def _among(keyword: Keyword) -> Values:
-    return _listed(keyword, [keyword.value] if keyword.name == "const" else keyword.value)
-
-
-def _listed(keyword: Keyword, values: Iterable[Any]) -> Values:
-    """Return the values of a list; if the keyword must not hold, all others."""
+    values = [keyword.value] if keyword.name == "const" else keyword.value
     texts: dict[str, list[str]] = {}
     parts: list[Part] = []
     for value in values:
@@ -476,7 +471,11 @@ def _unique(keyword: Keyword) -> Values:
     if values is None or len(values) > MOST_UNIQUE:
         raise keyword.schema.refused("uniqueItems", f"is only supported for items with an enum of at most {MOST_UNIQUE} values")
     arrays = [[*some] for count in range(len(values) + 1) for some in permutations(values, count)]
-    return Values(FREE.texts, (*_listed(keyword, arrays).shapes, FREE.shapes[1])) if keyword.holds else NONE
+    return (
+        Values(FREE.texts, (*keyword.schemas.of((keyword.made({"enum": arrays}),)).shapes, FREE.shapes[1]))
+        if keyword.holds
+        else NONE
+    )
 
 
 def _contains(keyword: Keyword) -> Values:

@@ -11,8 +11,8 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-from ..core.automaton import MOST_STATES, Automaton, TooLarge, tables_of
-from .dfa import Dfa, Row
+from ..core.automaton import MOST_STATES, Automaton, tables_of
+from .dfa import Dfa, Row, TooManyStates
 
 Ints = npt.NDArray[np.int32]
 States = npt.NDArray[np.int64]
@@ -38,7 +38,7 @@ def token_automaton(
 
     Raises:
         ValueError: No string of ids is in the language.
-        TooLarge: The automaton would have more than `max_entries` moves or MOST_STATES states.
+        TooManyStates: The automaton would have more than `max_entries` moves or MOST_STATES states.
     """
     rows = automaton.rows or ((),)  # the empty language has none
     functions, function_of = _functions(rows, pieces, forbidden, max_entries)
@@ -56,7 +56,7 @@ def token_automaton(
         raise ValueError(f"{source} matches no text that the tokenizer can spell: give another pattern")
     states = int(live.sum())
     if states > MOST_STATES:
-        raise TooLarge(f"its automaton has more than {MOST_STATES} states: give a simpler pattern")
+        raise TooManyStates(f"its automaton has more than {MOST_STATES} states: give a simpler pattern")
     number = np.full(count, -1, np.int32)
     number[live] = np.arange(states)
     # Functions that differ only in states from which no accepting state can be reached are one class.
@@ -80,7 +80,7 @@ def _tables(class_of: Ints, accepting: Ints, states: int, moves: Ints) -> bytes:
     sources = np.unique(moves[2].astype(np.int64) * states + moves[0])
     starts = [np.searchsorted(sorted_states, np.arange(states + 1)) for sorted_states in (moves[0], sources // states)]
     arrays = [class_of, accepting, 2 * starts[0], moves[1:].T, starts[1], sources % states]
-    return tables_of([np.ascontiguousarray(each, np.int32).ravel() for each in arrays])
+    return tables_of([each.astype(np.int32).tobytes() for each in arrays])
 
 
 def _functions(
@@ -119,7 +119,7 @@ def _functions(
                 functions.append(function)
                 entries += function.shape[1] + 1
                 if entries > max_entries:
-                    raise TooLarge(f"its automaton has more than {max_entries} moves: give a simpler pattern")
+                    raise TooManyStates(f"its automaton has more than {max_entries} moves: give a simpler pattern")
         function_of[active] = extended[which]
         place += 1
     return functions, function_of
