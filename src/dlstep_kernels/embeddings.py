@@ -1,4 +1,4 @@
-"""Embeddings of soft rows, which blend several tokens."""
+"""Embeddings of soft rows, which blend several tokens, and the shares of all tokens in a mean embedding."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,6 +8,7 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 from .choice import with_kernel
+from .sampling import capped
 
 MergeMode = Literal["dmax_topk", "iter_smooth_topk"]
 
@@ -62,3 +63,18 @@ def merge_embeddings(
             target = (shares * parts.norm(dim=-1, keepdim=True)).sum(1) + rest * masked.norm()
             blend = blend * (target / blend.norm(dim=-1, keepdim=True).clamp(min=1e-12))
     return torch.index_copy(embedded, 0, rows, blend.to(embedded.dtype))
+
+
+@with_kernel("embeddings")
+def token_shares(
+    logits: Float[Tensor, "n vocab"], temperatures: Float32[Tensor, " n"], *, cap: float | None
+) -> Float[Tensor, "n vocab"]:
+    """Return the probability of each token, rounded like transformers' DiffusionGemma: before and after the softmax.
+
+    Args:
+        logits: Logits of each row, not capped yet.
+        temperatures: Temperature of each row.
+        cap: Limit for the logits (see `capped`); None: unlimited.
+    """
+    scores = (capped(logits, cap) / temperatures[:, None]).to(logits.dtype)
+    return scores.softmax(-1, dtype=torch.float32).to(logits.dtype)

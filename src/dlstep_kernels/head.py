@@ -10,7 +10,7 @@ from .vocabulary import Share, gather_columns
 
 
 def _suits(hidden: Tensor, weight: Tensor, settings: Settings, *, sampler: SamplerConfig = SIMPLE, **others: object) -> bool:
-    alike = hidden.dtype == weight.dtype and weight.stride(1) == 1
+    alike = hidden.dtype == weight.dtype and weight.stride(1) == 1 and sampler.cap is None
     return alike and sampled_by_kernel(hidden, settings, sampler=sampler, **others)
 
 

@@ -54,6 +54,24 @@ def choose_experts(
     return chosen, weights * scale
 
 
+@with_kernel("routing")
+def softmax_experts(
+    logits: Float[Tensor, "n experts"], factors: Float[Tensor, " experts"], *, count: int
+) -> tuple[Int64[Tensor, "n count"], Float32[Tensor, "n count"]]:
+    """Return the experts with the largest logits, best first, and their weights: the softmax over them times their factors.
+
+    Ties go to the lowest number.
+
+    Args:
+        logits: Logits of each row.
+        factors: Factor of each expert's weight.
+        count: How many experts to choose.
+    """
+    chosen = _best(logits.float(), count)
+    probabilities = logits.softmax(-1, dtype=torch.float32).gather(1, chosen)
+    return chosen, probabilities / probabilities.sum(1, keepdim=True) * factors[chosen]
+
+
 def _best(ratings: Float32[Tensor, "n many"], count: int) -> Int64[Tensor, "n count"]:
     """Return the numbers of the `count` largest; unlike `topk`, ties are in ascending order."""
     return ratings.sort(dim=1, descending=True, stable=True).indices[:, :count]

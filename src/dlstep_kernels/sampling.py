@@ -107,6 +107,8 @@ class SamplerConfig:
     """Report probabilities of the sampled distribution, else of the plain softmax over allowed ids."""
     all_ids: bool = False
     """Allow all ids; pass the head's width as `vocab_size` and `mask_id` None."""
+    cap: float | None = None
+    """Limit for the logits, applied first (see `capped`); None: unlimited."""
 
 
 SIMPLE = SamplerConfig()
@@ -147,7 +149,15 @@ def filtered(settings: Settings) -> bool:
 def sampled_by_kernel(logits: Tensor, settings: Settings, *, sampler: SamplerConfig = SIMPLE, **others: object) -> bool:
     """Return whether the kernel supports the settings; filters need the twin's sorted logits."""
     del logits, others
+    if sampler.cap is not None and (settings.temperatures is None or settings.scored_ids is not None):
+        return False  # canvases have a temperature and no scored ids
     return not filtered(settings) and sampler.best <= MAX_BEST and (settings.temperatures is None or settings.noise is not None)
+
+
+def capped(logits: Float[Tensor, "n vocab"], cap: float | None) -> Float32[Tensor, "n vocab"]:
+    """Return cap * tanh(logits / cap) in fp32, or only convert the logits if `cap` is None."""
+    logits = logits.float()
+    return logits if cap is None else torch.tanh(logits / cap) * cap
 
 
 @with_kernel("sampling", suits=sampled_by_kernel)
@@ -161,7 +171,7 @@ def sample(
 ) -> Drawn:
     """Sample one token per row; return it with its probability and the requested statistics.
 
-    The distribution: subtract penalties; forbid ids from `vocab_size` on, `mask_id` and those that
+    The distribution: cap the logits; subtract penalties; forbid ids from `vocab_size` on, `mask_id` and those that
     the row's mask lacks; divide logits by the temperature (greedy rows: by 1); drop ids after the
     first whose cumulative probability exceeds `top_p` (equal logits in ascending order of id); then
     logits below the `top_k`-th largest; then probabilities below `min_p` times the largest. Greedy
@@ -179,7 +189,7 @@ def sample(
         mask_id: Id that is never sampled; None: no such id.
         sampler: Statistics to report.
     """
-    logits = logits.float()
+    logits = capped(logits, sampler.cap)
     largest = logits.amax(-1)  # NaN if there is one
     allowed = logits[:, :vocab_size].clone()
     if settings.penalty is not None:

@@ -7,10 +7,10 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from dlstep_kernels import choose_experts
+from dlstep_kernels import choose_experts, softmax_experts
 
 from ..helpers.routing_checks import assert_same, near_ties, problem_of
-from ..helpers.sampling_checks import DTYPES
+from ..helpers.sampling_checks import DTYPES, ROUNDING
 
 pytestmark = pytest.mark.gpu
 LLADA2_MINI: dict[str, Any] = {"groups": 8, "kept_groups": 4, "count": 8, "normalised": True, "scale": 2.5}
@@ -57,6 +57,18 @@ def test_routers_of_models(rows: int, dtype: torch.dtype) -> None:
     near = near_ties(hidden, weight, bias, groups=8, kept_groups=4, count=8)
     assert int(near.sum()) <= 1 + rows // 50, "too few rows are compared"
     assert_same(found, truth, near)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("rows", [1, 256, 2048])
+def test_softmax_routers_of_models(rows: int, dtype: torch.dtype) -> None:
+    """128 logits of 16 bits, many of which are equal."""
+    generator = torch.Generator("cuda").manual_seed(rows)
+    logits = torch.randn(rows, 128, device="cuda", generator=generator).bfloat16().to(dtype)
+    factors = (torch.rand(128, device="cuda", generator=generator) + 0.5).to(dtype)
+    (chosen, weights), (expected, others) = (each(logits, factors, count=8) for each in (softmax_experts, softmax_experts.twin))
+    assert torch.equal(chosen, expected)
+    torch.testing.assert_close(weights, others, atol=0.0, rtol=40 * ROUNDING)
 
 
 def test_graphs_answer_the_same_bits_again() -> None:

@@ -14,9 +14,10 @@ from dlstep_kernels import (
     head_and_sample,
     merge_embeddings,
     sample,
+    token_shares,
     uniform,
 )
-from dlstep_kernels.sampling import Noise, TokenMasks
+from dlstep_kernels.sampling import Noise, TokenMasks, capped
 
 from ..helpers.sampling_checks import (
     DTYPES,
@@ -100,6 +101,27 @@ def test_vocabularies_of_models(rows: int, dtype: torch.dtype, temperature: floa
         options = {"vocab_size": 151_936, "mask_id": 151_666, "sampler": sampler}
         found, twin = sample(logits, chosen, **options), sample.twin(logits, chosen, **options)
         assert_same(found, twin, 152_064, additions=ADDITIONS, scores=scores, blur=far_blur(3.0, scores))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("rows", [1, 256, 2048])
+def test_canvases_of_models(rows: int, dtype: torch.dtype) -> None:
+    """Samples of capped logits, and the shares of a mean embedding."""
+    generator = torch.Generator("cuda").manual_seed(rows)
+    logits = (10 * torch.randn(rows, 262_144, device="cuda", generator=generator)).to(dtype)
+    chosen = Settings(torch.full((rows,), 0.5, device="cuda"), noise=counters(rows))
+    sampler = SamplerConfig(frozenset(("entropy", "noise")), "lowest", best=1, cap=30.0)
+    options = {"vocab_size": 262_144, "mask_id": None, "sampler": sampler}
+    scores = scores_of(capped(logits, 30.0), chosen, vocab_size=262_144, mask_id=None)
+    found, twin = sample(logits, chosen, **options), sample.twin(logits, chosen, **options)
+    blur = 8 * 30.0 * ROUNDING / 0.5  # as in the interpreter
+    assert_same(found, twin, 262_144, additions=ADDITIONS, scores=scores, blur=blur)
+    shares = token_shares(logits, chosen.temperatures, cap=30.0)
+    expected = token_shares.twin(logits, chosen.temperatures, cap=30.0)
+    # In 16 bits, scores of at most 60 are rounded, some the other way: by up to 1/4 in bfloat16, 1/32 in float16.
+    assert float((shares == expected).float().mean()) > (0.99 if dtype == BF16 else 0.9 if dtype == FP16 else 0.0)
+    near = {FP32: 1e-4, BF16: 1e-2, FP16: 5e-3}[dtype]
+    assert float((shares.float() - expected.float()).norm()) <= near * float(expected.float().norm())
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from dlstep_kernels import Drawn
 from dlstep_kernels.head import logits_of
+from dlstep_kernels.sampling import capped
 
 from ..core import EMPTY_CACHE, NO_SAMPLES, Plan, Samples, Span, State, Trace, commit, rebuild, schedule
 from ..core.checks import check_ranges, plain, short, whole_numbers
@@ -302,8 +303,7 @@ class _Pass:
         rows = self.norm(self.hidden[number][self.batch.sampled_rows])
         if isinstance(answer, Drawn) and isinstance(head, nn.Linear):  # the kernel's logits were in fp32
             return logits_of(rows, head.weight, head.bias)
-        logits, cap = head(rows), getattr(self.network.model, "final_logit_softcapping", None)
-        return logits if cap is None else torch.tanh(logits / cap) * cap
+        return head(rows)
 
     def _candidates(self, logits: Float[Tensor, "w vocab"]) -> Candidates:
         sampler = replace(self.batch.sampler, statistics=self.batch.sampler.statistics | {"entropy"}, best=self.chosen.best)
@@ -318,7 +318,9 @@ class _Pass:
         found: dict[int, Candidates] = {}
         if self.answer is not None:
             found = {number: self._candidates(self._logits(number)) for number in sorted({*self.numbers["lens"], self.last})}
-        logits = self._logits(self.last) if self.chosen.logits and found else None
+        logits = None
+        if self.chosen.logits and found:
+            logits = capped(self._logits(self.last), self.network.allowed(self.batch)["sampler"].cap)
         hidden = {number: self.hidden[number] for number in self.numbers["hidden_states"]}
         if self.last in hidden:
             hidden[self.last] = self.norm(hidden[self.last])

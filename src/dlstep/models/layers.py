@@ -17,13 +17,21 @@ from dlstep_kernels import (
     has_kernels,
     mix_experts,
     paged_attention,
+    softmax_experts,
     store_kv,
     tiled_attention,
 )
 from dlstep_kernels.experts import Activation
 from dlstep_kernels.quantization import FP8
 
-from .transformers_internals import ExpertsInterface, GELUTanh, Glm4MoeTopkRouter, SiLUActivation, plain_experts
+from .transformers_internals import (
+    DiffusionGemmaTextRouter,
+    ExpertsInterface,
+    GELUTanh,
+    Glm4MoeTopkRouter,
+    SiLUActivation,
+    plain_experts,
+)
 
 ATTENTION = "dlstep_paged"  # the name that is registered with transformers
 Watch = Callable[[int, Tensor, int | None, float], None]  # gets layer, queries [n, heads, head_dim], sliding window and scale
@@ -166,8 +174,10 @@ ExpertsInterface.register(EXPERTS, mix)
 
 
 def install_routers(network: PreTrainedModel) -> None:
-    """Make routers of known classes use `choose_experts`. Calling it again is harmless."""
+    """Make routers of known classes use our kernels. Calling it again is harmless."""
     for module in network.modules():
+        if isinstance(module, DiffusionGemmaTextRouter):
+            module.__class__ = SoftmaxRouter
         if isinstance(module, Glm4MoeTopkRouter):
             module.__class__ = ExpertRouter
             # transformers keeps it in float32 since 5.24; the kernel needs the dtype of the hidden states.
@@ -189,8 +199,13 @@ def _(
     hidden: Tensor, weight: Tensor, bias: Tensor, groups: int, kept_groups: int, count: int, normalised: bool, scale: float
 ) -> tuple[Tensor, Tensor]:
     del weight, bias, groups, kept_groups, normalised, scale
-    size = (hidden.shape[0], count)
-    return hidden.new_empty(size, dtype=torch.int64), hidden.new_empty(size, dtype=torch.float32)
+    return _no_choice(hidden, count)
+
+
+def _no_choice(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return uninitialised experts and weights for these rows."""
+    size = (rows.shape[0], count)
+    return rows.new_empty(size, dtype=torch.int64), rows.new_empty(size, dtype=torch.float32)
 
 
 class ExpertRouter(Glm4MoeTopkRouter):
@@ -211,6 +226,31 @@ class ExpertRouter(Glm4MoeTopkRouter):
             self.norm_topk_prob,
             self.routed_scaling_factor,
         )
+        return None, weights, chosen
+
+
+@torch.library.custom_op("dlstep::softmax_experts", mutates_args=())
+def _softmax_experts(logits: Tensor, factors: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Wrap `softmax_experts` as a custom operation, which compilers do not trace into."""
+    return softmax_experts(logits, factors, count=count)
+
+
+@_softmax_experts.register_fake
+def _(logits: Tensor, factors: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    del factors
+    return _no_choice(logits, count)
+
+
+class SoftmaxRouter(DiffusionGemmaTextRouter):
+    """A router that uses `softmax_experts`."""
+
+    def forward(self, hidden_states: Tensor) -> tuple[None, Tensor, Tensor]:
+        """Return (None, weights, chosen experts); only training would read probabilities.
+
+        Annotated as plain tensors, because compilers cannot trace shape checks.
+        """
+        logits = self.proj(self.norm(hidden_states) * self.scale * self.scalar_root_size)
+        chosen, weights = _softmax_experts(logits, self.per_expert_scale, self.config.top_k_experts)
         return None, weights, chosen
 
 

@@ -7,7 +7,7 @@ logits; here the signal is stored, which is smaller by the ratio of vocabulary t
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,6 +29,7 @@ from dlstep_kernels import (
     head_and_sample,
     merge_embeddings,
     sample,
+    token_shares,
 )
 from dlstep_kernels.head import logits_of
 from dlstep_kernels.tiles import Tiles
@@ -345,6 +346,7 @@ class CanvasNetwork(PagedNetwork):
         self._cache = {cache_argument(model): EmptyCache(self.shapes, model.dtype, model.device)}
         self.canvas_length = self._network.config.canvas_length or 0
         self._hidden_size: int = text.hidden_size
+        self._cap = text.final_logit_softcapping
 
     def carried_size(self, slots: int) -> tuple[int, int, int]:
         """Return the sizes of `Memory.carried`: place 0 and two places for each carry slot."""
@@ -372,8 +374,12 @@ class CanvasNetwork(PagedNetwork):
                 f"{len(span.wanted.sampled)}, carry={span.rows.carry!r}"
             )
 
-    def forward(self, batch: Batch, memory: Memory) -> Float32[Tensor, "w vocab"] | None:
-        """Encode and return None, or return logits of canvases and store their carried state."""
+    def allowed(self, batch: Batch) -> dict[str, Any]:
+        """Return the other arguments of `sample`, which caps the logits."""
+        return super().allowed(replace(batch, sampler=replace(batch.sampler, cap=self._cap)))
+
+    def forward(self, batch: Batch, memory: Memory) -> Float[Tensor, "w vocab"] | None:
+        """Encode and return None, or return logits of canvases, not capped yet, and store their carried state."""
         paged, carry = self._context(batch, memory), batch.carry
         if carry is None:
             self._network.model.encoder.language_model(
@@ -385,37 +391,29 @@ class CanvasNetwork(PagedNetwork):
             )
             return None
         held = memory.carried.index_select(0, carry.found).masked_fill(carry.fresh[:, None, None] != 0, 0.0)
-        with _signalling(self._decoder.self_conditioning, held.flatten(0, 1)[None]):
-            logits = self._network(
+        signal = held.flatten(0, 1)[None]
+        with self._decoder.self_conditioning.register_forward_pre_hook(lambda _, inputs: (inputs[0], signal)):
+            hidden = self._network.model(
                 decoder_input_ids=batch.tokens,
                 decoder_position_ids=batch.positions,
                 decoder_attention_mask=NO_MASKS,
                 **self._cache,
                 paged=paged,
-            ).logits[0]
+            ).last_hidden_state
+        logits = self._network.lm_head(hidden[0])
         temperatures = batch.settings.temperatures
         assert temperatures is not None, "canvases are sampled at a temperature"
         memory.carried.index_copy_(0, carry.left, self._signal(logits, temperatures).view_as(held))
         return logits
 
-    def _signal(self, logits: Float32[Tensor, "n vocab"], temperatures: Float32[Tensor, " n"]) -> Float[Tensor, "n hidden"]:
+    def _signal(self, logits: Float[Tensor, "n vocab"], temperatures: Float32[Tensor, " n"]) -> Float[Tensor, "n hidden"]:
         """Return the next self-conditioning signal: mean embeddings, rounded as by transformers."""
         embedding = self._decoder.embed_tokens
         table, scale = embedding.weight, embedding.embed_scale.to(embedding.weight.dtype)
-        shares = (logits / temperatures[:, None]).to(table.dtype).softmax(-1, dtype=torch.float32)
+        shares = token_shares(logits, temperatures, cap=self._cap)
         if isinstance(embedding, VocabRows):  # each rank weighs its rows of whole distributions
             shares = shares[:, embedding.cut.first : embedding.cut.first + embedding.cut.count]
-        return self.ranks.add_up(shares.to(table.dtype) @ table) * scale
-
-
-@contextmanager
-def _signalling(module: nn.Module, signal: Float[Tensor, "1 n hidden"]) -> Iterator[None]:
-    """Replace the signal in calls of `module(embeddings, signal)` while the context is open."""
-    handle = module.register_forward_pre_hook(lambda _, inputs: (inputs[0], signal))
-    try:
-        yield
-    finally:
-        handle.remove()
+        return self.ranks.add_up(shares @ table) * scale
 
 
 def paged(model: PreTrainedModel, spec: Spec, ranks: Ranks = ALONE) -> PagedNetwork:

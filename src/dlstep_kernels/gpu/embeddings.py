@@ -1,15 +1,18 @@
-"""Blended embeddings: one program per soft row, whose parts are read once and stay in registers."""
+"""Blended embeddings and shares of tokens: one program per row. The parts of a blend are read once and stay in registers."""
 
 from typing import no_type_check
 
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float
+from jaxtyping import Float, Float32
 from torch import Tensor
 
 from ..embeddings import SoftRows
 from .launch import architecture, compiled_with, parameters, power_of_two
+from .parts import capped
+
+LOWEST = tl.constexpr(-1e38)  # less than any score, and finite, so that differences are not NaN
 
 
 @triton.jit
@@ -62,3 +65,49 @@ def merge_embeddings(
         RENORMALIZE=soft.renormalize, **compiled_with(chosen),
     )  # fmt: skip
     return merged
+
+
+@triton.jit
+@no_type_check
+def _scores(logits, place, width, cap, inverse):
+    """Return capped logits over the temperature, rounded like the twin's; -inf from `width` on."""
+    x = tl.load(logits + place, mask=place < width, other=0.0)
+    scores = (capped(x.to(tl.float32), cap) * inverse).to(x.dtype).to(tl.float32)
+    return tl.where(place < width, scores, float("-inf"))
+
+
+@triton.jit
+@no_type_check
+def _share_row(logits, temperatures, shares, width, cap, BLOCK: tl.constexpr, GROUP: tl.constexpr):
+    """Read a row twice: for the sum of exponentials, and for the shares."""
+    row = tl.program_id(0).to(tl.int64)
+    inverse = 1.0 / tl.load(temperatures + row)
+    logits += row * width
+    shares += row * width
+    # Each thread has groups of neighbouring numbers, with a maximum and a sum for each group.
+    place = (tl.arange(0, BLOCK // GROUP) * GROUP)[:, None] + tl.arange(0, GROUP)[None, :]
+    best = tl.full([BLOCK // GROUP], LOWEST, tl.float32)
+    total = tl.zeros([BLOCK // GROUP], tl.float32)
+    for first in range(0, width, BLOCK):
+        scores = _scores(logits, first + place, width, cap, inverse)
+        before, best = best, tl.maximum(best, tl.max(scores, 1))
+        total = total * tl.exp(before - best) + tl.sum(tl.exp(scores - best[:, None]), 1)
+    top = tl.max(best, 0)
+    whole = tl.sum(total * tl.exp(best - top), 0)
+    for first in range(0, width, BLOCK):
+        share = tl.exp(_scores(logits, first + place, width, cap, inverse) - top) / whole
+        tl.store(shares + first + place, share.to(shares.dtype.element_ty), mask=first + place < width)
+
+
+def token_shares(
+    logits: Float[Tensor, "n vocab"], temperatures: Float32[Tensor, " n"], *, cap: float | None
+) -> Float[Tensor, "n vocab"]:
+    """Return the twin's result up to fp32 rounding, which may change the last bit of a share."""
+    logits = logits.contiguous()
+    shares = torch.empty_like(logits)
+    chosen = parameters("share_row", architecture(logits.device))
+    _share_row[(len(logits),)](
+        logits, temperatures, shares, logits.shape[1], cap,
+        BLOCK=chosen["block"], GROUP=16 // logits.itemsize, **compiled_with(chosen),
+    )  # fmt: skip
+    return shares

@@ -95,6 +95,15 @@ def stream_of(seeds, positions, draws, rows, inside, OF: tl.constexpr):
 
 @triton.jit
 @no_type_check
+def capped(x, cap):
+    """Return cap * tanh(x / cap), computed by an exponential, which is faster; `x` itself if `cap` is None."""
+    if cap is not None:
+        x = cap - 2.0 * cap / (1.0 + tl.exp(x * (2.0 / cap)))
+    return x
+
+
+@triton.jit
+@no_type_check
 def line_of(mask_words, mask_rows, words, rows, inside):
     """Return where the token mask of each row is."""
     return mask_words + tl.load(mask_rows + rows, mask=inside, other=0) * words

@@ -14,7 +14,7 @@ from torch.nn.functional import linear
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from .launch import aligned, architecture, compiled_with, divided_up, parameters, power_of_two
+from .launch import Parameters, aligned, architecture, compiled_with, divided_up, parameters, power_of_two
 
 MAX_ROWS = 4096
 LEAST = tl.constexpr(-2139095041)  # order key of -inf
@@ -87,30 +87,35 @@ def _in_kept_groups(order, GROUPS: tl.constexpr, MOST_GROUPS: tl.constexpr, KEPT
 
 @triton.jit
 @no_type_check
-def _scores(parts, row, rows, expert, there, EXPERTS: tl.constexpr, SPLITS: tl.constexpr):
-    """Return the scores of some experts of a row."""
+def _scores(parts, row, rows, expert, there, EXPERTS: tl.constexpr, SPLITS: tl.constexpr, SOFTMAX: tl.constexpr):
+    """Return the scores of some experts of a row: logits if SOFTMAX, else their sigmoid."""
     logits = tl.zeros(expert.shape, tl.float32)
     for part in tl.static_range(SPLITS):
         start = parts + (part * rows + row).to(tl.int64) * EXPERTS
         logits += tl.load(start + expert, mask=there, other=0.0)
-    return 1.0 / (1.0 + tl.exp(-logits))
+    return logits if SOFTMAX else 1.0 / (1.0 + tl.exp(-logits))
 
 
 @triton.jit
 @no_type_check
 def _choose_best(
-    parts, bias, chosen, weights, rows, scale,
+    parts, bias, factors, chosen, weights, rows, scale,
     SPLITS: tl.constexpr, GROUPS: tl.constexpr, SIZE: tl.constexpr, MOST_GROUPS: tl.constexpr, MOST: tl.constexpr,
     KEPT: tl.constexpr, COUNT: tl.constexpr, PLACES: tl.constexpr, NORMALISED: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Store the chosen experts of a row and their weights. MOST_GROUPS and MOST pad GROUPS and SIZE to powers of two."""
+    """Store the chosen experts of a row and their weights, by a softmax if there are `factors` of experts.
+
+    MOST_GROUPS and MOST pad GROUPS and SIZE to powers of two.
+    """
     if EARLY:
         gdc_wait()  # launched early: wait for the product
     row = tl.program_id(0)
     group, one = tl.arange(0, MOST_GROUPS)[:, None], tl.arange(0, MOST)[None, :]
     expert, there = group * SIZE + one, (group < GROUPS) & (one < SIZE)
-    ratings = _scores(parts, row, rows, expert, there, GROUPS * SIZE, SPLITS)
-    ratings += tl.load(bias + expert, mask=there, other=0.0).to(tl.float32)
+    SOFTMAX: tl.constexpr = factors is not None
+    ratings = _scores(parts, row, rows, expert, there, GROUPS * SIZE, SPLITS, SOFTMAX)
+    if bias is not None:
+        ratings += tl.load(bias + expert, mask=there, other=0.0).to(tl.float32)
     order = tl.where(there, _ordered(ratings), NOTHING)
     if KEPT < GROUPS:
         order = _in_kept_groups(order, GROUPS, MOST_GROUPS, KEPT)
@@ -122,9 +127,14 @@ def _choose_best(
         ids = tl.where(place == number, best, ids)
         order = tl.where(expert == best, NOTHING, order)
     # Recomputing the few chosen scores is cheaper than selecting them from all.
-    shares = tl.where(place < COUNT, _scores(parts, row, rows, ids, place < COUNT, GROUPS * SIZE, SPLITS), 0.0)
+    shares = _scores(parts, row, rows, ids, place < COUNT, GROUPS * SIZE, SPLITS, SOFTMAX)
+    if SOFTMAX:
+        shares = tl.exp(shares - tl.max(tl.where(place < COUNT, shares, float("-inf")), 0))
+    shares = tl.where(place < COUNT, shares, 0.0)
     if NORMALISED:
         shares = shares / (tl.sum(shares, 0) + 1e-20)
+    if SOFTMAX:
+        shares *= tl.load(factors + ids).to(tl.float32)
     at = row.to(tl.int64) * COUNT + place
     tl.store(chosen + at, ids.to(tl.int64), mask=place < COUNT)
     tl.store(weights + at, shares * scale, mask=place < COUNT)
@@ -135,8 +145,8 @@ def _logits(hidden: Tensor, weight: Tensor, early: bool) -> Float32[Tensor, "spl
 
     `early`: the next kernel may be launched before this one ends, and waits for it by itself.
     """
-    if hidden.dtype == torch.float32:  # not for tensor cores
-        return linear(hidden, weight)[None]
+    if hidden.dtype == torch.float32 or not len(hidden):  # nothing for tensor cores
+        return linear(hidden, weight).float()[None]
     (rows, depth), experts, name = hidden.shape, weight.shape[0], architecture(hidden.device)
     # Launch parameters do not change beyond MAX_ROWS.
     chosen = parameters("multiply_part", f"{name}/n{min(power_of_two(rows), MAX_ROWS)}", name)
@@ -157,6 +167,24 @@ def _logits(hidden: Tensor, weight: Tensor, early: bool) -> Float32[Tensor, "spl
     return parts
 
 
+def _choice(
+    parts: Float[Tensor, "splits n experts"], bias: Tensor | None, factors: Tensor | None, scale: float, count: int,
+    launch: Parameters, *, groups: int, kept_groups: int, normalised: bool,
+) -> tuple[Int64[Tensor, "n count"], Float32[Tensor, "n count"]]:  # fmt: skip
+    """Return experts and weights from addends of the logits."""
+    splits, rows, experts = parts.shape
+    size = experts // groups
+    chosen = torch.empty((rows, count), dtype=torch.int64, device=parts.device)
+    weights = torch.empty((rows, count), dtype=torch.float32, device=parts.device)
+    _choose_best[(rows,)](
+        parts, bias, factors, chosen, weights, rows, scale,
+        SPLITS=splits, GROUPS=groups, SIZE=size, MOST_GROUPS=power_of_two(groups), MOST=power_of_two(size), KEPT=kept_groups,
+        COUNT=count, PLACES=power_of_two(count), NORMALISED=normalised, EARLY=bool(launch.get("launch_pdl")),
+        **compiled_with(launch),
+    )  # fmt: skip
+    return chosen, weights
+
+
 def choose_experts(
     hidden: Float[Tensor, "n width"],
     weight: Float[Tensor, "experts width"],
@@ -171,20 +199,17 @@ def choose_experts(
     """Return the twin's result up to the order of sums; dtypes of inputs must be equal."""
     hidden = hidden if hidden.stride(1) == 1 else hidden.contiguous()
     assert weight.stride(1) == 1, "the numbers of a row of the weight must be contiguous"
-    rows, experts = hidden.shape[0], weight.shape[0]
-    size = experts // groups
-    assert size * groups == experts >= count, "groups must have equal sizes, and at least `count` experts"
-    assert kept_groups >= groups or size > 1, "groups need two experts for their rating"
-    chosen = torch.empty((rows, count), dtype=torch.int64, device=hidden.device)
-    weights = torch.empty((rows, count), dtype=torch.float32, device=hidden.device)
-    if rows:
-        launch = parameters("choose_best", f"{architecture(hidden.device)}/{hidden.dtype.itemsize}b")
-        early = bool(launch.get("launch_pdl"))
-        parts = _logits(hidden, weight, early)
-        _choose_best[(rows,)](
-            parts, bias, chosen, weights, rows, scale,
-            SPLITS=parts.shape[0], GROUPS=groups, SIZE=size, MOST_GROUPS=power_of_two(groups), MOST=power_of_two(size),
-            KEPT=kept_groups, COUNT=count, PLACES=power_of_two(count), NORMALISED=normalised, EARLY=early,
-            **compiled_with(launch),
-        )  # fmt: skip
-    return chosen, weights
+    experts = weight.shape[0]
+    assert experts % groups == 0 and count <= experts, "groups must have equal sizes, and at least `count` experts"
+    assert kept_groups >= groups or experts > groups, "groups need two experts for their rating"
+    launch = parameters("choose_best", f"{architecture(hidden.device)}/{hidden.dtype.itemsize}b")
+    parts = _logits(hidden, weight, bool(launch.get("launch_pdl")))
+    return _choice(parts, bias, None, scale, count, launch, groups=groups, kept_groups=kept_groups, normalised=normalised)
+
+
+def softmax_experts(
+    logits: Float[Tensor, "n experts"], factors: Float[Tensor, " experts"], *, count: int
+) -> tuple[Int64[Tensor, "n count"], Float32[Tensor, "n count"]]:
+    """Return the twin's result up to fp32 rounding of the weights."""
+    parts, launch = logits.contiguous()[None], parameters("choose_best")
+    return _choice(parts, None, factors, 1.0, count, launch, groups=1, kept_groups=1, normalised=True)

@@ -26,6 +26,7 @@ from .parts import (
     TOTALS,
     Parts,
     answer,
+    capped,
     counters_of,
     kept_keys,
     line_of,
@@ -110,7 +111,7 @@ def _race(
 @no_type_check
 def _read_tiles(
     logits, row_stride, width, vocab_size, mask_id, tiles, splits, plane,
-    temperatures, seeds, positions, draws, penalty_ids, penalties, mask_words, mask_rows, words, numbers, winners, keys,
+    temperatures, seeds, positions, draws, penalty_ids, penalties, mask_words, mask_rows, words, cap, numbers, winners, keys,
     BLOCK: tl.constexpr, GROUP: tl.constexpr, KEPT: tl.constexpr, HIGHEST: tl.constexpr, ENTROPY: tl.constexpr,
     PLAIN: tl.constexpr, RACED: tl.constexpr, PENALISED: tl.constexpr,
 ):  # fmt: skip
@@ -133,7 +134,7 @@ def _read_tiles(
     total, moment, plain = tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32)
     coming = tl.load(logits + columns, mask=columns < width, other=float("-inf"))
     for _ in range(tiles):
-        x = coming.to(tl.float32)
+        x = capped(coming.to(tl.float32), cap)
         # Prefetch the next tile while this one is processed.
         later = columns + BLOCK
         coming = tl.load(logits + later, mask=(later < width) & (later < stop), other=float("-inf"))
@@ -281,9 +282,8 @@ def sample(
     """Return the twin's result for settings without filters; fp32 sums are in another order."""
     logits = logits if logits.stride(1) == 1 else logits.contiguous()
     width = logits.shape[1]
-    raced, plain = settings.temperatures is not None, settings.temperatures is not None and not sampler.tempered
-    parts_of = _race_and_list if raced or kept_keys(sampler) > 1 else _list_first
-    parts = parts_of(logits, settings, min(vocab_size, width), -1 if mask_id is None else mask_id, sampler)
+    plain = settings.temperatures is not None and not sampler.tempered
+    parts = _parts_of(logits, settings, min(vocab_size, width), -1 if mask_id is None else mask_id, sampler)
     drawn = answer(parts, settings, sampler, vocab_size=vocab_size, plain=plain)
     if settings.scored_ids is None:
         return drawn
@@ -291,42 +291,32 @@ def sample(
     return with_named(drawn, parts, settings, logits, **allowed, plain=plain, whole=True)
 
 
-def _race_and_list(logits: Tensor, settings: Settings, vocab_size: int, mask_id: int, sampler: SamplerConfig) -> Parts:
-    """Return parts with everything that may be requested."""
+def _parts_of(logits: Tensor, settings: Settings, vocab_size: int, mask_id: int, sampler: SamplerConfig) -> Parts:
+    """Return parts with everything that is requested, or with only their largest logit if that is enough."""
     rows, width = logits.shape
     raced = settings.temperatures is not None
-    chosen = parameters("read_tiles", *_keys(logits, raced))
+    listed = raced or kept_keys(sampler) > 1
+    device = architecture(logits.device)
+    name = f"{device}/{logits.dtype.itemsize}b" + ("/raced" if raced else "")
+    names = f"{name}/n{power_of_two(max(1, rows))}", name, device
+    chosen = parameters("read_tiles" if listed else "scan_tiles", *names)
     splits, tiles = _ranges(max(rows, 1), width, chosen)
     parts = room(rows, splits, sampler, logits.device)
-    if rows:
+    read = logits, logits.stride(0), width, vocab_size, mask_id, tiles, splits, rows * splits
+    options = {
+        "BLOCK": chosen["block"],
+        "GROUP": 16 // logits.itemsize,
+        "HIGHEST": sampler.ties == "highest",
+        "ENTROPY": "entropy" in sampler.statistics,
+        "PENALISED": settings.penalty is not None,
+        **compiled_with(chosen),
+    }
+    if listed:
         _read_tiles[(rows, splits)](
-            logits, logits.stride(0), width, vocab_size, mask_id, tiles, splits, rows * splits, settings.temperatures,
-            *counters_of(settings), *penalties_of(settings), *table_of(settings), parts.numbers, parts.winners, parts.keys,
-            BLOCK=chosen["block"], GROUP=8 if logits.itemsize == 2 else 4, KEPT=parts.keys.shape[2],
-            HIGHEST=sampler.ties == "highest", ENTROPY="entropy" in sampler.statistics, PLAIN=raced and not sampler.tempered,
-            RACED=raced, PENALISED=settings.penalty is not None, **compiled_with(chosen),
+            *read, settings.temperatures, *counters_of(settings), *penalties_of(settings), *table_of(settings), sampler.cap,
+            parts.numbers, parts.winners, parts.keys,
+            KEPT=parts.keys.shape[2], PLAIN=raced and not sampler.tempered, RACED=raced, **options,
         )  # fmt: skip
+    else:
+        _scan_tiles[(rows, splits)](*read, *penalties_of(settings), *table_of(settings), parts.numbers, parts.keys, **options)
     return parts
-
-
-def _list_first(logits: Tensor, settings: Settings, vocab_size: int, mask_id: int, sampler: SamplerConfig) -> Parts:
-    """Return parts with only their largest logit, which is enough for greedy rows."""
-    rows, width = logits.shape
-    chosen = parameters("scan_tiles", *_keys(logits, False))
-    splits, tiles = _ranges(max(rows, 1), width, chosen)
-    parts = room(rows, splits, sampler, logits.device)
-    if rows:
-        _scan_tiles[(rows, splits)](
-            logits, logits.stride(0), width, vocab_size, mask_id, tiles, splits, rows * splits,
-            *penalties_of(settings), *table_of(settings),
-            parts.numbers, parts.keys,
-            BLOCK=chosen["block"], GROUP=16 // logits.itemsize, HIGHEST=sampler.ties == "highest",
-            ENTROPY="entropy" in sampler.statistics, PENALISED=settings.penalty is not None, **compiled_with(chosen),
-        )  # fmt: skip
-    return parts
-
-
-def _keys(logits: Tensor, raced: bool) -> tuple[str, ...]:
-    """Return launch table keys by architecture, dtype size, noise and rows."""
-    name = f"{architecture(logits.device)}/{logits.dtype.itemsize}b" + ("/raced" if raced else "")
-    return f"{name}/n{power_of_two(max(1, logits.shape[0]))}", name, architecture(logits.device)

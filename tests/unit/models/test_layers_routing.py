@@ -3,6 +3,8 @@
 import pytest
 import torch
 from transformers import Glm4MoeConfig, Glm4MoeForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers.models.diffusion_gemma.configuration_diffusion_gemma import DiffusionGemmaTextConfig
+from transformers.models.diffusion_gemma.modeling_diffusion_gemma import DiffusionGemmaTextRouter
 from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeTopkRouter
 
 from dlstep.models import layers
@@ -49,6 +51,23 @@ def test_a_router_has_the_dtype_of_its_network() -> None:
     router.weight = torch.nn.Parameter(router.weight.float())
     install_routers(network)
     assert router.weight.dtype == torch.bfloat16
+
+
+@torch.inference_mode()
+def test_a_softmax_router_answers_like_its_class() -> None:
+    torch.manual_seed(0)
+    config = DiffusionGemmaTextConfig(hidden_size=32, num_experts=16, top_k_experts=4)
+    network = PreTrainedModel(config)
+    network.router = router = DiffusionGemmaTextRouter(config)
+    for parameter in router.parameters():
+        parameter.normal_()
+    hidden = torch.randn(9, 32)
+    _, weights, chosen = router(hidden)
+    install_routers(network)
+    assert type(router) is layers.SoftmaxRouter
+    _, own_weights, own = router(hidden)
+    assert torch.equal(own, chosen)
+    torch.testing.assert_close(own_weights, weights)
 
 
 def test_other_layers_stay_as_they_are() -> None:

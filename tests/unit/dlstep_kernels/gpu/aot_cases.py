@@ -100,6 +100,7 @@ ATTENTION = [
     _Heads(32, 8, 128).case(BF16, 32, parts=1),
     _Heads(32, 8, 128).case(BF16, 128, few=True),
     _Heads(32, 8, 128).case(BF16, 128, many=True),
+    _Heads(16, 8, 256).case(BF16, 128, few=True),
     _Heads(32, 8, 128).case(BF16, 32, windowed=True),
     _Heads(32, 8, 128).case(BF16, 1),
     _Heads(32, 8, 128).case(BF16, 8),

@@ -17,10 +17,17 @@ def _choose(rows: int, dtype: torch.dtype, sizes: tuple[int, int], groups: int, 
     )  # fmt: skip
 
 
+def _choose_by_softmax(dtype: torch.dtype) -> None:
+    from dlstep_kernels.gpu.routing import softmax_experts
+
+    softmax_experts(torch.empty(256, 128, dtype=dtype), torch.empty(128, dtype=dtype), count=8)
+
+
 PRODUCT = ("_multiply_part",)
 ROUTING: list[tuple[str, Callable[[], object], bool, tuple[str, ...]]] = [
     ("choose, 160 rows, 256 experts in 8 groups, bf16", lambda: _choose(160, BF16, (256, 2048), 8, 4), True, PRODUCT),
     ("choose, 1040 rows, 256 experts in 8 groups, bf16", lambda: _choose(1040, BF16, (256, 2048), 8, 4), False, PRODUCT),
     ("choose, 4224 rows, 256 experts in 8 groups, bf16", lambda: _choose(4224, BF16, (256, 2048), 8, 4), False, PRODUCT),
     ("choose, 128 rows, 12 experts in 3 groups, fp32", lambda: _choose(128, FP32, (12, 40), 3, 2, 2), False, ()),
+    ("choose by softmax, 128 experts, bf16", lambda: _choose_by_softmax(BF16), True, ()),
 ]

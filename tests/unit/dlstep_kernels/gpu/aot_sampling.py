@@ -10,6 +10,7 @@ from dlstep_kernels.sampling import Noise, TokenMasks
 
 VOCAB, HIDDEN = 152_064, 4096
 PLAIN = SamplerConfig()
+CANVAS = SamplerConfig(frozenset(("entropy", "noise")), "lowest", best=1, cap=30.0)
 ALL = SamplerConfig(frozenset(("entropy", "margin", "noise", "log_sum")), best=8, tempered=False)
 
 
@@ -54,6 +55,12 @@ def _merge(dtype: torch.dtype, width: int, count: int) -> None:
     merge_embeddings(torch.empty(64, width, dtype=dtype), table, 3, soft)
 
 
+def _share(dtype: torch.dtype) -> None:
+    from dlstep_kernels.gpu.embeddings import token_shares
+
+    token_shares(torch.empty(32, VOCAB, dtype=dtype), torch.ones(32), cap=30.0)
+
+
 def _uniform(rows: int) -> None:
     from dlstep_kernels.gpu.draws import uniform
 
@@ -66,6 +73,7 @@ SAMPLING: list[tuple[str, Callable[[], object], bool, tuple[str, ...]]] = [
     ("sample, 1024 rows, fp32", lambda: _sample(1024, FP32, PLAIN, False), False, ()),
     ("sample, 32 rows, fp16, all statistics", lambda: _sample(32, FP16, ALL, False), False, ()),
     ("sample, 32 rows, bf16, noise and all statistics", lambda: _sample(32, BF16, ALL, True), True, ()),
+    ("sample, 256 rows, bf16, canvases", lambda: _sample(256, BF16, CANVAS, True), True, ()),
     ("sample, 32 rows, fp32, noise", lambda: _sample(32, FP32, PLAIN, True), False, ()),
     ("head and sample, 1 row, bf16", lambda: _head(1, BF16, PLAIN, False), False, ()),
     ("head and sample, 32 rows, bf16", lambda: _head(32, BF16, PLAIN, False), False, ()),
@@ -101,5 +109,7 @@ SAMPLING: list[tuple[str, Callable[[], object], bool, tuple[str, ...]]] = [
     ),
     ("merge, 1 of 4096, bf16", lambda: _merge(BF16, 4096, 1), True, ()),
     ("merge, 3 of 2048, fp32", lambda: _merge(FP32, 2048, 3), False, ()),
+    ("shares of tokens, bf16", lambda: _share(BF16), True, ()),
+    ("shares of tokens, fp32", lambda: _share(FP32), False, ()),
     ("uniform numbers, 32 rows", lambda: _uniform(32), True, ()),
 ]

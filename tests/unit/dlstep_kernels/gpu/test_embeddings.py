@@ -47,3 +47,27 @@ def test_merge_equals_the_twin(
     # A norm sums up to 37 squares, on both sides, and takes a root; in 16 bits the answer may be rounded the other way.
     step = {torch.float32: 64 * ROUNDING, torch.bfloat16: 2**-7, torch.float16: 2**-10}[dtype]
     torch.testing.assert_close(found, twin, atol=step, rtol=step)
+
+
+@up_to(25)
+@given(
+    seed=st.integers(0, 10**6),
+    rows=st.integers(0, 4),
+    width=st.sampled_from((1, 16, 37, 64)),
+    spread=st.sampled_from((0.1, 5.0, 500.0)),
+    cap=st.sampled_from((None, 30.0)),
+    dtype=st.sampled_from(DTYPES),
+)
+def test_shares_equal_the_twin(seed: int, rows: int, width: int, spread: float, cap: float | None, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    # A view into wider rows: their numbers are not next to each other.
+    logits = (torch.randn(rows, width + 3, generator=generator) * spread).to(dtype)[:, :width]
+    temperatures = torch.rand(rows, generator=generator) + 0.3
+    found, twin = (module.token_shares(logits, temperatures, cap=cap) for module in (kernels, embeddings))
+    # A score that is rounded the other way moves all shares of its row by up to its last bit, which is at most 2.5 * spread.
+    largest = min(spread * 4, cap or spread * 4) / 0.3
+    step = {torch.float32: 2.0**-23, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}[dtype]
+    tolerance = 2 * step * (1 + largest) if dtype != torch.float32 else 16 * step * (1 + largest)
+    torch.testing.assert_close(found, twin, atol=tolerance, rtol=0)
+    exact = (found == twin).float().mean() if found.numel() else 1.0
+    assert dtype == torch.float32 or exact > 0.8, f"only {exact} of the shares are equal"

@@ -13,7 +13,7 @@ from dlstep_kernels import routing as twin
 from dlstep_kernels.gpu import routing as kernels
 
 from ....helpers.routing_checks import assert_same, near_ties, problem_of
-from ....helpers.sampling_checks import DTYPES, launched
+from ....helpers.sampling_checks import DTYPES, ROUNDING, launched
 from ....helpers.triton_interpreter import needs_interpreter
 from ..profiles import up_to
 
@@ -75,3 +75,23 @@ def test_equals_go_by_number() -> None:
         )
         assert chosen.tolist() == [[7, 0, 1, 2]] * 2
         assert weights.tolist() == [[0.25] * 4] * 2
+
+
+@up_to(40)
+@given(
+    seed=st.integers(0, 10**6),
+    rows=st.integers(0, 9),
+    experts=st.integers(1, 20),
+    count=st.integers(1, 9),
+    dtype=st.sampled_from(DTYPES),
+)
+def test_softmax_equals_the_twin(seed: int, rows: int, experts: int, count: int, dtype: torch.dtype) -> None:
+    """Many logits of a row are equal."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randint(-6, 7, (rows, experts), generator=generator).div(4).to(dtype)
+    factors = (torch.rand(experts, generator=generator) + 0.5).to(dtype)
+    (chosen, weights), (expected, others) = (
+        module.softmax_experts(logits, factors, count=min(count, experts)) for module in (kernels, twin)
+    )
+    assert torch.equal(chosen, expected)
+    torch.testing.assert_close(weights, others, atol=0.0, rtol=40 * ROUNDING)

@@ -16,6 +16,7 @@ from ....helpers.sampling_checks import (
     DTYPES,
     EXTREME_SAMPLER,
     EXTREME_TEMPERATURES,
+    ROUNDING,
     SAMPLERS,
     Problem,
     assert_extreme,
@@ -73,6 +74,25 @@ def test_sample_equals_the_twin(problem: Problem, block: int, programs: int, chu
     blur = far_blur(problem.spread, scores)
     twin = sampling.sample(logits, chosen, **options)
     assert_same(found, twin, problem.width, additions=problem.width // block + 5, scores=scores, blur=blur)
+
+
+@ignored
+@up_to(30)
+@given(problem=problems(rows=3, width=70), cap=st.sampled_from((0.5, 30.0)))
+@example(problem=replace(SMALL, spread=300.0), cap=30.0)
+@example(problem=MASKED, cap=0.5)
+def test_capped_logits_equal_the_twin(problem: Problem, cap: float) -> None:
+    """Also infinite ones, which a cap makes finite."""
+    problem = replace(problem, temperatures=problem.temperatures or (0.7,) * problem.rows, named=0)
+    logits, chosen = logits_of(problem, "cpu"), settings_of(problem, "cpu")
+    options = {"vocab_size": problem.vocab_size, "mask_id": problem.mask_id, "sampler": replace(problem.sampler, cap=cap)}
+    assert sampling.sampled_by_kernel(logits, chosen, sampler=options["sampler"])
+    with launched(sampling_kernels, block=16, programs=4):
+        found = sampling_kernels.sample(logits, chosen, **options)
+    scores = scores_of(sampling.capped(logits, cap), chosen, vocab_size=problem.vocab_size, mask_id=problem.mask_id)
+    coldest = min(each or 1.0 for each in problem.temperatures)
+    blur = 8 * cap * ROUNDING / coldest  # an exponential, a sum and a quotient near 2 are subtracted from the cap
+    assert_same(found, sampling.sample(logits, chosen, **options), problem.width, additions=11, scores=scores, blur=blur)
 
 
 @ignored
