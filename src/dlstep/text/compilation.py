@@ -26,8 +26,9 @@ def tables(kind: str, text: str, pieces: Sequence[bytes], forbidden: Sequence[in
             if marks is not None:
                 automaton = _after_text(automaton, *[mark.encode() for mark in marks])
             return token_automaton(source, automaton, pieces, forbidden).tables
-        except (TooManyStates, RecursionError) as error:
-            reason = str(error)  # the error itself would keep all that this attempt has built
+        except (TooManyStates, RecursionError, MemoryError) as error:
+            # The error itself would keep all that this attempt has built.
+            reason = "it takes too much memory" if isinstance(error, MemoryError) else str(error)
     raise ValueError(f"{source} cannot be compiled: {reason}")
 
 

@@ -10,9 +10,10 @@ from ..core import AddedRequest, Event, Samples, SequenceState, Spec, State, Tra
 from ..core.checks import short
 from ..core.lifecycle import apply
 from ..core.trace import differing, names_of
-from ..text.words import clipped, counted, listed, more, packed, piece, run_text
+from ..text.words import clipped, counted, piece
 from .cells import status
 from .frames import shown_options
+from .lines import listed, more, packed, run_text
 from .texts import event_text
 
 Kind = Literal["unmasked", "changed", "remasked", "old", "new"]

@@ -20,7 +20,7 @@ from ..core.spec import Spec
 from ..core.state import State
 from ..core.trace import Trace
 from ..text.output import Output
-from ..text.words import counted, listed, more, piece
+from ..text.words import counted, piece
 from .cells import (
     EVENT_COLUMNS,
     PageCell,
@@ -35,6 +35,7 @@ from .cells import (
 )
 from .diffing import Kind, ValueDiff
 from .frames import recording
+from .lines import listed, more
 from .page import bundle, source
 from .texts import counts, plan_head, text_of
 

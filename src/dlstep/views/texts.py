@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ..core import Abort, Add, Adopt, Event, Fail, Plan, Prune, Rebuild, Samples, SequenceState, State, Trace
-from ..text.words import clipped, clipped_front, counted, fitting, listed, more, piece, printable, runs_text
+from ..text.words import clipped, clipped_front, counted, piece, printable
 from .cells import in_order, kind_of, status
+from .lines import fitting, listed, more, runs_text
 
 MOST_REQUESTS = 8
 WIDEST_ANSWER = 76

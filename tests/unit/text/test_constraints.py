@@ -8,6 +8,7 @@ import tracemalloc
 from pathlib import Path
 from threading import Event, Timer
 from time import monotonic
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -15,9 +16,11 @@ from hypothesis import given, strategies as st
 from dlstep.core import Request, SamplingParams, Spec, Trace
 from dlstep.core.automaton import Automaton
 from dlstep.engine.decode import constrained
-from dlstep.text import constraints
+from dlstep.text import compilation, constraints
 from dlstep.text.constraints import compiled
+from dlstep.text.dfa import Dfa
 from dlstep.text.limited_worker import LimitedWorker, NotStartedError
+from dlstep.text.token_automaton import token_automaton
 
 from ...helpers.serving import tiny_llm
 
@@ -141,6 +144,20 @@ def test_one_limit_of_time_and_memory_holds_for_all_of_a_compilation(
         monkeypatch.setattr(worker, "ask", None)  # the second time, the refusal is cached
     worker.close()
     constraints._results.clear()  # what is refused within a second may compile within ten
+
+
+def test_a_schema_that_takes_too_much_memory_is_compiled_with_smaller_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    states: list[int] = []
+
+    def limited(source: str, automaton: Dfa, *rest: Any) -> Automaton:
+        states.append(len(automaton.rows))
+        if len(states) == 1:
+            raise MemoryError
+        return token_automaton(source, automaton, *rest)
+
+    monkeypatch.setattr(compilation, "token_automaton", limited)
+    assert compilation.tables("json_schema", '{"type": "string", "maxLength": 600}', SPEC.pieces, ())
+    assert states[0] > states[1]
 
 
 @pytest.mark.parametrize("texts", [["x" * 500_000, "y" * 500_000], [f"{number:030}"[::-1] for number in range(30_000)]])
