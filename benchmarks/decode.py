@@ -164,7 +164,7 @@ class PacedDriver:
         return samples
 
     def meet(self) -> None:
-        """Wait for the scripts of all ranks, so that no step contains the script of another rank."""
+        """Wait until all ranks have run their scripts, so that no step includes waiting for the script of another rank."""
         if self._channel is not None:
             self._channel.check("script", 0)()
 

@@ -2,7 +2,7 @@
 
 It reads a pickle from its standard input: the bytes of each token id, the id that ends an answer, and for each
 schema its text and its instances, as text and whether they are valid. It writes one JSON object: for each engine,
-what became of each schema. Each schema has a process with limited CPU time, because some keep xgrammar busy for hours.
+the result for each schema. Each schema gets a process with limited CPU time, because some keep xgrammar busy for hours.
 """
 
 import json
@@ -69,7 +69,7 @@ def xgrammar_of(pieces: Sequence[bytes], end: int) -> Callable[[str], Accepts]:
 
 
 def measured(compiled: Callable[[str], Accepts], schema: str, tests: Tests) -> dict[str, Any]:
-    """Return what became of one schema."""
+    """Return the result for one schema: why it was refused, or counts of its instances and the CPU time."""
     begun = process_time()
     try:
         accepts = compiled(schema)
@@ -83,7 +83,7 @@ def measured(compiled: Callable[[str], Accepts], schema: str, tests: Tests) -> d
 
 
 def limited(compiled: Callable[[str], Accepts], schema: str, tests: Tests) -> dict[str, Any]:
-    """Return what became of one schema, which is refused after SECONDS of CPU time."""
+    """Return the result for one schema. A schema that takes more than SECONDS of CPU time counts as refused."""
 
     def answer(connection: Connection) -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))

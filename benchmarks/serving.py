@@ -7,9 +7,9 @@ and streams `settled` text only, then also `drafts`.
 
 `generate_tokens_per_s` is the throughput of `LLM.generate`; `ratio` is `tokens_per_s` divided by it.
 Start times are the seconds from the start of the process until `/ready` returns 200 (server) or the
-constructor returns (LLM); only the first start has empty caches of compiled code. Other times are
-milliseconds: to the first settled text, and per token of an answer; `_p50` and `_p95` are percentiles.
-CPU times are those of the server's processes.
+constructor returns (LLM); only the first start has empty caches of compiled code. Other times are in
+milliseconds: `first` until the first settled text, `token` per token of an answer; `_p50` and `_p95`
+are percentiles. CPU times are those of the server's processes.
 """
 
 import asyncio
@@ -171,7 +171,7 @@ class Answer:
 
 
 async def ask(url: str, body: Mapping[str, Any]) -> Answer:
-    """Send a streaming completion and read it to its end, as HTTP/1.0 over a plain socket, which takes little CPU time."""
+    """Send a streaming completion and read it to its end. HTTP/1.0 over a plain socket takes little CPU time."""
     place = urlsplit(url)
     content = json.dumps({**body, "stream": True, "stream_options": {"include_usage": True}}).encode()
     head = f"POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
@@ -202,14 +202,14 @@ def _read(answer: Answer, event: dict[str, Any]) -> None:
 
 
 def counters(url: str) -> dict[str, float]:
-    """Return the metrics of a server, those with a kind under `name/kind`."""
+    """Return the metrics of a server by name; a metric with a kind has the key `name/kind`."""
     with urlopen(f"{url}/metrics") as answer:
         text = answer.read().decode()
     return {f"{name}/{kind}" if kind else name: float(value) for name, kind, value in METRIC.findall(text)}
 
 
 def row_of(answers: Sequence[Answer], before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
-    """Return the figures of answers, and their cost by the server's metrics."""
+    """Return the figures of the answers, and their cost according to the server's metrics."""
     good = [answer for answer in answers if answer.status == 200]
     took = max(answer.ended for answer in answers) - min(answer.began for answer in answers)
     first = [1e3 * (answer.first - answer.began) for answer in good if answer.first is not None]

@@ -69,7 +69,7 @@ def merge_embeddings(
 def token_shares(
     logits: Float[Tensor, "n vocab"], temperatures: Float32[Tensor, " n"], *, cap: float | None
 ) -> Float[Tensor, "n vocab"]:
-    """Return the probability of each token, rounded like transformers' DiffusionGemma: before and after the softmax.
+    """Return the probability of each token. Like transformers' DiffusionGemma, round before and after the softmax.
 
     Args:
         logits: Logits of each row, not capped yet.

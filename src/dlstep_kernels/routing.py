@@ -58,9 +58,9 @@ def choose_experts(
 def softmax_experts(
     logits: Float[Tensor, "n experts"], factors: Float[Tensor, " experts"], *, count: int
 ) -> tuple[Int64[Tensor, "n count"], Float32[Tensor, "n count"]]:
-    """Return the experts with the largest logits, best first, and their weights: the softmax over them times their factors.
+    """Return the experts with the largest logits, best first, and their weights.
 
-    Ties go to the lowest number.
+    A weight is the softmax over the chosen logits, times the expert's factor. Ties go to the lowest number.
 
     Args:
         logits: Logits of each row.

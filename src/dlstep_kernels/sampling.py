@@ -150,7 +150,7 @@ def sampled_by_kernel(logits: Tensor, settings: Settings, *, sampler: SamplerCon
     """Return whether the kernel supports the settings; filters need the twin's sorted logits."""
     del logits, others
     if sampler.cap is not None and (settings.temperatures is None or settings.scored_ids is not None):
-        return False  # canvases have a temperature and no scored ids
+        return False  # the kernel caps logits only for canvases, which have a temperature and no scored ids
     return not filtered(settings) and sampler.best <= MAX_BEST and (settings.temperatures is None or settings.noise is not None)
 
 

@@ -32,7 +32,7 @@ REMEDY = "give another OUT, or delete this one and its folder"
 def begin(folder: Path, settings: Mapping[str, Any], named: str, remedy: str) -> None:
     """Write `run.json`. Raises ValueError for a folder that holds answers of a run with another key.
 
-    In the error, `named` is the user's name for the folder, and `remedy` the last part.
+    The error begins with `named`, the user's name for the folder, and ends with `remedy`.
     """
     settings = json.loads(json.dumps(settings))
     stored = read_settings(folder)["key"] if (folder / RUN).exists() else {}

@@ -1,4 +1,4 @@
-"""An engine that answers the requests of a batch like the server would, in this process or as an actor of Ray."""
+"""An engine that answers the requests of a batch as the server would, in this process or in a Ray actor."""
 
 import faulthandler
 import json
@@ -174,7 +174,7 @@ def _body(content: Json) -> CompletionRequest | ChatRequest:
 
 
 def loaded(config: EngineConfig, name: str | None, template: str | None, folder: str) -> BatchEngine:
-    """Load an engine. Relative paths of strategies and rules are those of `folder`."""
+    """Load an engine. Relative paths of strategies and rules start at `folder`."""
     with searched(Path(folder)):
         return BatchEngine(load_engine(config), name, template)
 
@@ -182,7 +182,7 @@ def loaded(config: EngineConfig, name: str | None, template: str | None, folder:
 def about(
     config: EngineConfig, name: str | None, template: str | None, folder: str
 ) -> tuple[dict[str, Any], int] | EngineFailed:
-    """Return the facts of an engine and its number of concurrent requests, or why it could not be created."""
+    """Return the facts of an engine and its number of concurrent requests, or the reason why it could not be created."""
     try:
         engine = loaded(config, name, template, folder)
         return engine.facts, engine.seats
@@ -193,7 +193,7 @@ def about(
 class EngineActor:
     """The engine of a Ray actor, which answers a batch of rows with `place` and `content` (JSON).
 
-    Ray Data calls it from several threads; the requests of all calls are decoded together. It does not depend on Ray.
+    Ray Data calls it from several threads; the requests of all calls are decoded together. The class does not import Ray.
     If a forward pass takes longer than `engine_timeout` allows, the process ends, so that Ray restarts the actor.
     """
 

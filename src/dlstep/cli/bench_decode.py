@@ -1,7 +1,6 @@
 """`dlstep bench decode`: the time of a model's decode steps, as a table or as JSON.
 
-A plan can be run any number of times, so each measured step is repeated. The figure of a step is the minimum over
-repetitions.
+A plan can be run any number of times, so each measured step is repeated. Its time is the minimum over the repetitions.
 """
 
 from collections.abc import Sequence
@@ -29,7 +28,7 @@ Row = dict[str, float]
 
 @dataclass(frozen=True)
 class BenchCommand:
-    """Measure a model's decode steps at batch 1, 8 and 32: everything from planning a step to its new state."""
+    """Measure the time of a model's decode steps at batch 1, 8 and 32, from planning a step to its new state."""
 
     _: KW_ONLY
     model: str = "tiny-bd"
@@ -62,13 +61,13 @@ def run(options: Namespace) -> int:
 def measure_decode(engine: "LoadedEngine", batch_sizes: Sequence[int] = BATCHES, *, repetitions: int = 30) -> list[Row]:
     """Return one row for each batch size, with the strategy of the engine.
 
-    Its columns are means over steps: `rows` fed, and `step_us`, the microseconds of a step.
+    Besides `batch`, a row holds means over steps: `rows`, the rows fed, and `step_us`, the microseconds of a step.
     """
     return [_measured(engine, batch_size, repetitions) for batch_size in batch_sizes]
 
 
 def _measured(engine: "LoadedEngine", batch_size: int, repetitions: int) -> Row:
-    """Return the row of a batch size: of the steps at which all requests sample, every fourth is timed."""
+    """Return the row of a batch size. Of the steps in which all requests sample, every fourth is timed."""
     state, full, rows, seconds = _first_state(engine, batch_size), 0, list[int](), list[float]()
     while not state.done:
         plan = schedule(state)

@@ -244,6 +244,6 @@ def digits(bitmap: int) -> str:
 
 
 def tables_of(arrays: Sequence[bytes]) -> bytes:
-    """Return the tables of an automaton with these arrays of native 32-bit integers, which `Automaton._arrays` describes."""
+    """Return the tables of an automaton, given its arrays of native 32-bit integers (see `Automaton._arrays`)."""
     contents = [array("i", [len(each) // 4 for each in arrays]).tobytes(), *arrays]
     return b"".join([blake2b(b"".join(contents), digest_size=DIGEST_SIZE).digest(), *contents])

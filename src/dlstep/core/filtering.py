@@ -70,15 +70,15 @@ def passes_to_come(sequence: SequenceState, scheduled: int, positions: int) -> i
 
 
 class Bounds(NamedTuple):
-    """What a filtered block knows about the window: the constraint reads its positions `[since, until)`."""
+    """The constraint of a block, the range `[since, until)` of its positions that are constrained, and the states around it."""
 
     constraint: Constraint
     since: int
     until: int
     before: StateSet
-    """The states in which the automaton may be before `since`."""
+    """The states in which the automaton may be before it reads position `since`."""
     after: StateSet
-    """The states before `until` from which the answer can end."""
+    """The states before position `until` from which the rest of the answer can be completed."""
 
 
 _FIELDS = attrgetter(*[each.name for each in fields(Block)])
@@ -186,7 +186,7 @@ class FilteredBlock(Block):
 
 
 def filtered(block: Block, bounds: Bounds) -> FilteredBlock:
-    """Return `block` with bounds."""
+    """Return `block` with `bounds`."""
     return FilteredBlock(*_FIELDS(block), bounds=bounds)
 
 

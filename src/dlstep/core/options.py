@@ -1,4 +1,4 @@
-"""Options of strategies, rules and processors, and lookup of these by name.
+"""Options of strategies, rules and processors, and how the core finds these by name.
 
 The options of a strategy are its fields and those of its rule, in one flat namespace. A name refers to a module
 of this package, an entry point or a user file. The core finds processors and stores them in requests; the driver
@@ -372,12 +372,12 @@ class Context:
 class Processor(Options, ABC):
     """A pure function of a request's logits, applied before its constraint, temperature and statistics.
 
-    Subclass as a frozen dataclass, whose fields are options.
+    A subclass is a frozen dataclass; its fields are options.
     """
 
     @property
     def guided(self) -> bool:
-        """Whether the processor reads `context.unguided`, for which each pass runs a second time."""
+        """Whether the processor reads `context.unguided`. If so, the network runs twice in each pass."""
         return False
 
     @abstractmethod

@@ -210,10 +210,10 @@ class Cache:
 def prefix_keys(
     grid: Grid, page_size: int, page: int, key: bytes, tokens: Callable[[int, int], tuple[int, ...]], stop: int
 ) -> Iterator[bytes]:
-    """Yield the keys of consecutive pages, as far as tokens before `stop` determine them.
+    """Yield the keys of consecutive pages that the tokens before `stop` determine.
 
     A page has a key if its last group ends at or before `stop`. Under the attention rule, tokens up to
-    there affect the page's keys and values, so its key depends on these tokens and on the grid.
+    the end of this group affect the page's keys and values, so its key depends on these tokens and on the grid.
     Keys are 128 bits of blake2b: two prefixes collide with chance 2**-128.
 
     Args:
@@ -221,7 +221,7 @@ def prefix_keys(
         page_size: Positions of a page.
         page: Index of the first page in the page table.
         key: Key of the previous page; for page 0 the salt of the request.
-        tokens: Returns the tokens of the positions `[start, end)`.
+        tokens: Function of `start` and `end` that returns the tokens of the positions `[start, end)`.
         stop: First position whose token is not final.
     """
     if not page:
@@ -234,12 +234,12 @@ def prefix_keys(
 
 
 def new_keys(sequence: SequenceState, held: Storage, stop: int, page_size: int) -> Iterator[bytes]:
-    """Yield the prefix keys of the pages after the published ones of `held`.
+    """Yield the prefix keys of the pages of a sequence that come after its published pages.
 
     Args:
         sequence: The sequence.
         held: Its storage.
-        stop: First position whose token does not count as final.
+        stop: Position from which on tokens are not final.
         page_size: Positions of a page.
     """
     request, page = sequence.request, held.published

@@ -11,8 +11,8 @@ from .state import State
 class Update:
     """The progress of one request.
 
-    The properties compute everything else on demand, in time linear in the new tokens. The tokens
-    of all updates of a request, joined, are its answer.
+    The properties compute everything else on demand, in time linear in the new tokens. Concatenating
+    the tokens of all updates of a request gives its answer.
     """
 
     sequence: SequenceState
@@ -27,7 +27,7 @@ class Update:
 
     @property
     def stop(self) -> int:
-        """The end of the settled tokens of the answer."""
+        """Position after the last settled token of the answer."""
         finish_info = self.sequence.finish_info
         return max(self.start, self.sequence.settled if finish_info is None else finish_info.end)
 
@@ -43,7 +43,7 @@ class Update:
 
     @property
     def window(self) -> tuple[tuple[int | None, ...], tuple[float, ...]]:
-        """Tokens and probabilities of the unsettled positions of the window within the answer; empty once it has ended.
+        """Tokens and probabilities of the answer's unsettled positions in the window; empty once the answer has ended.
 
         A masked position has the token None and the probability 0.
         """
@@ -70,7 +70,7 @@ class Update:
 def updates(before: State, after: State) -> tuple[Update, ...]:
     """Return an update for each request that changed; requests that ended come first.
 
-    The cost is linear in the running requests and in those that ended.
+    The cost is linear in the number of requests that run or have just ended.
 
     Args:
         before: A state.

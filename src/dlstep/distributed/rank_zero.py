@@ -250,7 +250,7 @@ def _committed(state: State, samples: Samples, prepared: Prepared | None) -> Sta
 def follow_rank_zero(driver: RankDriver, ranks: Ranks) -> None:
     """Execute rank 0's commands until End. Raises RanksDisagree, or RuntimeError if one is lost."""
     states: dict[int, State] = {}
-    planned: tuple[State, Plan] | None = None  # the next plan, made while rank 0 still has to send its message
+    planned: tuple[State, Plan] | None = None  # a state and its plan, computed before rank 0's message arrives
     channel = connect(ranks)
     while True:
         message: Message = channel.receive()
@@ -278,7 +278,7 @@ def follow_rank_zero(driver: RankDriver, ranks: Ranks) -> None:
 
 
 def _planned(state: State) -> tuple[State, Plan] | None:
-    """Return a state and its plan; None if a request fails in planning, which rank 0 will report."""
+    """Return a state and its plan; None if planning fails for a request. Rank 0 gets the same fault and reports it."""
     try:
         return state, schedule(state)
     except RequestFault:

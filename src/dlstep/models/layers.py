@@ -139,7 +139,7 @@ def fits(module: nn.Module) -> bool:
 def install_experts(network: PreTrainedModel) -> None:
     """Select the implementation of experts: dlstep's if there are kernels, else grouped_mm, else eager.
 
-    grouped_mm needs all experts, so for a rank's share of them dlstep's is used, or eager.
+    grouped_mm needs all experts, so a rank that holds only some of them uses dlstep's, or else eager.
     """
     stacked = stacked_experts(network)
     stacks = [stack for module in stacked for stack in _stacks(module)]
@@ -174,7 +174,7 @@ ExpertsInterface.register(EXPERTS, mix)
 
 
 def install_routers(network: PreTrainedModel) -> None:
-    """Make routers of known classes use our kernels. Calling it again is harmless."""
+    """Make routers of known classes use our kernels. A second call changes nothing."""
     for module in network.modules():
         if isinstance(module, DiffusionGemmaTextRouter):
             module.__class__ = SoftmaxRouter
@@ -203,7 +203,7 @@ def _(
 
 
 def _no_choice(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return uninitialised experts and weights for these rows."""
+    """Return uninitialised tensors for the experts and weights of these rows."""
     size = (rows.shape[0], count)
     return rows.new_empty(size, dtype=torch.int64), rows.new_empty(size, dtype=torch.float32)
 

@@ -375,11 +375,11 @@ class CanvasNetwork(PagedNetwork):
             )
 
     def allowed(self, batch: Batch) -> dict[str, Any]:
-        """Return the other arguments of `sample`, which caps the logits."""
+        """Return the other arguments of `sample`, with the cap that it applies to the logits."""
         return super().allowed(replace(batch, sampler=replace(batch.sampler, cap=self._cap)))
 
     def forward(self, batch: Batch, memory: Memory) -> Float[Tensor, "w vocab"] | None:
-        """Encode and return None, or return logits of canvases, not capped yet, and store their carried state."""
+        """Encode final tokens and return None, or store the carried state of canvases and return their uncapped logits."""
         paged, carry = self._context(batch, memory), batch.carry
         if carry is None:
             self._network.model.encoder.language_model(

@@ -1,7 +1,7 @@
 """Shard a network for a tensor-parallel group, and sum results across ranks.
 
 Sharding follows transformers' `tp_plan`: attention by heads, products by their inner width. Each
-rank holds some experts whole. Embedding and head are both sharded by vocabulary, so that they can
+rank holds an equal number of whole experts. Embedding and head are both sharded by vocabulary, so that they can
 be tied.
 """
 
@@ -23,7 +23,7 @@ from .transformers_internals import Glm4MoeMoE, tensor_parallel_plan
 
 HEADS = ("q_proj", "o_proj")
 KV_HEADS = ("k_proj", "v_proj")
-# Only colwise, rowwise and moe_tp_experts are followed. Embeddings and heads are sharded by vocabulary in any case.
+# The known kinds; only colwise, rowwise and moe_tp_experts are sharded. Embedding and head are always sharded by vocabulary.
 KINDS = (
     "colwise",
     "rowwise",
@@ -141,7 +141,7 @@ def _range(name: str, module: nn.Linear, kind: str, owner: nn.Module, ranks: Ran
 
 
 def _even(what: str, count: int, ranks: Ranks) -> tuple[int, int]:
-    """Return this rank's range of `count`. Raises ValueError, which names `what`, if ranks would get different numbers."""
+    """Return start and stop of this rank's part of `count` items. Raises ValueError, naming `what`, unless parts are equal."""
     if count % ranks.size:
         raise ValueError(f"tensor_parallel_size={ranks.size} does not divide {what}: give a number of ranks that does")
     return ranks.rank * count // ranks.size, (ranks.rank + 1) * count // ranks.size
@@ -188,7 +188,7 @@ def install_ranks(network: PreTrainedModel, ranks: Ranks) -> None:
     if not ranks.several:
         return
     plan = plan_of(network)
-    # In a mixture, shared and other experts are added before the ranks are, which saves one of two sums.
+    # A rank adds the outputs of shared and other experts first, so a mixture needs one all-reduce instead of two.
     mixtures = tuple([f"{name}." for name, module in network.named_modules() if isinstance(module, Glm4MoeMoE)])
     for name, module in network.named_modules():
         kind = kind_of(name, plan)
@@ -214,9 +214,9 @@ def install_ranks(network: PreTrainedModel, ranks: Ranks) -> None:
 
 
 def _own_experts(ranks: Ranks, module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Return the inputs of experts with the choices numbered as this rank holds them.
+    """Return the inputs of experts, with chosen experts renumbered from 0 for this rank's first expert.
 
-    The experts of other ranks get the number of all experts, an index out of range, which contributes nothing.
+    Experts of other ranks get an index out of range, the total number of experts; they contribute nothing.
     """
     experts: Any = module
     hidden, chosen, *others = inputs
@@ -231,9 +231,9 @@ def ids_of(network: PreTrainedModel, ranks: Ranks) -> VocabularyShard:
 
 
 def region(cut: ParameterShard, shape: tuple[int, ...], rows: tuple[int, int] | None) -> tuple[slice, ...]:
-    """Return the slice of a checkpoint tensor with a rank's shard of a part of shape `shape`.
+    """Return the slices of a checkpoint tensor that select a rank's shard of a part of a parameter.
 
-    `rows` are the part's rows in that tensor (None: all).
+    The part has shape `shape` and is in the given `rows` of the tensor (None: all rows).
     """
     assert cut.dim is not None, "what is whole is read whole"
     dim = len(shape) + cut.dim

@@ -235,7 +235,7 @@ class Shares:
         return self.shapes[parameter] if cut is None else cut.shape(self.shapes[parameter])
 
     def held(self, placements: Iterable[Placement]) -> Iterator[Placement]:
-        """Yield the placements in this rank's share, with experts numbered as in the share."""
+        """Yield the placements in this rank's share. Experts are renumbered from 0 for the rank's first expert."""
         for placement in placements:
             expert, half = placement.part
             cut = self.cuts.get(placement.parameter)
@@ -260,7 +260,7 @@ class Shares:
         return opened.get_slice(placement.tensor)[self._region(placement, cut, placement.rows)]
 
     def _cut(self, placement: Placement) -> ParameterShard | None:
-        """Return the cut of a placement's part; a single expert is not cut."""
+        """Return the cut of a placement's part; None for a single expert, which is never cut."""
         return self.cuts.get(placement.parameter) if placement.part[0] is None else None
 
     def _region(self, placement: Placement, cut: ParameterShard, rows: tuple[int, int] | None) -> tuple[slice, ...]:
@@ -278,7 +278,7 @@ def fill(
 ) -> None:
     """Copy tensors to their placements, file by file. Raises ValueError if tied parameters have different values.
 
-    `placements` are those that `shares` holds. Parameters with `row_scales` are quantized, after rounding to `dtype`.
+    `placements` are those that `shares.held` yields. Parameters with `row_scales` are quantized, after rounding to `dtype`.
     """
     by_tensor: dict[str, list[Placement]] = {}
     for placement in placements:

@@ -1,4 +1,4 @@
-"""An engine's process and loop: it executes commands, reports each step, and records steps for frames and forks."""
+"""An engine's process and its loop, which executes commands, reports each step, and records steps for frames and forks."""
 
 import gc
 import logging

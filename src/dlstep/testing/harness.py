@@ -1,4 +1,4 @@
-"""A harness that runs a case on a device and records every step for the laws, and checks of what it recorded."""
+"""A harness that runs a case on a device and records every step for the laws, and checks of these records."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -169,7 +169,7 @@ def outcomes(state: State) -> dict[int, Outcome]:
 
 
 def check_ownership(state: State) -> None:
-    """Check that each page is owned as often as tables hold it, or cached and findable, or free."""
+    """Check that each page has as many owners as tables that hold it, and that other pages are cached and findable, or free."""
     cache = state.cache
     held = Counter(page for sequence in state.running for page in sequence.pages)
     assert dict(held) == {page: cache.owners[page] for page in cache.owners}, "owners differ from tables"

@@ -352,7 +352,7 @@ def _fields_shown(value: Any) -> list[str]:
 
 
 def warnings(value: Options) -> Iterator[str]:
-    """Yield a warning for each number without bounds in the user's classes of a strategy or rule and its inner rules."""
+    """Yield a warning for each number without both bounds in user-defined classes: a strategy or rule, and its inner rules."""
     cls = type(value)
     if not cls.__module__.startswith("dlstep."):
         for name, kind, low, high in open_fields(value):

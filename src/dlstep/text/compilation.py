@@ -19,7 +19,7 @@ def tables(kind: str, text: str, pieces: Sequence[bytes], forbidden: Sequence[in
     """Return the tables of the automaton of a constraint; `compiled` describes the arguments."""
     source, reason = f"{kind}={short(text)}", ""
     for build in _builders(kind, text):
-        for cached in (product, spelled):  # what was built before counts against the limit of memory
+        for cached in (product, spelled):  # results of earlier attempts count against the memory limit
             cached.cache_clear()
         try:
             automaton = build()
@@ -27,7 +27,7 @@ def tables(kind: str, text: str, pieces: Sequence[bytes], forbidden: Sequence[in
                 automaton = _after_text(automaton, *[mark.encode() for mark in marks])
             return token_automaton(source, automaton, pieces, forbidden).tables
         except (TooManyStates, RecursionError, MemoryError) as error:
-            # The error itself would keep all that this attempt has built.
+            # Keep only the message: the error refers to everything that this attempt has built.
             reason = "it takes too much memory" if isinstance(error, MemoryError) else str(error)
     raise ValueError(f"{source} cannot be compiled: {reason}")
 
@@ -56,12 +56,12 @@ def _regex(text: str) -> Dfa:
 
 
 def _after_text(automaton: Dfa, opening: bytes, closing: bytes) -> Dfa:
-    """Return the automaton that first reads `opening`, any text, `closing` and 0 to 2 newlines.
+    """Return the automaton of `opening`, any text, `closing`, 0 to 2 newlines, and then a text of `automaton`.
 
     The first byte of `closing` must not occur in it again.
     """
     text, lines = len(opening), len(opening) + len(closing)
-    first = lines + 2  # the state that begins the automaton
+    first = lines + 2  # the start state of `automaton`
 
     def moves(state: int) -> Iterator[tuple[int, int, int]]:
         if state < text:

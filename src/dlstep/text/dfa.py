@@ -75,7 +75,7 @@ def explored(start: State, moves: Callable[[State], Iterable[tuple[int, int, Sta
                 states.append(after)
                 before.append([])
             before[number[after]].append(place)
-            if row and row[-1][1:] == (low - 1, number[after]):  # one range with the one before
+            if row and row[-1][1:] == (low - 1, number[after]):  # extend the previous range
                 low = row.pop()[0]
             row.append((low, high, number[after]))
         rows.append(tuple(sorted(row)))
@@ -102,7 +102,7 @@ def _next(row: Row, letter: int) -> int | None:
 def _split(moves: Iterable[tuple[int, int, State]]) -> Iterator[tuple[int, int, frozenset[State]]]:
     """Yield the ranges of characters within which no move begins or ends, each with the states to which moves lead."""
     ordered = sorted(moves, key=itemgetter(0))
-    if all(one[1] < other[0] for one, other in pairwise(ordered)):  # most are, and this is fast
+    if all(one[1] < other[0] for one, other in pairwise(ordered)):  # usually, no ranges overlap; this path is fast
         for low, high, to in ordered:
             yield low, high, frozenset([to])
         return
@@ -123,7 +123,7 @@ def product(accepts: Callable[[bool, bool], bool], one: Dfa, other: Dfa) -> Dfa:
     if not one.rows:
         return other if accepts(False, True) else EMPTY
 
-    all_rows = (*one.rows, ()), (*other.rows, ())  # the last state, -1, leads nowhere
+    all_rows = (*one.rows, ()), (*other.rows, ())  # index -1: a state without moves
 
     def moves(pair: tuple[int, int]) -> Iterator[tuple[int, int, tuple[int, int]]]:
         rows = [rows[state] for rows, state in zip(all_rows, pair, strict=True)]
@@ -136,12 +136,12 @@ def product(accepts: Callable[[bool, bool], bool], one: Dfa, other: Dfa) -> Dfa:
 
 
 intersection = partial(product, and_)  # the texts that both accept
-union = partial(product, or_)  # the texts that either accepts
+union = partial(product, or_)  # the texts that at least one accepts
 difference = partial(product, gt)  # the texts that only the first accepts
 
 
 class Nfa:
-    """A nondeterministic automaton, to which at most `most` states are added."""
+    """A nondeterministic automaton that is built state by state; TooManyStates is raised after `most` states."""
 
     def __init__(self, most: int = 4 * MOST_STATES) -> None:
         self._most = most
@@ -149,7 +149,7 @@ class Nfa:
         self.silent: list[list[tuple[str | None, int]]] = []  # by state: moves without a character, some only at an anchor
 
     def state(self, *before: int, anchor: str | None = None) -> int:
-        """Return a new state, with silent moves to it."""
+        """Return a new state, with a silent move to it from each state of `before`."""
         if len(self.moves) > self._most:
             raise TooManyStates("it is too large: make it smaller")
         self.moves.append([])
@@ -163,7 +163,7 @@ class Nfa:
         self.silent[state].append((anchor, after))
 
     def path(self, state: int, letters: Iterable[int]) -> int:
-        """Return a new state, to which the letters lead from another one."""
+        """Add states that read `letters` one by one after `state`. Return the last one."""
         for letter in letters:
             after = self.state()
             self.moves[state].append((letter, letter, after))
@@ -171,7 +171,7 @@ class Nfa:
         return state
 
     def _closed(self, states: Iterable[int], anchor: str | None = None) -> frozenset[int]:
-        """Return the states that silent moves lead to, including those at an anchor."""
+        """Return `states` and all states that silent moves reach from them, including moves at `anchor`."""
         reached, stack = set(states), list(states)
         while stack:
             for at, after in self.silent[stack.pop()]:
@@ -181,9 +181,9 @@ class Nfa:
         return frozenset(reached)
 
     def determined(self, start: int, end: int) -> Dfa:
-        """Return the automaton of the texts that lead from one state to another. Its states are sets of states of this one."""
+        """Return the automaton of the texts that lead from `start` to `end`. Its states are sets of this automaton's states."""
         closed = cache(self._closed)
-        always = frozenset([end]) if self.moves[end] else None  # after a match, a search allows any text
+        always = frozenset([end]) if self.moves[end] else None  # once a search has matched, any text may follow
 
         def moves(states: frozenset[int]) -> Iterator[tuple[int, int, frozenset[int]]]:
             for low, high, reached in _split(move for state in states for move in self.moves[state]):
@@ -195,7 +195,7 @@ class Nfa:
 
 
 def words(texts: Iterable[str]) -> Dfa:
-    """Return the automaton of a list of texts."""
+    """Return the automaton that accepts exactly these texts."""
     nfa = Nfa()
     start = nfa.state()
     return nfa.determined(start, nfa.state(*[nfa.path(start, map(ord, text)) for text in texts]))
@@ -323,7 +323,7 @@ def _category(name: Any, ascii_only: bool) -> Ranges:
 
 
 class Pattern(NamedTuple):
-    """A regex of a schema: the strings that match it, among those for which its dialects agree."""
+    """A regex of a schema: `agreed` accepts the strings on which all dialects agree, `matched` those of them that match."""
 
     matched: Dfa
     agreed: Dfa
@@ -331,11 +331,11 @@ class Pattern(NamedTuple):
 
 @lru_cache(1024)
 def pattern(text: str) -> Pattern:
-    r"""Return the automaton of the strings in which a regex of a schema finds a match.
+    r"""Return the automata of the strings in which a regex of a schema finds a match.
 
-    Strings about which dialects disagree are left out: without the Unicode flag, ECMA-262 counts
-    UTF-16 code units; `\d`, `\w` and `\s` are ASCII in some dialects; `.` does not match all line
-    breaks, and `$` may match before the last one.
+    Strings on which dialects disagree are left out: without the Unicode flag, ECMA-262 counts
+    UTF-16 code units; `\d`, `\w` and `\s` are ASCII in some dialects; dialects differ in which line
+    breaks `.` matches, and in whether `$` matches before a final one.
 
     Raises:
         ValueError: The pattern is invalid, or no finite automaton has its language.
@@ -351,17 +351,19 @@ def regex(text: str) -> Dfa:
     return _Regex(text, search=False).dfa
 
 
-# In regexes, the characters that JSON writes as they are, or with a backslash and one letter.
+# Character classes for regexes. LETTERS: the characters that JSON writes as they are, or as a backslash and one letter.
+# ASCII: those of them that are ASCII, except backspace. BEYOND_ASCII (without brackets): all characters that are not in ASCII.
+# BEYOND_BASIC: all that are not in LETTERS or have two UTF-16 code units.
 LETTERS = "[\b-\n\f-\r -\ud7ff\ue000-\U0010ffff]"
 ASCII = "[\t-\n\f-\r -~]"
 BEYOND_ASCII = "\0-\b\v\x0e-\x1f\x7f-\U0010ffff"
-BEYOND_BASIC = "\0-\a\v\x0e-\x1f\ud800-\udfff\U00010000-\U0010ffff"  # of more than one UTF-16 code unit
+BEYOND_BASIC = "\0-\a\v\x0e-\x1f\ud800-\udfff\U00010000-\U0010ffff"
 STRINGS = regex(f"{LETTERS}*")
 
 
 # Numbers: without an exponent, because automata cannot compare exponents.
 
-# At most 15 digits, of which at most 6 after the point: so many are exact in 64 bits.
+# At most 15 digits, of which at most 6 after the point: 64-bit floats distinguish all such numbers.
 NUMBERS = intersection(regex(r"-?(0|[1-9][0-9]*)(\.[0-9]{1,6})?"), regex(r"-?[0-9](\.?[0-9]){0,14}"))
 INTEGERS = intersection(NUMBERS, regex("[0-9-]*"))
 
@@ -370,8 +372,8 @@ INTEGERS = intersection(NUMBERS, regex("[0-9-]*"))
 def compared(limit: Decimal) -> tuple[Dfa, Dfa, Dfa]:
     """Return the automata of the numbers that are less than a limit, equal to it, and greater."""
     whole, _, fraction = format(min(abs(limit), Decimal(10**15)), "f").partition(".")
-    fraction = fraction.rstrip("0")[:7]  # no number has so many digits, so it differs from the others as before
-    # Farther from zero are numbers with more digits, and those whose first different digit is larger.
+    fraction = fraction.rstrip("0")[:7]  # NUMBERS have at most 6, so 7 digits still compare alike with all of them
+    # Numbers are farther from zero if they have more digits, or if the first different digit is larger.
     farther = [rf"[1-9][0-9]{{{len(whole)},}}(\.[0-9]+)?", rf"{whole}\.{fraction}0*[1-9][0-9]*"]
     for place, digit in enumerate(whole):
         if digit < "9":
@@ -392,7 +394,7 @@ def multiples(step: int) -> Dfa:
     """Return the automaton of the multiples of a whole number."""
 
     def moves(remainder: int) -> Iterator[tuple[int, int, int]]:
-        if remainder < 0:  # after the point
+        if remainder < 0:  # after the decimal point
             yield ord("0"), ord("0"), -1
             return
         yield ord("-"), ord("-"), remainder

@@ -1,7 +1,8 @@
 """Build the byte automata of JSON schemas.
 
-Objects have their properties in the order of the schema. The automaton of a text is built from its
-beginning to its end, with states for each value in each place; it is made deterministic at the end.
+Objects have their properties in the order of the schema. A nondeterministic automaton is built from
+the beginning of a text to its end, with separate states for each place of a value, and then made
+deterministic.
 """
 
 from collections import Counter
@@ -15,8 +16,9 @@ from .dfa import STRINGS, Dfa, Nfa
 from .json_schema import ANYTHING, FREE, Conjunction, Schema, Schemas, Shape
 
 MOST_STATES = 60_000  # before the automaton is made deterministic
-Place = TypeVar("Place", bound=Hashable)  # in an array or object
-# From a place: what adds an element after a state and returns the state after it (None: no element), and the next place.
+Place = TypeVar("Place", bound=Hashable)  # a place in an array or object, such as the number of items before it
+# A step from a place: a function that adds an element after a state and returns the state after the element (None: there is
+# no element), and the next place.
 Element = tuple[Callable[[int], int] | None, Place]
 
 
@@ -26,7 +28,7 @@ class Limits(NamedTuple):
     recursion: int = 3  # how often a schema may contain itself
     depth: int = 3  # nested objects and arrays in a value of any kind
     longest: int = 4096  # of strings that have a maximum
-    letters: str = dfa.LETTERS  # of strings with limits of their length
+    letters: str = dfa.LETTERS  # characters of strings whose length is limited
     extras: bool = True  # properties that the schema does not name and about which it says nothing
     spaces: bytes = b" "  # of which one may stand around brackets, commas and colons
 
@@ -75,7 +77,7 @@ class _Builder(Nfa):
         """Add the values that conform to a conjunction."""
         level = self._open[conjunction]
         if level >= self._limits.recursion and conjunction != ANYTHING:
-            return self.state()  # to which nothing leads
+            return self.state()  # no move leads to it, so it adds no text
         self._open[conjunction] += 1
         values = self._schemas.of(conjunction)
         ends = [
@@ -111,9 +113,9 @@ class _Builder(Nfa):
         ends: Callable[[Place], bool],
         state: int,
     ) -> int:
-        """Add arrays or objects. Their elements lead from the place `first` to a place at which they may end."""
+        """Add arrays or objects, whose elements lead from the place `first` to a place for which `ends` holds."""
         places: list[Place] = []
-        states: dict[Place, tuple[int, int]] = {}  # by place: before the next element, and after the last one
+        states: dict[Place, tuple[int, int]] = {}  # by place: the states before the next and after the previous element
 
         def entered(place: Place) -> tuple[int, int]:
             if place not in states:
@@ -161,7 +163,7 @@ class _Builder(Nfa):
         """Add objects.
 
         The named properties come first, in their order; those that the schema does not name follow.
-        A place is the one in this order and, as far as it matters, the number of properties so far.
+        A place is an index in this order and, as far as it matters, the number of properties so far.
         """
         required, allowed = {*shape.values("required")}, shape.values("names")
         named = [name for schema in shape.values("members") for name in schema.fields.get("properties", ())]
@@ -183,14 +185,14 @@ class _Builder(Nfa):
                     yield partial(self._member, dfa.words([name]), self._schemas.member(shape, name)), (index + 1, more)
                 if name not in required:
                     yield None, (index + 1, count)
-            elif count != most and count + 1 >= least:  # a name may occur twice, so only the first of them counts
+            elif count != most and count + 1 >= least:  # names may repeat, so only the first counts towards `least`
                 for language, conjunction in others:
                     yield partial(self._member, language, conjunction), (index, more)
 
         return self._sequence(b"{}", (0, 0), elements, lambda place: place[0] >= needed and place[1] >= least, state)
 
     def _member(self, names: Dfa, conjunction: Conjunction, state: int) -> int:
-        """Add a property with one of some names."""
+        """Add a property whose name is in the language `names`."""
         colon = self.path(self._spaced(self._string(names, state)), b":")
         return self.value(conjunction, self._spaced(colon))
 

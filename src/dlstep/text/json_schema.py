@@ -34,7 +34,7 @@ class Schema:
     path: str
     resolver: "Resolver[Any]"
     draft: Any
-    """The validator class of `jsonschema` for its draft, which has the keywords of this draft."""
+    """The validator class of `jsonschema` for the draft of the schema; it lists the draft's keywords."""
 
     def refused(self, keyword: str, why: str = "is not supported: leave it out") -> ValueError:
         """Return the error for a keyword."""
@@ -72,7 +72,7 @@ class Values(NamedTuple):
 
     @classmethod
     def of(cls, texts: Mapping[str, Dfa], shapes: Iterable[Shape] = ()) -> "Values":
-        """Return values without types that have no text, and without repeated shapes."""
+        """Return values; leave out types without texts and repeated shapes."""
         return cls({kind: text for kind, text in texts.items() if text.rows}, tuple(dict.fromkeys(shapes)))
 
 
@@ -252,7 +252,7 @@ def _draft(fields: Any, outer: Any) -> Any:
 
     stated = isinstance(fields, dict) and isinstance(fields.get("$schema"), str)
     draft = validator_for(fields, outer) if stated else outer
-    return Draft4Validator if draft is Draft3Validator else draft  # which refuses what only draft 3 has
+    return Draft4Validator if draft is Draft3Validator else draft  # draft 4 refuses the forms that only draft 3 has
 
 
 def _resource(fields: Any, draft: Any) -> Any:
@@ -282,7 +282,7 @@ def _of_one_draft(value: Any) -> Any:
 def _keywords(schema: Schema) -> list[str]:
     """Return the keywords of a schema that have an effect in its draft. Raises ValueError if one is unsupported."""
     fields, known = schema.fields, schema.draft.VALIDATORS
-    if "$ref" in fields and "dependencies" in known:  # up to draft 7, nothing has an effect beside it
+    if "$ref" in fields and "dependencies" in known:  # up to draft 7, keywords next to it have no effect
         return ["$ref"]
     for name in fields.keys() & known.keys() - _READ.keys():
         if fields[name] is not True:
@@ -319,15 +319,15 @@ class Keyword(NamedTuple):
         return self.schema.fields[self.name]
 
     def part(self, *names: Any, holds: bool) -> Part:
-        """Return a schema in the value, which must hold or must not hold."""
+        """Return the part for the schema to which `names` lead in the value; `holds`: whether values must conform to it."""
         return self.schemas.inner(self.schema, self.name, *names), holds
 
     def made(self, fields: Fields) -> Part:
-        """Return a schema that is read like one in the value."""
+        """Return the part for a new schema with these fields, read as if it were in the value."""
         return self.schemas.add(fields, self.schema, self.name), True
 
     def fact(self, kind: str, *facts: Fact) -> Values:
-        """Return the values for which facts hold, if they have this type; none if the keyword must not hold."""
+        """Return values of other types, and those of type `kind` for which facts hold; none if the keyword must not hold."""
         shapes = [Shape(each.kind, facts if each.kind == kind else ()) for each in FREE.shapes]
         return Values.of(FREE.texts, shapes) if self.holds else NONE
 
@@ -413,7 +413,7 @@ def _among(keyword: Keyword) -> Values:
 
 
 def _exact(value: Any) -> Fields:
-    """Return the schema of an array or object."""
+    """Return a schema to which only this array or object conforms."""
     if isinstance(value, list):
         return {"type": "array", "prefixItems": [{"const": item} for item in value], "items": False, "minItems": len(value)}
     parts = {name: {"const": part} for name, part in value.items()}
@@ -490,7 +490,7 @@ def _contains(keyword: Keyword) -> Values:
 
 
 def _combined(keyword: Keyword) -> Values:
-    """Read allOf or anyOf; the negation of one is the other, applied to the negated schemas."""
+    """Read allOf or anyOf. Negating one gives the other, applied to the negated schemas."""
     listed = dict.fromkeys(keyword.schemas.listed(keyword.schema, keyword.name))
     parts = [(part, keyword.holds) for part in listed]
     all_hold = (keyword.name == "allOf") == keyword.holds

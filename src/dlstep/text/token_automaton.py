@@ -40,7 +40,7 @@ def token_automaton(
         ValueError: No string of ids is in the language.
         TooManyStates: The automaton would have more than `max_entries` moves or MOST_STATES states.
     """
-    rows = automaton.rows or ((),)  # the empty language has none
+    rows = automaton.rows or ((),)  # the empty language has no rows
     functions, function_of = _functions(rows, pieces, forbidden, max_entries)
     count = len(rows)
     used = np.unique(function_of[function_of >= 0])

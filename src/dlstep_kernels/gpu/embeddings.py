@@ -70,7 +70,7 @@ def merge_embeddings(
 @triton.jit
 @no_type_check
 def _scores(logits, place, width, cap, inverse):
-    """Return capped logits over the temperature, rounded like the twin's; -inf from `width` on."""
+    """Return capped logits divided by the temperature, rounded like the twin's; -inf from `width` on."""
     x = tl.load(logits + place, mask=place < width, other=0.0)
     scores = (capped(x.to(tl.float32), cap) * inverse).to(x.dtype).to(tl.float32)
     return tl.where(place < width, scores, float("-inf"))

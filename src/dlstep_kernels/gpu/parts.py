@@ -96,7 +96,7 @@ def stream_of(seeds, positions, draws, rows, inside, OF: tl.constexpr):
 @triton.jit
 @no_type_check
 def capped(x, cap):
-    """Return cap * tanh(x / cap), computed by an exponential, which is faster; `x` itself if `cap` is None."""
+    """Return cap * tanh(x / cap), or `x` if `cap` is None. An exponential is faster than tanh."""
     if cap is not None:
         x = cap - 2.0 * cap / (1.0 + tl.exp(x * (2.0 / cap)))
     return x

@@ -103,8 +103,9 @@ def _choose_best(
     SPLITS: tl.constexpr, GROUPS: tl.constexpr, SIZE: tl.constexpr, MOST_GROUPS: tl.constexpr, MOST: tl.constexpr,
     KEPT: tl.constexpr, COUNT: tl.constexpr, PLACES: tl.constexpr, NORMALISED: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Store the chosen experts of a row and their weights, by a softmax if there are `factors` of experts.
+    """Store the chosen experts of a row and their weights.
 
+    With `factors`, a weight is the softmax times the expert's factor.
     MOST_GROUPS and MOST pad GROUPS and SIZE to powers of two.
     """
     if EARLY:
@@ -145,7 +146,7 @@ def _logits(hidden: Tensor, weight: Tensor, early: bool) -> Float32[Tensor, "spl
 
     `early`: the next kernel may be launched before this one ends, and waits for it by itself.
     """
-    if hidden.dtype == torch.float32 or not len(hidden):  # nothing for tensor cores
+    if hidden.dtype == torch.float32 or not len(hidden):  # no work for tensor cores
         return linear(hidden, weight).float()[None]
     (rows, depth), experts, name = hidden.shape, weight.shape[0], architecture(hidden.device)
     # Launch parameters do not change beyond MAX_ROWS.
@@ -171,7 +172,7 @@ def _choice(
     parts: Float[Tensor, "splits n experts"], bias: Tensor | None, factors: Tensor | None, scale: float, count: int,
     launch: Parameters, *, groups: int, kept_groups: int, normalised: bool,
 ) -> tuple[Int64[Tensor, "n count"], Float32[Tensor, "n count"]]:  # fmt: skip
-    """Return experts and weights from addends of the logits."""
+    """Return the chosen experts and their weights, given addends of the logits."""
     splits, rows, experts = parts.shape
     size = experts // groups
     chosen = torch.empty((rows, count), dtype=torch.int64, device=parts.device)

@@ -292,7 +292,7 @@ def sample(
 
 
 def _parts_of(logits: Tensor, settings: Settings, vocab_size: int, mask_id: int, sampler: SamplerConfig) -> Parts:
-    """Return parts with everything that is requested, or with only their largest logit if that is enough."""
+    """Return parts with all requested statistics, or with only their largest logit if that is enough."""
     rows, width = logits.shape
     raced = settings.temperatures is not None
     listed = raced or kept_keys(sampler) > 1

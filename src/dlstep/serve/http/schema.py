@@ -277,7 +277,7 @@ class Function(Strict):
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """The schema of the arguments. A function has no argument besides the `properties` of its parameters."""
+        """The schema of the arguments. Only `properties` of the parameters are allowed, unless a keyword can allow others."""
         if self.parameters is None:
             return NOTHING
         if "properties" in self.parameters and OPEN.isdisjoint(self.parameters):

@@ -346,7 +346,7 @@ class Router:
         self._notify()
 
     def on_end(self, replica: Replica, deadline: Deadline | None) -> None:
-        """End the requests of an engine that has ended. Requeue those whose clients have received nothing.
+        """Requeue or end the requests of an engine that has ended: requeue those that another engine can answer from the start.
 
         `deadline` is the deadline that the engine missed; None if it missed none.
         """
