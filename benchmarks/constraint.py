@@ -86,7 +86,7 @@ def measure_constraint(strategy: str, batches: tuple[int, ...], buffers: tuple[i
                 "strategy": strategy,
                 "buffer_size": buffer,
                 "batch": batch,
-                "states": len(automaton.moves),
+                "states": automaton.state_count,
                 "plain_us": without,
                 "constrained_us": constrained,
                 "added_us": round(constrained - without, 2),
