@@ -181,8 +181,16 @@ class Nfa:
         return frozenset(reached)
 
     def determined(self, start: int, end: int) -> Dfa:
-        """Return the automaton of the texts that lead from `start` to `end`. Its states are sets of this automaton's states."""
-        closed = cache(self._closed)
+        """Return the automaton of the texts that lead from `start` to `end`.
+
+        Its states are sets of this automaton's states, without those that only lead silently to others.
+        """
+        kept = {end} | {state for state, steps in enumerate(self.silent) if self.moves[state] or any(at for at, _ in steps)}
+
+        @cache
+        def closed(states: frozenset[int]) -> frozenset[int]:
+            return self._closed(states) & kept
+
         always = frozenset([end]) if self.moves[end] else None  # once a search has matched, any text may follow
 
         def moves(states: frozenset[int]) -> Iterator[tuple[int, int, frozenset[int]]]:
@@ -190,7 +198,7 @@ class Nfa:
                 after = closed(reached)
                 yield low, high, always if always and end in after else after
 
-        first = self._closed([start], "^")
+        first = self._closed([start], "^") & kept
         return explored(always if always and end in first else first, moves, lambda states: end in self._closed(states, "$"))
 
 

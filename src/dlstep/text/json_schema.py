@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import permutations
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -263,12 +263,20 @@ def _resource(fields: Any, draft: Any) -> Any:
 
 def _check(fields: Any, path: str, draft: Any) -> None:
     """Raise ValueError if a schema does not have the form of its draft. Schemas inside it may state other drafts."""
+    inside = {name: _of_one_draft(part) for name, part in fields.items()}
+    if fault := _fault(json.dumps(inside), draft):
+        raise ValueError(f"{path}{fault}")
+
+
+@lru_cache(16)  # the document is read again for each attempt with smaller limits
+def _fault(text: str, draft: Any) -> str:
+    """Return what is malformed in a schema, or an empty text."""
     from jsonschema.exceptions import best_match
 
-    inside = {name: _of_one_draft(part) for name, part in fields.items()}
-    if (error := best_match(draft(draft.META_SCHEMA).iter_errors(inside))) is not None:
-        place = ".".join(map(str, [path, *error.absolute_path]))
-        raise ValueError(f"{place} is malformed: {error.message[:LONGEST_MESSAGE]}")
+    error = best_match(draft(draft.META_SCHEMA).iter_errors(json.loads(text)))
+    if error is None:
+        return ""
+    return f"{''.join(f'.{step}' for step in error.absolute_path)} is malformed: {error.message[:LONGEST_MESSAGE]}"
 
 
 def _of_one_draft(value: Any) -> Any:
