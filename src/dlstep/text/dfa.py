@@ -187,19 +187,18 @@ class Nfa:
         """
         kept = {end} | {state for state, steps in enumerate(self.silent) if self.moves[state] or any(at for at, _ in steps)}
 
-        @cache
-        def closed(states: frozenset[int]) -> frozenset[int]:
-            return self._closed(states) & kept
-
         always = frozenset([end]) if self.moves[end] else None  # once a search has matched, any text may follow
+
+        @cache
+        def closed(states: frozenset[int], anchor: str | None = None) -> frozenset[int]:
+            reached = self._closed(states, anchor) & kept
+            return always if always and end in reached else reached
 
         def moves(states: frozenset[int]) -> Iterator[tuple[int, int, frozenset[int]]]:
             for low, high, reached in _split(move for state in states for move in self.moves[state]):
-                after = closed(reached)
-                yield low, high, always if always and end in after else after
+                yield low, high, closed(reached)
 
-        first = self._closed([start], "^") & kept
-        return explored(always if always and end in first else first, moves, lambda states: end in self._closed(states, "$"))
+        return explored(closed(frozenset([start]), "^"), moves, lambda states: end in self._closed(states, "$"))
 
 
 def words(texts: Iterable[str]) -> Dfa:
