@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class _Point(NamedTuple):
-    """What a session shows: its state, the number of its events so far, and the samples of the last forward pass."""
+    """A point in the history of a session: the state, the number of events so far, and the samples of the last forward pass."""
 
     state: State
     events: int

@@ -17,7 +17,7 @@ class ReplayCommand:
     """Plan every step of a saved trace again, compare with the recorded plans, and commit the recorded samples."""
 
     file: Path
-    """What Trace.save wrote."""
+    """A file that Trace.save wrote."""
     _: KW_ONLY
     json: bool = False
     """Print a JSON object, and nothing else, on stdout."""

@@ -23,7 +23,7 @@ class ViewCommand:
     """Write the live page with a recording in it, as one HTML file to open, to mail or to put on a site."""
 
     file: Path
-    """What the page of `dlstep serve` or Trace.save wrote."""
+    """A recording saved by the page of `dlstep serve`, or a trace saved by Trace.save."""
     _: KW_ONLY
     out: Path | None = None
     """The file to write; else FILE with the suffix .html."""

@@ -164,7 +164,7 @@ def _with_best(before: SequenceState, after: SequenceState, span: Span, rows: Sp
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """What the forward pass of `plan` changes in `state` whatever its samples are, as returned by `prepare`."""
+    """A prepared commit: the part of a commit that follows from the plan alone. `prepare` returns it."""
 
     state: State
     """The state that made the plan."""

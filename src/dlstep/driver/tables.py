@@ -1,4 +1,4 @@
-"""What a device keeps for live requests: page tables and carry slots, as plans assign them, and token masks."""
+"""The driver's data for live requests: page tables and carry slots, both assigned by plans, and token masks."""
 
 from collections.abc import Iterable, Mapping
 from weakref import WeakKeyDictionary

@@ -21,7 +21,7 @@ MOST_LISTED = 200
 
 @dataclass(frozen=True, slots=True)
 class CheckpointReport:
-    """What loading a checkpoint would yield, and every problem that prevents it.
+    """A report on a checkpoint: the model that loading would produce, and every problem that prevents loading.
 
     `description` is None if the folder cannot be described; then `parameters` is 0 and `kv_shapes`
     is empty. Tied parameters count once; `stored_bytes` are in files. `warnings` prevent nothing.

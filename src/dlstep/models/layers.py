@@ -48,7 +48,7 @@ class PagedContext:
     slot_mapping: Int64[Tensor, " n"]
     """Slot of each row; -1: not stored."""
     layouts: Mapping[tuple[int | None, int], AttentionLayout | Tiles]
-    """What rows see, by sliding window (or None) and query heads per key head; tiles if kernels read them."""
+    """The visible positions of each row, by sliding window (or None) and query heads per key head; `Tiles` for kernels."""
     watch: Watch | None = None
     """Called in each layer once its keys and values are stored."""
 

@@ -183,7 +183,8 @@ class Nfa:
     def determined(self, start: int, end: int) -> Dfa:
         """Return the automaton of the texts that lead from `start` to `end`.
 
-        Its states are sets of this automaton's states, without those that only lead silently to others.
+        Each state of the result is a set of states of this automaton. To get fewer distinct sets, they
+        omit states that have neither a move with a character nor a silent move at an anchor, except `end`.
         """
         kept = {end} | {state for state, steps in enumerate(self.silent) if self.moves[state] or any(at for at, _ in steps)}
 

@@ -47,7 +47,7 @@ ANYTHING: Conjunction = ()
 
 
 class Fact(NamedTuple):
-    """What must hold for an array or object."""
+    """A condition on an array or object."""
 
     name: str
     value: Any
@@ -270,7 +270,7 @@ def _check(fields: Any, path: str, draft: Any) -> None:
 
 @lru_cache(16)  # the document is read again for each attempt with smaller limits
 def _fault(text: str, draft: Any) -> str:
-    """Return what is malformed in a schema, or an empty text."""
+    """Return the place and the fault as the end of an error message; an empty text if the schema is well-formed."""
     from jsonschema.exceptions import best_match
 
     error = best_match(draft(draft.META_SCHEMA).iter_errors(json.loads(text)))

@@ -28,7 +28,7 @@ class Picture:
     """An SVG picture, which notebooks display."""
 
     title: str
-    """What it shows."""
+    """The heading of the picture."""
     svg: str = field(repr=False)
     """The SVG element."""
 

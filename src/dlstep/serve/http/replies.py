@@ -52,7 +52,7 @@ class TokenLog(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What is new in a choice: parts of its text, token probabilities, `dlstep` object, whether it ended."""
+    """The new content of a choice: parts of its text, token probabilities, `dlstep` object, whether it ended."""
 
     parts: tuple[Part, ...]
     logs: tuple[TokenLog, ...]

@@ -277,10 +277,12 @@ class Function(Strict):
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """The schema of the arguments. Only `properties` of the parameters are allowed, unless a keyword can allow others."""
+        """The schema of the arguments: only the `properties` of the parameters, unless a keyword allows or requires others."""
         if self.parameters is None:
             return NOTHING
-        if "properties" in self.parameters and OPEN.isdisjoint(self.parameters):
+        named, required = self.parameters.get("properties"), self.parameters.get("required", [])
+        known = isinstance(named, dict) and isinstance(required, list) and all(str(name) in named for name in required)
+        if known and OPEN.isdisjoint(self.parameters):
             return {"additionalProperties": False, **self.parameters}
         return self.parameters or {"type": "object"}
 

@@ -93,13 +93,14 @@ def test_the_schema_is_that_of_the_arguments_or_of_any_call() -> None:
         ({"properties": {"a": {"type": "integer"}}, "additionalProperties": True}, True),
         ({"properties": {"a": {"type": "integer"}}, "patternProperties": {"^x": {}}}, True),
         ({"properties": {"a": {"type": "integer"}}, "allOf": [{"properties": {"x": {"type": "integer"}}}]}, True),
+        ({"properties": {"a": {"type": "integer"}}, "required": ["a", "x"]}, True),
         ({}, True),
     ],
 )
 def test_calls_have_the_arguments_that_the_function_names(parameters: dict[str, object], open_ended: bool) -> None:
     function = Function(name="f", parameters={"type": "object", **parameters})
     accepts = schema_automaton(call_schema([Tool(type="function", function=function)], "required")).accepts
-    assert accepts('{"name":"f","arguments":{"a":1}}')
+    assert accepts('{"name":"f","arguments":{"a":1}}') == ("required" not in parameters)
     assert accepts('{"name":"f","arguments":{"a":1,"x":1}}') == open_ended
     assert not accepts('{"name":"f","arguments":{"a":1},"x":1}')
 
