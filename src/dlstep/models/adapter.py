@@ -268,7 +268,7 @@ def apply_adapter(
     shares = Shares(network_tensors(whole).shapes, cuts_of(whole, ranks), ranks)
     for name, tensor in plan.replaced.items():
         for place in shares.held(plan.placed[name]):
-            _view(network, place).copy_(shares.of(_rows(tensor, place), place))
+            _view(network, place).copy_(shares.of(place.rows_of(tensor), place))
     if adapter.drafts_only:
         _gate(network, plan.pairs)
     elif merge:
@@ -371,19 +371,14 @@ def _view(network: PreTrainedModel, place: Placement) -> Tensor:
     return part_of(network.get_parameter_or_buffer(place.parameter).detach(), place.part)
 
 
-def _rows(tensor: Tensor, place: Placement) -> Tensor:
-    """Return the rows of a tensor that go to a placement."""
-    return tensor if place.rows is None else tensor[slice(*place.rows)]
-
-
 def _merge(network: PreTrainedModel, pair: Pair, shares: Shares) -> None:
     """Add an update to the weights, computed in float32."""
     for place in shares.held(pair.places):
         weight = _view(network, place)
-        a, b = (part.to(weight.device, torch.float32) for part in (pair.a, _rows(pair.b, place)))
+        a, b = (part.to(weight.device, torch.float32) for part in (pair.a, place.rows_of(pair.b)))
         merged = weight.float() + shares.of((b @ a) * pair.scale, place)
         if pair.magnitude is not None:
-            magnitude = _rows(pair.magnitude, place).to(weight.device, torch.float32)
+            magnitude = place.rows_of(pair.magnitude).to(weight.device, torch.float32)
             merged *= (magnitude / merged.norm(dim=1))[:, None]
         weight.copy_(merged)
 
@@ -395,7 +390,7 @@ def _gate(network: PreTrainedModel, pairs: list[Pair]) -> None:
         for place in pair.places:
             base = _module(network, place)
             assert isinstance(base, nn.Linear), "`plan_adapter` refuses other modules"
-            gated = Gated(base, pair.a, _rows(pair.b, place), pair.scale, gates)
+            gated = Gated(base, pair.a, place.rows_of(pair.b), pair.scale, gates)
             network.set_submodule(place.parameter.rpartition(".")[0], gated)
 
 
@@ -419,7 +414,7 @@ def _keep(network: PreTrainedModel, pairs: list[Pair]) -> None:
     for module, (place, pair) in zip(modules, adapted, strict=True):
         module.scaling[ADAPTER] = pair.scale
         module.lora_A[ADAPTER].weight.copy_(pair.a)
-        module.lora_B[ADAPTER].weight.copy_(_rows(pair.b, place))
+        module.lora_B[ADAPTER].weight.copy_(place.rows_of(pair.b))
         if pair.magnitude is not None:
-            module.lora_magnitude_vector[ADAPTER].weight.copy_(_rows(pair.magnitude, place))
+            module.lora_magnitude_vector[ADAPTER].weight.copy_(place.rows_of(pair.magnitude))
         network.set_submodule(place.parameter.rpartition(".")[0], module.requires_grad_(False).eval())

@@ -228,18 +228,3 @@ def _own_experts(ranks: Ranks, module: nn.Module, inputs: tuple[Tensor, ...]) ->
 def ids_of(network: PreTrainedModel, ranks: Ranks) -> VocabularyShard:
     """Return the ids whose logits this rank computes."""
     return cut_of(embedding_of(network).num_embeddings, ranks.rank, ranks.size)
-
-
-def region(cut: ParameterShard, shape: tuple[int, ...], rows: tuple[int, int] | None) -> tuple[slice, ...]:
-    """Return the slices of a checkpoint tensor that select a rank's shard of a part of a parameter.
-
-    The part has shape `shape` and is in the given `rows` of the tensor (None: all rows).
-    """
-    assert cut.dim is not None, "what is whole is read whole"
-    dim = len(shape) + cut.dim
-    slices = [slice(None)] * len(shape)
-    if rows is not None:
-        slices[0] = slice(*rows)
-    first = rows[0] if rows is not None and dim == 0 else 0
-    slices[dim] = slice(first + cut.start, first + cut.stop)
-    return tuple(slices)

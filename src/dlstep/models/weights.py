@@ -21,7 +21,7 @@ from ..distributed.ranks import Ranks
 from .layers import ATTENTION, install
 from .quantization import CODES, SCALE, dtype_problems, is_scale, quantize_weight, restored
 from .reading import Contents, Stored, refuse_errors
-from .sharding import ParameterShard, cuts_of, region
+from .sharding import ParameterShard, cuts_of
 from .transformers_internals import INITIALIZED, new_model
 
 
@@ -75,6 +75,10 @@ class Placement:
     parameter: str
     part: Part
     repeat: str | None = None
+
+    def rows_of(self, tensor: Tensor) -> Tensor:
+        """Return the rows of a tensor of the checkpoint that are placed."""
+        return tensor if self.rows is None else tensor[slice(*self.rows)]
 
 
 def shortened(problems: Iterable[str], most: int = READABLE_LINES) -> list[str]:
@@ -215,8 +219,7 @@ def plan_weights(
     """Return where the tensors of a checkpoint go, and every problem that prevents loading them."""
     tensors = contents.tensors
     stored = {name: tensor.shape for name, tensor in tensors.items() if not is_scale(name, tensors)}
-    with refuse_errors("the names of the tensors cannot be read"):
-        placements, problems = make_plan(network_tensors(network), stored, rules, ignored)
+    placements, problems = make_plan(network_tensors(network), stored, rules, ignored)
     used = sorted({placement.tensor for placement in placements})
     return placements, [*problems, *dtype_problems(tensors, used)]
 
@@ -245,26 +248,13 @@ class Shares:
                 yield replace(placement, part=(expert - cut.start, half))
 
     def of(self, value: Tensor, placement: Placement) -> Tensor:
-        """Return the rank's share of a value for a placement that `held` yields."""
-        cut = self._cut(placement)
-        if cut is None or cut.dim is None:
-            return value if cut is None or self.ranks.rank == 0 else torch.zeros_like(value)
-        return value[self._region(placement, cut, None)]
-
-    def read(self, opened: Any, placement: Placement) -> Tensor:
-        """Return the rank's share of a placement's tensor; of a tensor that is cut, only the share is read."""
-        cut = self._cut(placement)
-        if cut is None or cut.dim is None:
-            whole: Tensor = opened.get_tensor(placement.tensor)
-            return self.of(whole if placement.rows is None else whole[slice(*placement.rows)], placement)
-        return opened.get_slice(placement.tensor)[self._region(placement, cut, placement.rows)]
-
-    def _cut(self, placement: Placement) -> ParameterShard | None:
-        """Return the cut of a placement's part; None for a single expert, which is never cut."""
-        return self.cuts.get(placement.parameter) if placement.part[0] is None else None
-
-    def _region(self, placement: Placement, cut: ParameterShard, rows: tuple[int, int] | None) -> tuple[slice, ...]:
-        return region(cut, part_shape(self.shapes[placement.parameter], placement.part), rows)
+        """Return the rank's share of a value for a placement that `held` yields, as a view if it is cut."""
+        cut = self.cuts.get(placement.parameter)
+        if cut is None or placement.part[0] is not None:  # a single expert is never cut
+            return value
+        if cut.dim is None:
+            return value if self.ranks.rank == 0 else torch.zeros_like(value)
+        return value.narrow(cut.dim, cut.start, cut.stop - cut.start)
 
 
 def fill(
@@ -292,12 +282,10 @@ def fill(
                 name = placement.parameter
                 targets = [part_of(its[name], placement.part) for its in (parameters, row_scales) if name in its]
                 device = targets[0].device
+                whole = opened.get_tensor(tensor.name)  # a view of the mapped file: only the share is read
                 if tensor.dtype in CODES:
-                    codes = opened.get_tensor(tensor.name).to(device)
-                    whole = restored(codes, scales[tensor.name].to(device))
-                    rows = shares.of(whole if placement.rows is None else whole[slice(*placement.rows)], placement)
-                else:
-                    rows = shares.read(opened, placement)
+                    whole = restored(whole.to(device), scales[tensor.name].to(device))
+                rows = shares.of(placement.rows_of(whole), placement)
                 rows = rows.to(device)  # before its dtype changes, so that no copy is made on the host
                 values = quantize_weight(rows.to(dtype)) if len(targets) > 1 else (rows,)
                 for target, value in zip(targets, values, strict=True):

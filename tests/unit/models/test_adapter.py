@@ -20,7 +20,7 @@ from dlstep.models import FAMILIES
 from dlstep.models.adapter import apply_adapter, read_adapter
 from dlstep.models.compiled import compile_layers
 from dlstep.models.reading import SINGLE, read_contents
-from dlstep.models.sharding import cuts_of, region
+from dlstep.models.sharding import cuts_of
 from dlstep.models.weights import WeightRule
 
 from ...helpers.tiny_families import write_checkpoint
@@ -248,7 +248,8 @@ def test_each_rank_adapts_the_experts_that_it_holds(rank: int, tmp_path: Path) -
     cuts = cuts_of(network, Ranks(rank, 2))
 
     def share(name: str, parameter: torch.Tensor) -> torch.Tensor:
-        return parameter[region(cuts[name], tuple(parameter.shape), None)] if name in cuts else parameter
+        cut = cuts.get(name)
+        return parameter if cut is None or cut.dim is None else parameter.narrow(cut.dim, cut.start, cut.stop - cut.start)
 
     for name, parameter in network.named_parameters():
         parameter.data = share(name, parameter.data).clone()
