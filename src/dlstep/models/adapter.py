@@ -20,7 +20,7 @@ from ..distributed.ranks import ALONE, Ranks
 from ..extras import require
 from .checkpoint import Checkpoint
 from .layers import Gated, Gates
-from .reading import advice_on_pickles, read_contents, read_header, read_object, refuse_errors
+from .reading import advice_on_pickles, read_contents, read_object, refuse_errors
 from .sharding import cuts_of
 from .weights import Placement, Shape, Shares, WeightRule, empty_network, make_plan, network_tensors, part_of, shortened
 
@@ -135,8 +135,7 @@ def read_adapter(folder: Path) -> Adapter:
         config = LoraConfig(**{name: value for name, value in facts.items() if name in USED})
     pairs: dict[str, dict[str, Tensor]] = {}
     others: dict[str, Tensor] = {}
-    read_header(folder / TENSORS)
-    with refuse_errors(f"{folder / TENSORS} cannot be read"):
+    with refuse_errors(f"{folder / TENSORS} is cut off or damaged, download it again"):
         tensors = load_file(folder / TENSORS)
     prefix = PREFIX if all(name.startswith(PREFIX) for name in tensors) else ""
     for name, tensor in tensors.items():

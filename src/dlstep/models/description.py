@@ -18,15 +18,6 @@ from .reading import check_size, read_object, refuse_errors
 
 # Fields that the "dlstep" section of a config.json may have in addition to strategy options.
 SPEC_FACTS = ("decoding_strategy", "training", "head_shift", "accept_rule", "mask_token_id")
-# Files of a tokenizer, whose sizes are bounded.
-TOKENIZER_FILES = (
-    "tokenizer*.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "chat_template.*",
-)
 # Strategy options that a generation_config.json may state under the same name.
 GENERATION_OPTIONS = ("max_denoising_steps", "t_min", "t_max", "stability_threshold", "confidence_threshold")
 
@@ -103,8 +94,8 @@ def read_description(path: str | Path, model_name: str | None = None, *, mask_to
     if not isinstance(declared, str | None):
         raise ValueError(f"{folder / 'config.json'}: decoding_strategy of its section dlstep must be a name, got {declared!r}")
     with refuse_errors(f"the tokenizer in {folder} cannot be read"):
-        for path in (path for name in TOKENIZER_FILES for path in folder.glob(name)):
-            check_size(path)
+        for file in folder.glob("*.json"):
+            check_size(file)
         tokenizer = load_tokenizer(folder)
         vocabulary = tokenizer.get_vocab()
         largest = max(vocabulary.values())

@@ -77,13 +77,13 @@ def tokens(change: Callable[[dict[str, Any]], object]) -> Damage:
 
 
 BAD: dict[str, tuple[Damage, str]] = {
-    "trailing bytes": (header(lambda entries: None, b"12345"), "is no valid safetensors file, download it again"),
-    "offsets as text": (header(typed("data_offsets", ["0", "128"])), "is no valid safetensors file, download it again"),
-    "a shape of fractions": (header(typed("shape", [32.0])), "is no valid safetensors file, download it again"),
+    "trailing bytes": (header(lambda entries: None, b"12345"), "is cut off or damaged, download it again"),
+    "offsets as text": (header(typed("data_offsets", ["0", "128"])), "is cut off or damaged, download it again"),
+    "a shape of fractions": (header(typed("shape", [32.0])), "is cut off or damaged, download it again"),
     "another kind of numbers": (header(typed("dtype", "X32")), "download it again"),
     "metadata that is none": (header(lambda entries: entries.update({"__metadata__": 5})), "download it again"),
-    "a deep header": (raw_header(DEEP.encode()), "is no valid safetensors file, download it again: it is nested too deeply"),
-    "a header that is a list": (raw_header(b"[1]"), "is no valid safetensors file, download it again"),
+    "a deep header": (raw_header(DEEP.encode()), "is cut off or damaged, download it again"),
+    "a header that is a list": (raw_header(b"[1]"), "is cut off or damaged, download it again"),
     "a large file": (
         lambda folder: os.truncate(folder / "config.json", (64 << 20) + 1),
         "config.json has 67108865 bytes, and at most 67108864 are read: check that it is the right file",
@@ -151,7 +151,7 @@ BAD: dict[str, tuple[Damage, str]] = {
     "a tokenizer_config that is a list": (write("tokenizer_config.json", "[]"), "cannot be read: "),
     "a deep tokenizer_config": (
         write("tokenizer_config.json", DEEP),
-        "cannot be read: it is nested too deeply",
+        "cannot be read: ",
     ),
     "a special token that is a number": (lambda folder: edit(folder, "tokenizer_config.json", eos_token=5), "cannot be read: "),
     "added tokens that are text": (
@@ -227,11 +227,11 @@ BAD_ADAPTERS: dict[str, tuple[Damage, str]] = {
         lambda folder: (folder / "adapter_model.safetensors").write_bytes(
             (folder / "adapter_model.safetensors").read_bytes()[:-7]
         ),
-        "adapter_model.safetensors is cut off: it has",
+        "adapter_model.safetensors is cut off or damaged, download it again",
     ),
     "empty": (
         lambda folder: (folder / "adapter_model.safetensors").write_bytes(b""),
-        "is cut off in its header, after 0 bytes",
+        "adapter_model.safetensors is cut off or damaged, download it again",
     ),
     "no regex": (
         lambda folder: edit(folder, ADAPTER, target_modules="(q_proj"),

@@ -82,14 +82,6 @@ def false_entry(folder: Path) -> None:
     edit_index(folder, lambda where: where.update({"model.ghost": next(iter(where.values()))}))
 
 
-def entry_outside(folder: Path) -> None:
-    edit_index(folder, lambda where: where.update({"model.ghost": "../other.safetensors"}))
-
-
-def entry_pickled(folder: Path) -> None:
-    edit_index(folder, lambda where: where.update({"model.ghost": "pytorch_model.bin"}))
-
-
 def spoil_index(folder: Path) -> None:
     (folder / "model.safetensors.index.json").write_text("{")
 
@@ -99,17 +91,15 @@ def empty_index(folder: Path) -> None:
 
 
 DAMAGES = {
-    cut_data: r"model-00002-of-00003\.safetensors is cut off: it has \d+ of \d+ bytes, download it again",
-    cut_header: r"model-00002-of-00003\.safetensors is cut off in its header, after 20 bytes: download it again",
-    spoil_header: r"model-00002-of-00003\.safetensors is no valid safetensors file, download it again",
-    leave_gap: r"model-00002-of-00003\.safetensors is no valid safetensors file, download it again",
-    give_other_size: r"model-00002-of-00003\.safetensors is no valid safetensors file, download it again",
+    cut_data: r"model-00002-of-00003\.safetensors is cut off or damaged, download it again",
+    cut_header: r"model-00002-of-00003\.safetensors is cut off or damaged, download it again",
+    spoil_header: r"model-00002-of-00003\.safetensors is cut off or damaged, download it again",
+    leave_gap: r"model-00002-of-00003\.safetensors is cut off or damaged, download it again",
+    give_other_size: r"model-00002-of-00003\.safetensors is cut off or damaged, download it again",
     remove_shard: r"model-00002-of-00003\.safetensors is missing: download it again",
-    pickle_shard: r"model-00002-of-00003\.safetensors is a pickle, .*: convert it to safetensors",
+    pickle_shard: r"model-00002-of-00003\.safetensors is cut off or damaged, download it again",
     drop_entry: r"holds model\.norm\.weight, for which model\.safetensors\.index\.json has no entry",
     false_entry: r"places model\.ghost in model-\d+-of-00003\.safetensors, which does not hold it",
-    entry_outside: r"names '\.\./other\.safetensors', which is no safetensors file of this folder",
-    entry_pickled: r"names 'pytorch_model\.bin', which is no safetensors file",
     spoil_index: r"is not the index of a checkpoint: .*: download it again",
     empty_index: r"is not the index of a checkpoint: it has no weight_map",
 }
