@@ -9,7 +9,6 @@ computes once per forward pass what all layers share: the slots to read, and who
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import torch
@@ -114,12 +113,6 @@ def _similar(counts: Int64[np.ndarray, " s"], ends: Int64[np.ndarray, " s"]) -> 
     return list(np.split(order, cuts)) if cuts else [slice(None)]
 
 
-def _staged(arrays: list[np.ndarray], device: torch.device) -> tuple[Tensor, ...]:
-    """Return the arrays as flat int64 tensors on the device, by one copy."""
-    flat = torch.from_numpy(np.concatenate([array.ravel() for array in arrays])).to(device, non_blocking=True)
-    return flat.split_with_sizes([array.size for array in arrays])
-
-
 def lay_out(spans: Spans, *, dtype: torch.dtype, device: torch.device) -> AttentionLayout:
     """Return the layout of some spans, which all layers share.
 
@@ -128,45 +121,34 @@ def lay_out(spans: Spans, *, dtype: torch.dtype, device: torch.device) -> Attent
         dtype: Type of the queries.
         device: Device of the queries.
     """
-    counts, ends = spans.query_lens, spans.context_lens
+    counts, ends, until = spans.query_lens, spans.context_lens, spans.until
+    since = np.zeros_like(until) if spans.since is None else spans.since
     firsts = np.cumsum(counts) - counts
-    since, until = spans.since, spans.until
-    blank = None
-    empty = until <= (0 if since is None else since)
-    if empty.any():
-        # A row without keys has no softmax: it reads one key of its span and is zeroed afterwards.
-        since = None if since is None else np.where(empty, 0, since)
-        until = np.where(empty, 1, until)
-        blank = torch.from_numpy(empty).to(device)
+    empty = until <= since
+    # A row without keys has no softmax: it reads one key of its span and is zeroed afterwards.
+    since, until = np.where(empty, 0, since), np.where(empty, 1, until)
     groups = _similar(counts, ends)
-    even = len(groups) == 1 and bool((counts == counts[0]).all())
-    arrays: list[np.ndarray] = []
-    shapes: list[tuple[int, int, int]] = []
+    even = len(groups) == 1 and bool((counts == counts[0]).all())  # one rectangle of all rows in order
+    batches: list[AttentionBatch] = []
     places = np.empty_like(counts)
     offset = 0
     for group in groups:
-        heights, reach = counts[group], ends[group]
-        b, q, k = len(heights), int(heights.max()), max(1, int(reach.max()))
-        arrays.append(_slots(spans.block_tables[group], reach, k, spans.page_size))
-        if even:  # one rectangle of all rows in order
-            unseen, beyond = k - until, None if since is None else k - since
-        else:
-            column = np.arange(q)
-            rows = firsts[group, None] + np.where(column < heights[:, None], column, 0)
-            arrays.append(rows)
-            unseen, beyond = k - until[rows], None if since is None else k - since[rows]
-        arrays += [unseen] if beyond is None else [unseen, beyond]
-        shapes.append((b, q, k))
-        places[group] = np.arange(offset, offset + b * q, q)
-        offset += b * q
-    width = len(arrays) // len(shapes)
-    if not even:
-        arrays.append(np.repeat(places - firsts, counts) + np.arange(len(until)))
-    tensors = _staged(arrays, device)
-    batches = tuple(
-        _batch(tensors[width * number : width * (number + 1)], shape, even, dtype) for number, shape in enumerate(shapes)
-    )
-    return AttentionLayout(batches, None if even else tensors[-1], blank)
+        heights, reach = counts[group, None], ends[group]
+        column, position = np.arange(heights.max()), np.arange(max(1, reach.max()))
+        rows = firsts[group, None] + np.where(column < heights, column, 0)
+        hidden = (position < since[rows, None]) | (position >= until[rows, None])
+        bias = torch.zeros((len(rows), 1, len(column), len(position)), dtype=dtype, device=device)
+        bias.masked_fill_(_tensor(hidden[:, None], device), float("-inf"))
+        slots = _slots(spans.block_tables[group], reach, len(position), spans.page_size)
+        batches.append(AttentionBatch(None if even else _tensor(rows.ravel(), device), _tensor(slots.ravel(), device), bias))
+        places[group] = np.arange(offset, offset + rows.size, len(column))
+        offset += rows.size
+    order = None if even else _tensor(np.repeat(places - firsts, counts) + np.arange(len(until)), device)
+    return AttentionLayout(tuple(batches), order, _tensor(empty, device) if empty.any() else None)
+
+
+def _tensor(array: np.ndarray, device: torch.device) -> Tensor:
+    return torch.from_numpy(array).to(device)
 
 
 def _slots(
@@ -176,39 +158,6 @@ def _slots(
     first_of_page = tables[:, : -(-k // page_size)] * page_size
     slots = (first_of_page[:, :, None] + np.arange(page_size)).reshape(len(tables), -1)[:, :k]
     return np.where(np.arange(k) < ends[:, None], slots, slots[:, :1])
-
-
-def _batch(tensors: tuple[Tensor, ...], shape: tuple[int, int, int], even: bool, dtype: torch.dtype) -> AttentionBatch:
-    """Return one rectangle from its tensors.
-
-    They are its slots, its rows (unless `even`), the number of last positions that each row does not see and, with a
-    window, how far before the end its visible positions begin.
-    """
-    b, q, k = shape
-    slots, *others = tensors
-    rows = None if even else others.pop(0)
-    bias = _staircase(k, 0.0, float("-inf"), slots.device, dtype).index_select(0, others[0])
-    if len(others) == 2:
-        bias += _staircase(k, float("-inf"), 0.0, slots.device, dtype).index_select(0, others[1])
-    return AttentionBatch(rows, slots, bias.view(b, 1, q, k))
-
-
-def _staircase(width: int, left: float, right: float, device: torch.device, dtype: torch.dtype) -> Float[Tensor, "steps width"]:
-    """Return rows of which row i is `right` in its last i places and `left` before them.
-
-    A strided view of few numbers: picking its rows is faster than comparing positions.
-    """
-    half = 1 << (width - 1).bit_length()
-    return _edge(half, left, right, device, dtype).as_strided((width + 1, width), (1, 1), half - width)
-
-
-@lru_cache(maxsize=64)
-def _edge(half: int, left: float, right: float, device: torch.device, dtype: torch.dtype) -> Float[Tensor, " places"]:
-    """Return `half` times `left`, then `half` times `right`; shared by all widths up to `half`."""
-    with torch.inference_mode(False):  # usable inside and outside inference mode
-        edge = torch.full((2 * half,), left, dtype=dtype, device=device)
-        edge[half:] = right
-    return edge
 
 
 def paged_attention(
