@@ -219,7 +219,7 @@ MUTANTS = (
     ),
     *in_file(
         "core/lifecycle.py",
-        ("request_strategy", "ignore the options of a request", "strategy = with_options", "with_options"),
+        ("checked", "ignore the options of a request", "dict(params.strategy_options)", "{}"),
         ("incompatibility", "accept a request that can never run", "> config.max_num_batched_tokens", "< 0"),
         ("incompatibility", "accept pinned tokens for a strategy that cannot hold them", "strategy.holds_pins", "params"),
         (
@@ -462,7 +462,6 @@ MUTANTS = (
     ),
     *in_file(
         "strategies/_canvas.py",
-        ("Canvas.commit", "decide a block that was cut without the rest of it", "rows, spec, rest)", "rows, spec)"),
         ("Canvas.forget", "rely on the canvas of a lost device", "return cooled(sequence)", "return sequence"),
         (
             "Canvas.schedule",

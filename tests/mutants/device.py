@@ -306,7 +306,7 @@ MUTANTS = (
     ),
     *in_file(
         "engine/config.py",
-        ("BufferPolicy.applied", "override options of a request by the policy", "if params.strategy_options:", "if False:"),
+        ("BufferPolicy.applied", "override options of a request by the policy", "request.params.strategy_options or ", ""),
     ),
     *in_file(
         "engine/decode.py",

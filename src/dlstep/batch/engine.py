@@ -139,7 +139,7 @@ class BatchEngine:
         translated = translate.translated(facts, body, constraint)
         head = head_for(body, facts.model)
         head = replace(head, id=id_of(head.kind, key), created=created_of(key))
-        submits = [submit._replace(id=next(self._ids)) for submit in translated.submits]
+        submits = [each._replace(request=replace(each.request, id=next(self._ids))) for each in translated.submits]
         # `step` reads the pending requests itself, so their changes need no notice.
         pending_requests = [PendingRequest(submit, "", begin, lambda: None) for submit in submits]
         return RunningRequest(place, head, translated, body.n or 1, pending_requests)

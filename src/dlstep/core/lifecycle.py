@@ -1,17 +1,16 @@
 """Events, and the functions that apply them: they add and remove requests, or refuse one that can never run."""
 
 from array import array
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
 
-from .automaton import Automaton
 from .block import Grid
 from .checks import Checked, short
 from .commit import commit, ended, forgotten, judge
 from .constraint import RequestConstraint
 from .contract import hooked, run_user_code, unusable
 from .errors import RequestFault
-from .options import with_options
+from .options import Processor, with_options
 from .plan import EMPTY_CACHE, Samples
 from .request import Request, SamplingParams
 from .sequence import AddedRequest, FinishReason, SequenceState, Strategy
@@ -25,7 +24,7 @@ _SHORT = SamplingParams(max_tokens=1)
 class Add(Checked):
     """The addition of a request."""
 
-    request: Request
+    request: Request | AddedRequest
     """The request, as given to `add`."""
 
 
@@ -86,7 +85,7 @@ def init(config: Config, strategy: Strategy) -> State:
     """
     reason = unusable(strategy, probe(config.spec))
     reason = reason or strategy.incompatibility(config.spec)
-    reason = reason or _unprocessable(strategy, probe(config.spec, _SHORT.processed(config.processors)))
+    reason = reason or _unprocessable(strategy, probe(config.spec), config.processors)
     if reason:
         raise ValueError(f"{type(strategy).__name__} cannot decode this model: {reason}")
     least = least_pages(strategy, config.max_model_len, config.page_size)
@@ -140,25 +139,6 @@ def _empty_cache(config: Config, strategy: Strategy) -> Cache:
     return Cache(config.num_pages, slots=tuple(range(config.max_num_reqs)) if strategy.carries else ())
 
 
-def open_sequence(request: Request, limit: int, stop_ids: tuple[int, ...], grid: Grid, strategy: Strategy) -> SequenceState:
-    """Return a sequence without blocks; `Strategy.init` sets its window and `final`."""
-    added = AddedRequest(
-        id=request.id,
-        prompt=request.prompt,
-        params=request.params,
-        seed=request.seed,
-        seq_id=request.seq_id,
-        index=request.index,
-        salt=request.salt,
-        automaton=request.automaton,
-        limit=limit,
-        stop_ids=stop_ids,
-        grid=grid,
-        strategy=strategy,
-    )
-    return SequenceState(added, (), 0, len(request.prompt))
-
-
 def add(state: State, request: Request) -> State:
     """Return `state` with `request` at the end of the waiting queue.
 
@@ -168,42 +148,38 @@ def add(state: State, request: Request) -> State:
 
     Args:
         state: The current state.
-        request: The request, whose id is not in use.
+        request: The request, whose id is not in use. An `AddedRequest` of `checked`, for the same limits and strategy,
+            is not checked again.
 
     Raises:
         ValueError: If the id is in use.
     """
     _check_id(state, request.id)
-    if state.config.processors:
-        request = replace(request, params=request.params.processed(state.config.processors))
-    strategy, message = request_strategy(state.config, state.strategy, request)
-    seed = request.params.seed
+    config, base, reason = state.config, state.strategy, None
+    if not isinstance(request, AddedRequest):
+        request, reason = checked(config, base, request)
+    seed, length = request.params.seed, len(request.prompt)
     if seed is None:
-        seed = 0 if message else derived_seed(state.config.seed, request.prompt, request.index)
-    request = replace(request, seed=seed, seq_id=state.next_seq_id)
-    limit, stops = answer_limit(request, state.config), stop_ids(request.params, state.config.spec)
-    length = len(request.prompt)
-    without_blocks = open_sequence(request, limit, stops, Grid(length, 1), strategy)
-    if message:
-        return _filed(state, ended(without_blocks, "rejected", length, f"request {request.id}: {message}"))
+        seed = 0 if reason else derived_seed(config.seed, request.prompt, request.index)
+    request = replace(
+        request,
+        params=request.params.processed(config.processors),
+        seed=seed,
+        seq_id=state.next_seq_id,
+        strategy=base if request.strategy == base else request.strategy,  # it may come from another process
+    )
+    without_blocks = SequenceState(request, (), 0, length)
+    if reason:
+        return _filed(state, ended(without_blocks, "rejected", length, f"request {request.id}: {reason}"))
     try:
-        sequence = run_user_code(without_blocks, state.step, _opened, state.config, without_blocks)
+        sequence = run_user_code(without_blocks, state.step, hooked, "init", without_blocks, config.spec)
     except RequestFault as fault:
         return _filed(state, ended(without_blocks, "error", length, str(fault)))
     if sequence.settled > length:  # pinned tokens may settle positions, even the whole answer
-        sequence = judge(sequence, length, state.config.spec)
+        sequence = judge(sequence, length, config.spec)
         if sequence.finish_info is not None:
             return _filed(state, sequence)
     return _queued(state, sequence)
-
-
-def _opened(config: Config, sequence: SequenceState) -> SequenceState:
-    """Return the sequence of a new request, with the first window of its strategy."""
-    request, strategy = sequence.request, sequence.request.strategy
-    grid, constraint = strategy.grid(sized(request, config.max_model_len)), None
-    if request.automaton is not None:
-        constraint = constraint_of(config, request, request.automaton)
-    return hooked("init", replace(sequence, request=replace(request, grid=grid, constraint=constraint)), config.spec)
 
 
 def _filed(state: State, sequence: SequenceState) -> State:
@@ -334,10 +310,32 @@ def refusal(config: Config, strategy: Strategy, request: Request) -> str | None:
         strategy: The strategy of requests that set no options.
         request: The request.
     """
-    return request_strategy(config, strategy, request)[1]
+    return checked(config, strategy, request)[1]
 
 
-def unrunnable(config: Config, request: Request) -> str | None:
+def checked(config: Config, base: Strategy, request: Request) -> tuple[AddedRequest, str | None]:
+    """Return the request with the values that follow from it, and why it could never run (None if it can).
+
+    Its strategy is `base`, or `base` changed by its options.
+    """
+    params, start, limit = request.params, len(request.prompt), answer_limit(request, config)
+    stops, automaton = stop_ids(params, config.spec), request.automaton
+    constraint = None if automaton is None else RequestConstraint(automaton, stops, start, limit, params.pinned)
+    given = {field.name: getattr(request, field.name) for field in fields(Request) if field.init}
+    added = AddedRequest(**given, limit=limit, stop_ids=stops, grid=Grid(start, 1), strategy=base, constraint=constraint)
+    reason = unrunnable(config, added)
+    try:
+        strategy = with_options(base, dict(params.strategy_options))
+        reason = reason or run_user_code(None, 0, incompatibility, config, base, strategy, request)
+        if not reason:
+            grid = run_user_code(None, 0, strategy.grid, sized(request, config.max_model_len))
+            added = replace(added, grid=grid, strategy=strategy)
+    except (ValueError, RequestFault) as error:
+        reason = reason or str(error)
+    return added, reason
+
+
+def unrunnable(config: Config, request: AddedRequest) -> str | None:
     """Return why `request` could never run under any strategy; None if it can."""
     spec, params = config.spec, request.params
     length = len(request.prompt)
@@ -356,14 +354,14 @@ def unrunnable(config: Config, request: Request) -> str | None:
     if request.automaton is None and (source := params.constraint_source):
         return f"its constraint {source[0]}={short(source[1])} is not compiled: set Request.automaton, as LLM does"
     reason = _unpinnable(config, request) if params.pinned or params.canvas else None
-    if reason or request.automaton is None:
+    if reason or request.constraint is None:
         return reason
-    return unsatisfiable(config, request, request.automaton)
+    return unsatisfiable(config, params, request.constraint)
 
 
-def unsatisfiable(config: Config, request: Request, given: Automaton) -> str | None:
-    """Return why no answer satisfies the constraint of the request; None if one does."""
-    automaton, params = given.loaded, request.params
+def unsatisfiable(config: Config, params: SamplingParams, constraint: RequestConstraint) -> str | None:
+    """Return why no answer satisfies the constraint of a request; None if one does."""
+    automaton = constraint.automaton.loaded
     if automaton.vocab_size != config.spec.vocab_size:
         return (
             f"its constraint {automaton.source} was compiled for {automaton.vocab_size} ids, the model has "
@@ -372,17 +370,10 @@ def unsatisfiable(config: Config, request: Request, given: Automaton) -> str | N
     for name in ("ignore_eos", "max_nfe", "max_repetition_run"):
         if getattr(params, name):
             return f"{name}={getattr(params, name)} may cut an answer before it satisfies the constraint: leave one of them out"
-    if constraint_of(config, request, given).feasible:
+    if constraint.feasible:
         return None
-    with_pins = " with the pinned tokens" if params.pinned else ""
-    room = answer_limit(request, config) - len(request.prompt)
+    with_pins, room = " with the pinned tokens" if params.pinned else "", constraint.limit - constraint.start
     return f"no text that matches {automaton.source} fits {room} tokens{with_pins}: raise max_tokens"
-
-
-def constraint_of(config: Config, request: Request, automaton: Automaton) -> RequestConstraint:
-    """Return the constraint that an automaton puts on a request."""
-    stops, start = stop_ids(request.params, config.spec), len(request.prompt)
-    return RequestConstraint(automaton, stops, start, answer_limit(request, config), request.params.pinned)
 
 
 def _unpinnable(config: Config, request: Request) -> str | None:
@@ -400,20 +391,6 @@ def _unpinnable(config: Config, request: Request) -> str | None:
         if not 0 <= token < spec.vocab_size or token == spec.mask_id:
             return f"canvas holds {token}: ids must be in [0, {spec.vocab_size}) and not the mask id"
     return None
-
-
-def request_strategy(config: Config, base: Strategy, request: Request) -> tuple[Strategy, str | None]:
-    """Return the strategy for `request`, and why the request could never run (None if it can).
-
-    The strategy is `base`, or `base` changed by the options of the request.
-    """
-    strategy, reason = base, unrunnable(config, request)
-    try:
-        strategy = with_options(base, dict(request.params.strategy_options))
-        reason = reason or run_user_code(None, 0, incompatibility, config, base, strategy, request)
-    except (ValueError, RequestFault) as error:
-        reason = reason or str(error)
-    return (base if reason else strategy), reason
 
 
 def incompatibility(config: Config, base: Strategy, strategy: Strategy, request: Request) -> str | None:
@@ -439,7 +416,7 @@ def incompatibility(config: Config, base: Strategy, strategy: Strategy, request:
     if rows > config.max_num_batched_tokens:
         return f"{name} must feed {rows} rows of this request at once; max_num_batched_tokens={config.max_num_batched_tokens}"
     params = request.params
-    if reason := _unprocessable(strategy, sizes):
+    if reason := _unprocessable(strategy, sizes, config.processors + params.processors):
         return reason
     if params.pinned and not strategy.holds_pins:
         return f"pinned={dict(params.pinned)} has no effect in {name}, which does not support pinned tokens: leave it out"
@@ -450,9 +427,9 @@ def incompatibility(config: Config, base: Strategy, strategy: Strategy, request:
     return strategy.refusal(request)
 
 
-def _unprocessable(strategy: Strategy, request: Request) -> str | None:
-    """Return why a strategy cannot decode a request with its processors; None if it can."""
-    processors, name = request.params.processors, type(strategy).__name__
+def _unprocessable(strategy: Strategy, request: Request, processors: tuple[Processor, ...]) -> str | None:
+    """Return why a strategy cannot decode a request with these processors; None if it can."""
+    name = type(strategy).__name__
     if not processors:
         return None
     first = type(processors[0]).__name__

@@ -121,7 +121,7 @@ class SamplingParams:
         Args:
             processors: The processors of the engine.
         """
-        return replace(self, processors=processors + self.processors)
+        return replace(self, processors=processors + self.processors) if processors else self
 
     def shortened(self, max_tokens: int) -> "SamplingParams":
         """Return the parameters with fewer tokens, without pinned tokens past the new end.

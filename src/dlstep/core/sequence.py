@@ -66,7 +66,7 @@ NO_BLOCKS: "List[Block]" = List([])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedRequest(Request):
-    """A request with the values that `add` derives from the request, the strategy and the engine's limits."""
+    """A request with the values that follow from it, its strategy and the engine's limits; `checked` returns it."""
 
     limit: int
     """First position past the answer."""
@@ -85,7 +85,7 @@ class SequenceState:
     """Progress of one request. The strategy owns `window`, `final`, `settled`, `past` and `extra`, the core the rest."""
 
     request: AddedRequest
-    """The request, with the values that `add` derived."""
+    """The request, with the values that follow from it."""
     window: tuple[Block, ...]
     """Unfinished blocks, in order of position."""
     final: int

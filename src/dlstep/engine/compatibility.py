@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .. import strategies
-from ..core import Request, SamplingParams, Spec, Strategy
-from ..core.lifecycle import open_sequence
+from ..core import Config, Request, SamplingParams, Spec, Strategy, add, init
 from ..core.spec import TRAININGS, training_mismatch
 from .config import EngineConfig, incompatibility, mode_of, resolve
 
@@ -93,8 +92,9 @@ def features(name: str) -> Features:
 def _opened(strategy: Strategy, request: Request) -> int:
     """Return the number of prompt positions that are final before the first forward pass."""
     spec = next(spec for spec in _SPECS if not strategy.incompatibility(spec))
-    sequence = open_sequence(request, len(PROMPT) + 1, (), strategy.grid(request), strategy)
-    return strategy.init(sequence, spec).final
+    sequence = add(init(Config(spec), strategy), request).find(request.id)
+    assert sequence is not None, "it was just added"
+    return sequence.final
 
 
 def incompatible_strategies(model: "Description") -> dict[str, str | None]:

@@ -19,9 +19,9 @@ from annotated_types import Ge, Gt, Interval
 from docstring_parser import parse_from_object
 
 from .. import rules, strategies, tiny
-from ..core import Config, Options, SamplingParams, Spec, Strategy, options_of, probe, with_options
+from ..core import Config, Options, Request, SamplingParams, Spec, Strategy, options_of, probe, refusal, with_options
 from ..core.checks import check_ranges, did_you_mean, limits_of, listed, pairs_of, plain, short, values_of
-from ..core.lifecycle import least_pages, request_strategy
+from ..core.lifecycle import least_pages
 from ..core.options import PluginGroup, StrategyOptions, by_default, processors_of, sorted_options, unknown_option
 from ..core.request import Seed
 from ..core.spec import BIDIRECTIONAL, PROMPT_IN_FULL, TRAININGS, Count, Length, Seats, training_mismatch
@@ -46,17 +46,19 @@ class BufferPolicy:
     """Pairs of a limit and options, in ascending order of limit. The first one whose limit is at least
     the number of live requests applies; a limit of None matches any number."""
 
-    def applied(self, params: SamplingParams, live: int) -> SamplingParams:
-        """Return parameters with the options for the current load.
+    def applied(self, request: Request, live: int) -> Request:
+        """Return a request with the options for the current load, which `add` has to check.
 
         Args:
-            params: Parameters of a request, returned unchanged if they set options.
+            request: The request, returned unchanged if it sets options.
             live: Number of live requests, all new requests included.
         """
-        if params.strategy_options:
-            return params
         options = next((options for most, options in self.rungs if most is None or live <= most), ())
-        return replace(params, strategy_options=options) if options else params
+        if request.params.strategy_options or not options:
+            return request
+        params = replace(request.params, strategy_options=options)
+        facts = {"index": request.index, "salt": request.salt, "automaton": request.automaton}
+        return Request(request.id, request.prompt, params, **facts)
 
     def check(self, config: Config, strategy: Strategy) -> None:
         """Raise ValueError for options that an engine would reject in a request.
@@ -67,7 +69,7 @@ class BufferPolicy:
         """
         for number, (_, options) in enumerate(self.rungs):
             request = probe(config.spec, SamplingParams(max_tokens=1, strategy_options=options))
-            if reason := request_strategy(config, strategy, request)[1]:
+            if reason := refusal(config, strategy, request):
                 raise ValueError(f"buffer_policy[{number}]: {reason}")
 
 

@@ -45,7 +45,7 @@ from ..core.lifecycle import apply
 from ..text.constraints import compiled
 
 Result = TypeVar("Result")
-Policy = Callable[[SamplingParams, int], SamplingParams]
+Policy = Callable[[Request, int], Request]
 
 
 class Leader(CachingDriver, Protocol):
@@ -314,7 +314,7 @@ class SharedDecode:
     A thread that waits for an update runs the next forward pass itself, for the requests of all.
     Whatever is raised in a pass, such as KeyboardInterrupt or an error of the device, ends all these
     requests, and the next call begins with an empty state. Nothing has to be cleaned up at the
-    moment of the interrupt. A `policy` returns the parameters of a request for a number of live requests.
+    moment of the interrupt. A `policy` returns a request with options for a number of live requests.
     """
 
     def __init__(self, decode: Decode, turn: Turn, policy: Policy | None = None) -> None:
@@ -381,9 +381,7 @@ class SharedDecode:
             request, caller = self._entering[0]
             self._callers[request.id] = caller  # before it leaves the queue, so that `_restart` finds it
             self._entering.popleft()
-            if self._policy is not None:
-                request = replace(request, params=self._policy(request.params, live))
-            self.decode.add(request)
+            self.decode.add(request if self._policy is None else self._policy(request, live))
         for request_id, caller in list(self._callers.items()):
             subscription = caller()
             if subscription is None or subscription.closed or subscription.error:

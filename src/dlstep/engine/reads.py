@@ -102,9 +102,7 @@ class ReadResult(NamedTuple):
     cached: int = 0
 
 
-def read_request(
-    request_id: int, prompt: tuple[int, ...], template: ReadTemplate, max_model_len: int, salt: bytes = b""
-) -> Request:
+def read_request(request_id: int, prompt: tuple[int, ...], template: ReadTemplate, max_model_len: int) -> Request:
     """Return the request of a read. Raises ValueError if prompt and template do not fit `max_model_len`."""
     if len(prompt) + len(template.tokens) > max_model_len:
         raise ValueError(
@@ -113,7 +111,7 @@ def read_request(
         )
     options = (("labels", template.padded_ids),)
     params = SamplingParams(max_tokens=len(template.tokens), ignore_eos=True, pinned=template.pinned, strategy_options=options)
-    return Request(request_id, prompt, params, salt=salt)
+    return Request(request_id, prompt, params)
 
 
 class Reads:

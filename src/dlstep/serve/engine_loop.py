@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import NoReturn
 
-from ..core import DlstepError, Event, Request, Samples, SequenceState, State, Update, schedule
+from ..core import DlstepError, Event, Samples, SequenceState, State, Update, schedule
 from ..core.options import searched
 from ..core.sequence import FinishInfo
 from ..distributed import RankLost
@@ -20,7 +20,7 @@ from ..engine.decode import RanksDriver
 from ..engine.devices import FIRST_DEVICE, device_of
 from ..engine.loader import LoadedEngine, load_engine
 from ..engine.overrides import with_changes
-from ..engine.reads import ReadResult, Reads, read_request
+from ..engine.reads import ReadResult, Reads
 from ..processes import Heart, Worker, last_words
 from ..views.frames import Frame, FrameRecorder
 from ..views.usage import RequestUsage, Work, worked
@@ -124,17 +124,14 @@ class EngineLoop:
         """Queue a request, a read or a fork. `live` counts live requests, including new ones."""
         if submit.template is not None:
             self._reads = self._reads or Reads(self._engine)
-            longest = self._engine.first.config.max_model_len
-            self._reads.add(read_request(submit.id, submit.prompt, submit.template, longest, submit.salt))
+            self._reads.add(submit.request)
             return
         if submit.origin is None:
-            params = submit.params if self._policy is None else self._policy.applied(submit.params, live)
-            facts = {"index": submit.index, "salt": submit.salt, "automaton": submit.constraint}
-            self._decode.add(Request(submit.id, submit.prompt, params, **facts))
+            self._decode.add(submit.request if self._policy is None else self._policy.applied(submit.request, live))
         else:
             self._decode.adopt(self._steps.at(submit.origin, self._decode.state), submit.id)
         if (seq_id := self._decode.state.live.get(submit.id)) is not None:
-            self._usage[seq_id] = RequestUsage(len(submit.prompt))
+            self._usage[seq_id] = RequestUsage(len(submit.request.prompt))
         if submit.steps:
             sequence = self._decode.state.find(submit.id)
             assert sequence is not None, "it was just added"
@@ -215,7 +212,7 @@ class EngineLoop:
 def _news_of(submit: Submit, result: ReadResult) -> News:
     """Return the news that a read has ended."""
     probabilities = tuple([probability for slot in result.slots for probability in slot])
-    finish_info = FinishInfo("error" if result.error else "length", len(submit.prompt), result.error)
+    finish_info = FinishInfo("error" if result.error else "length", len(submit.request.prompt), result.error)
     passes = int(not result.error)
     return News(submit.id, (), probabilities, EMPTY_WINDOW, passes, passes, result.cached, finish_info)
 

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .. import tiny
-from ..core import Config, SamplingParams, State, Strategy, init
-from ..core.automaton import Automaton
+from ..core import Config, Request, State, Strategy, init
 from ..core.options import StrategyOptions
 from ..core.sequence import Best, FinishInfo
 from ..text.detokenize import Tokenizer
@@ -90,31 +89,30 @@ class Submit(NamedTuple):
     """Command to answer a prompt.
 
     Attributes:
+        request: The request, checked; a fork only reads its prompt and its parameters.
         drafts: Whether to report the window after each forward pass.
         probabilities: Whether to report the probabilities of settled tokens.
         steps: Whether to report a frame of each forward pass.
         keeps: With `steps`: whether to keep the sequence after each forward pass, for forks.
         origin: Where the request starts if it is a fork.
-        salt: Only prompts with the same salt share pages.
-        constraint: The automaton that accepts valid answers.
         template: The template, if the request is a read. The probabilities of all labels, slot by slot,
             are reported as `probabilities`.
         may_be_cut: Whether the answer may end without satisfying its constraint, if too few tokens are left.
     """
 
-    id: int
-    prompt: tuple[int, ...]
-    params: SamplingParams
-    index: int = 0
+    request: Request
     drafts: bool = False
     probabilities: bool = False
     steps: bool = False
     keeps: bool = False
     origin: Origin | None = None
-    salt: bytes = b""
-    constraint: Automaton | None = None
     template: ReadTemplate | None = None
     may_be_cut: bool = False
+
+    @property
+    def id(self) -> int:
+        """The id of the request."""
+        return self.request.id
 
 
 class Cancel(NamedTuple):

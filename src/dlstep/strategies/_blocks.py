@@ -8,7 +8,6 @@ it, the block is *held*: it stays in the window for one more sampling pass.
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -100,15 +99,13 @@ def unfit(rule: Rule, spec: Spec) -> str | None:
     return masked_only(spec) or rule.incompatibility(spec)
 
 
-def decided(
-    rule: Rule, sequence: SequenceState, block: Block, rows: SpanSamples, spec: Spec, rest: Sequence[Block] = ()
-) -> Block:
+def decided(rule: Rule, sequence: SequenceState, block: Block, rows: SpanSamples, spec: Spec) -> Block:
     """Return the block after the rule's `commit`, within the constraint of the request.
 
-    The pass sampled only this block, so it must advance. `rest` are the blocks after it in the
-    window, which the constraint also reads.
+    The pass sampled only this block, so it must advance. Later blocks of the window hold only masks and pinned tokens,
+    which the constraint knows.
     """
-    return _committed(rule, sequence, block, rows, 0, True, spec, window_filter_of(sequence, (block, *rest)))
+    return _committed(rule, sequence, block, rows, 0, True, spec, window_filter_of(sequence, (block,)))
 
 
 def _committed(

@@ -123,7 +123,7 @@ class Canvas(Strategy):
             if end < block.end:
                 block, rest = block.part(block.start, end, block.opened), list(self._rest(sequence, end, spec))
         num_masked = len(block.masked)
-        block = decided(self.rule, sequence, block, rows, spec, rest)
+        block = decided(self.rule, sequence, block, rows, spec)
         if unfinished(self.rule, block, sequence.request.limit):
             if self.cache != "none" and len(span.rows.tokens) == sequence.request.limit:  # the pass was a refresh
                 sequence = replace(sequence, extra=Warm(num_masked))

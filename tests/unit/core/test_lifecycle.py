@@ -1,6 +1,9 @@
 """Rules that follow from no law alone, each for what it says: edges of ids, stops, seeds, prefixes and errors."""
 
-from dataclasses import replace
+import pickle
+from dataclasses import dataclass, replace
+
+from hypothesis import given, strategies as st
 
 from dlstep.core import (
     Config,
@@ -19,9 +22,12 @@ from dlstep.core import (
     prune,
     schedule,
 )
+from dlstep.core.lifecycle import checked
+from dlstep.core.options import processors_of
+from dlstep.strategies import Blockwise, load, own
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing import ScriptedDriver, ShadowDriver
-from dlstep.testing.generators import EOS, MASK, VOCABULARY
+from dlstep.testing.generators import EOS, MASK, VOCABULARY, ample, batches, engines
 
 PIECES = tuple(b"%c" % b"abcd"[token % 4] for token in range(VOCABULARY))
 SPEC = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
@@ -53,6 +59,40 @@ def test_the_last_id_of_the_tokenizer_comes_in_and_the_next_does_not() -> None:
     assert "outside [0, 50)" in refused.error
     plain = init(replace(CONFIG, spec=replace(spec, mask_id=0)), ONE_BLOCK)
     assert "outside [0, 50)" in add(plain, Request(0, (VOCABULARY,))).finished[0].error
+
+
+@given(st.data(), st.sampled_from(own()))
+def test_a_checked_request_of_another_process_is_added_as_the_request_is(data: st.DataObject, name: str) -> None:
+    strategy, spec = data.draw(engines(load(name)))
+    config = ample(spec)
+    if strategy.autoregressive is None and not strategy.carries:
+        config = replace(config, processors=processors_of({"min_tokens": {"count": 2}}))
+    state = init(config, strategy)
+    for request in data.draw(batches(strategy)):
+        plain = add(state, request).find(request.id)
+        value, reason = checked(config, strategy, request)
+        assert plain is not None and (plain.finish == "rejected") == (reason is not None)
+        if reason is None:
+            sent = add(state, pickle.loads(pickle.dumps(value))).find(request.id)
+            assert (
+                sent is not None
+                and sent == plain
+                and (plain.request.strategy is strategy) <= (sent.request.strategy is strategy)
+            )
+
+
+def test_a_checked_request_is_not_checked_again() -> None:
+    asked: list[int] = []
+
+    @dataclass(frozen=True, slots=True)
+    class Asked(Blockwise):
+        def refusal(self, request: Request) -> str | None:
+            asked.append(request.id)
+            return None
+
+    state = init(CONFIG, Asked(block_size=4))
+    value, _ = checked(CONFIG, state.strategy, Request(7, (1, 2)))
+    assert asked == [7] and add(state, value).waiting and asked == [7]
 
 
 def test_an_aborted_answer_keeps_what_was_settled() -> None:

@@ -93,7 +93,7 @@ def test_equal_prompts_share_their_pages_and_take_one_pass() -> None:
     assert first.cached == 0 and second.cached == 70 // page * page
     for one, two in zip(first.slots, second.slots, strict=True):
         assert one == pytest.approx(two, abs=CLOSE)
-    (salted,) = read_all(reads, [read_request(2, prompt, template, LONGEST, salt=b"another")])
+    (salted,) = read_all(reads, [replace(read_request(2, prompt, template, LONGEST), salt=b"another")])
     assert salted.cached == 0
 
 

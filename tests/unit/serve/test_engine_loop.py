@@ -8,7 +8,7 @@ from threading import Thread
 import pytest
 
 from dlstep import Plan, Samples, SamplingParams
-from dlstep.core import Driver
+from dlstep.core import Driver, Request
 from dlstep.engine.config import policy_of
 from dlstep.processes import Heart, Heartbeat
 from dlstep.serve.engine_loop import EngineLoop, execute_commands
@@ -34,7 +34,7 @@ def tokens_of(reports: Iterable[StepReport], number: int) -> list[int]:
 
 def test_a_rejection_is_reported_without_another_command() -> None:
     loop = EngineLoop(shadow_engine())
-    loop.execute([Submit(0, (1,), SamplingParams())])  # the mask
+    loop.execute([Submit(Request(0, (1,), SamplingParams()))])  # the mask
     (report,) = run(loop)
     (news,) = report.news
     assert news.finish_info is not None and news.finish_info.reason == "rejected" and "mask" in news.finish_info.error
@@ -42,14 +42,14 @@ def test_a_rejection_is_reported_without_another_command() -> None:
 
 def test_a_request_may_begin_and_end_in_one_step() -> None:
     loop = EngineLoop(shadow_engine())
-    loop.execute([Submit(0, PROMPT, SamplingParams(max_tokens=1))])
+    loop.execute([Submit(Request(0, PROMPT, SamplingParams(max_tokens=1)))])
     (report,) = run(loop)
     assert [news.finish_info is not None for news in report.news] == [True] and len(report.news[0].tokens) == 1
 
 
 def test_a_cancel_before_the_first_step_is_reported() -> None:
     loop = EngineLoop(shadow_engine())
-    loop.execute([Submit(0, PROMPT, SamplingParams()), Cancel(0, "gone"), Cancel(7)])
+    loop.execute([Submit(Request(0, PROMPT, SamplingParams())), Cancel(0, "gone"), Cancel(7)])
     (report,) = run(loop)
     (news,) = report.news
     assert news.finish_info is not None and (news.finish_info.reason, news.finish_info.error) == ("abort", "gone")
@@ -58,7 +58,7 @@ def test_a_cancel_before_the_first_step_is_reported() -> None:
 def test_only_requested_fields_are_reported() -> None:
     loop = EngineLoop(shadow_engine())
     params = SamplingParams(max_tokens=40)
-    loop.execute([Submit(0, PROMPT, params), Submit(1, PROMPT, params, drafts=True, probabilities=True)])
+    loop.execute([Submit(Request(0, PROMPT, params)), Submit(Request(1, PROMPT, params), drafts=True, probabilities=True)])
     reports = run(loop)
     assert tokens_of(reports, 0) == tokens_of(reports, 1)
     plain, drafted = ([news for report in reports for news in report.news if news.id == number] for number in (0, 1))
@@ -93,7 +93,7 @@ def test_work_counts_what_the_device_did() -> None:
     engine = shadow_engine(num_pages=17)
     driver = Counting(engine.driver)
     loop = EngineLoop(replace(engine, driver=driver))
-    loop.execute([Submit(number, (*PROMPT, 30 + number), SamplingParams(max_tokens=60)) for number in range(6)])
+    loop.execute([Submit(Request(number, (*PROMPT, 30 + number), SamplingParams(max_tokens=60))) for number in range(6)])
     reports = [loop.step() for _ in range(4)]
     loop.execute([Cancel(0)])
     reports += run(loop)
@@ -112,7 +112,7 @@ def test_a_driver_that_fails_for_good_ends_the_engine() -> None:
     assert isinstance(engine.driver, Paced)
     engine.driver.failures = [RuntimeError("broken") for _ in range(5)]
     loop = EngineLoop(engine)
-    loop.execute([Submit(number, PROMPT, SamplingParams(max_tokens=8)) for number in range(40)])  # more than one plan holds
+    loop.execute([Submit(Request(number, PROMPT, SamplingParams(max_tokens=8))) for number in range(40)])
     with pytest.raises(RuntimeError, match="broken"):
         run(loop)
 
@@ -125,7 +125,7 @@ def test_engine_ends_when_the_pipe_closes_or_when_asked() -> None:
         assert isinstance(ours.recv(), Heartbeat)
         info = ours.recv()
         assert isinstance(info, ModelInfo) and info.name == "shadow" and info.folder is None
-        ours.send((Submit(0, PROMPT, SamplingParams(max_tokens=100)),))
+        ours.send((Submit(Request(0, PROMPT, SamplingParams(max_tokens=100))),))
         assert any(isinstance(ours.recv(), StepReport) for _ in range(5))
         if polite:
             ours.send(None)
@@ -138,7 +138,7 @@ def test_a_policy_counts_the_requests_that_come_together() -> None:
     policy = policy_of([{"max_requests": 2, "accept_threshold": 0.9}, {"accept_threshold": 0.1}])
     loop = EngineLoop(replace(shadow_engine(), buffer_policy=policy))
     params = SamplingParams(max_tokens=40)
-    loop.execute([Submit(0, PROMPT, params), Submit(1, PROMPT, params)])
-    loop.execute([Submit(2, PROMPT, params)])
+    loop.execute([Submit(Request(0, PROMPT, params)), Submit(Request(1, PROMPT, params))])
+    loop.execute([Submit(Request(2, PROMPT, params))])
     waiting = loop._decode.state.waiting
     assert [dict(sequence.request.params.strategy_options)["accept_threshold"] for sequence in waiting] == [0.9, 0.9, 0.1]

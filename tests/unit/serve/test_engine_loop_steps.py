@@ -1,12 +1,13 @@
 """Forks in the engine: unchanged they are the original, changed they are what a fork of a session is; and what is kept."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
 from dlstep import LLM, SamplingParams, strategies
-from dlstep.core import Config, Spec, Strategy, init, options_of, rebuild
+from dlstep.core import Config, Request, Spec, Strategy, init, options_of, rebuild
 from dlstep.core.options import sorted_options
 from dlstep.engine.loader import LoadedEngine
 from dlstep.rules import with_values
@@ -36,7 +37,7 @@ def engine_of(name: str) -> LoadedEngine:
 def asked(number: int, prompt: int, seed: int, temperature: float = 0.0) -> Submit:
     """A request whose steps are reported and kept."""
     params = SamplingParams(max_tokens=16, seed=seed, temperature=temperature, ignore_eos=True)
-    return Submit(number, PROMPTS[prompt], params, steps=True, keeps=True)
+    return Submit(Request(number, PROMPTS[prompt], params), steps=True, keeps=True)
 
 
 def run(loop: EngineLoop) -> dict[int, list[Any]]:
@@ -56,7 +57,7 @@ def fork_of(submit: Submit, number: int, seq: int, **changes: Any) -> Submit:
     """A fork of a kept request."""
     given = {name: changes.pop(name) for name in ("seed", "temperature") if name in changes}
     origin = Origin(submit.id, seq, sorted_options("", with_values(changes)), **given)
-    return submit._replace(id=number, origin=origin)
+    return submit._replace(request=replace(submit.request, id=number), origin=origin)
 
 
 def by_session(
@@ -65,7 +66,7 @@ def by_session(
     """The answer of a session that is forked after its forward pass `seq`, and the number of its settled tokens there."""
     llm = LLM.of(engine)
     session = llm.session()
-    session.submit(submit.prompt, submit.params)
+    session.submit(submit.request.prompt, submit.request.params)
     for _ in range(seq):
         session.step()
     settled = len(session.output(0).token_ids)
@@ -101,7 +102,7 @@ def test_a_fork_is_what_the_fork_of_a_session_is(name: str, data: st.DataObject)
     assert [frame.seq for frame in fork] == [*range(seq + 1, seq + 1 + len(fork))], "one slider fits both"
     tokens, settled = by_session(engine, submit, seq, changes, seed)
     assert tokens_of(fork) == tokens[settled:]
-    if not changes and seed in (None, submit.params.seed) and engine.first.strategy.exact:
+    if not changes and seed in (None, submit.request.params.seed) and engine.first.strategy.exact:
         assert tokens == tokens_of(frames), "nothing was changed"
 
 
@@ -113,7 +114,7 @@ def test_forks_of_forks_go_on_from_where_their_parents_were(cuts: list[int]) -> 
     answer, begin = tokens_of(whole), 0
     for number, cut in enumerate(cuts, 1):
         begin = min(begin + cut, len(whole) - 1)
-        loop.execute([fork_of(submit._replace(id=number - 1), number, begin)])
+        loop.execute([fork_of(submit._replace(request=replace(submit.request, id=number - 1)), number, begin)])
         fork = run(loop)[number]
         settled = 0 if begin == 0 else whole[begin - 1].settled
         assert answer[:settled] + tokens_of(fork) == answer and fork[-1].seq == whole[-1].seq
@@ -133,7 +134,7 @@ def test_dropped_steps_are_removed_and_their_stream_continues() -> None:
     loop, steps = EngineLoop(shadow_engine()), Steps()
     prompt, params = tuple(range(5, 25)), SamplingParams(max_tokens=30, ignore_eos=True)
     loop._steps = steps
-    loop.execute([Submit(number, prompt, params, steps=True, keeps=number != 2) for number in range(3)])
+    loop.execute([Submit(Request(number, prompt, params), steps=True, keeps=number != 2) for number in range(3)])
     assert len(steps) == 2, "one is reported, and not kept"
     before = {news.id: [*news.frames] for news in loop.step().news}
     loop.execute([Drop(1), Drop(77)])
@@ -147,8 +148,8 @@ def test_dropped_steps_are_removed_and_their_stream_continues() -> None:
 
 def test_an_abort_is_a_frame_and_no_step_to_fork_from() -> None:
     loop = EngineLoop(shadow_engine())
-    submit = Submit(0, tuple(range(5, 25)), SamplingParams(max_tokens=60, ignore_eos=True), steps=True, keeps=True)
-    loop.execute([submit, Submit(1, (1,), SamplingParams(), steps=True, keeps=True)])  # the mask
+    submit = Submit(Request(0, tuple(range(5, 25)), SamplingParams(max_tokens=60, ignore_eos=True)), steps=True, keeps=True)
+    loop.execute([submit, Submit(Request(1, (1,), SamplingParams()), steps=True, keeps=True)])  # the mask
     reports: list[StepReport] = [loop.step(), loop.step()]
     loop.execute([Cancel(0, "enough")])
     reports.append(loop.step())
@@ -167,12 +168,12 @@ def test_a_failed_forward_pass_leaves_no_frame_and_its_requests_end() -> None:
     driver: Any = engine.driver
     driver.failures = [RuntimeError("broken"), RuntimeError("broken")]
     loop = EngineLoop(engine)
-    loop.execute([Submit(0, tuple(range(5, 25)), SamplingParams(max_tokens=20), steps=True, keeps=True)])
+    loop.execute([Submit(Request(0, tuple(range(5, 25)), SamplingParams(max_tokens=20)), steps=True, keeps=True)])
     (last,) = run(loop)[0]
     assert last.finish_info is not None and (last.finish_info.reason, last.seq, last.fed) == ("error", 1, None)
 
 
 def test_requests_without_steps_make_no_frames() -> None:
     loop = EngineLoop(engine_of("multi_bd"))
-    loop.execute([Submit(0, PROMPTS[0], SamplingParams(max_tokens=8))])
+    loop.execute([Submit(Request(0, PROMPTS[0], SamplingParams(max_tokens=8)))])
     assert all(not news.frames for news in loop.step().news) and not len(loop._steps)

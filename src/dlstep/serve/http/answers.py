@@ -178,7 +178,7 @@ class RequestLog:
             return
         row = _row(job, asyncio.get_running_loop().time())
         if self._prompts:
-            row["prompts"] = [pending.submit.prompt for pending in job.pending_requests]
+            row["prompts"] = [pending.request.prompt for pending in job.pending_requests]
             row["texts"] = [choice.text for choice in job.choices]
         self._handler.handle(logging.makeLogRecord({"msg": json.dumps(row)}))
 
@@ -197,7 +197,7 @@ def _row(job: AnswerJob, now: float) -> dict[str, object]:
         "id": job.head.id,
         "owner": job.owner,
         "answers": len(pending_requests),
-        "prompt_tokens": sum(len(pending.submit.prompt) for pending in pending_requests),
+        "prompt_tokens": sum(len(pending.request.prompt) for pending in pending_requests),
         "tokens": sum(len(pending.tokens) for pending in pending_requests),
         "forwards": sum(pending.nfe for pending in pending_requests),
         "finish_reasons": [pending.finish_info.reason if pending.finish_info else "abort" for pending in pending_requests],

@@ -41,7 +41,7 @@ def recording(facts: Facts, kept: KeptRequest, after: int = -1) -> str:
 
 def _run(facts: Facts, head: Head, index: int, pending: PendingRequest, after: int) -> str:
     spec = facts.first.config.spec
-    encoder = FrameEncoder(index, len(pending.submit.prompt), spec.pieces)
+    encoder = FrameEncoder(index, len(pending.request.prompt), spec.pieces)
     # The event loop appends concurrently, to `times` last: the first `count` frames are complete.
     count = len(pending.times)
     last, begin = pending.frames[count - 1], min(count, max(0, after + 1 - pending.frames[0].seq))
@@ -49,7 +49,7 @@ def _run(facts: Facts, head: Head, index: int, pending: PendingRequest, after: i
         encoder.skip(pending.frames[:begin])
     # Frame by frame: garbage collection would traverse the lists of all frames again and again, which takes seconds.
     frames = ", ".join([json.dumps(encoded_frame(encoder, pending, number, head, spec)) for number in range(begin, count)])
-    text = cut(decode(facts.tokenizer, pending.tokens[: last.settled]), pending.submit.params.stop)
+    text = cut(decode(facts.tokenizer, pending.tokens[: last.settled]), pending.request.params.stop)
     rest = {"head": answer_head(pending, head, spec), "text": text, "ended": last.finish_info is not None}
     return f'{{"index": {index}, "frames": [{frames}], {json.dumps(rest)[1:]}'
 
@@ -72,7 +72,7 @@ def _row(head: Head, pending_requests: tuple[PendingRequest, ...], kept: bool) -
         answers=len(pending_requests),
         steps=kept,
         created=head.created,
-        prompt_tokens=sum(len(pending.submit.prompt) for pending in pending_requests),
+        prompt_tokens=sum(len(pending.request.prompt) for pending in pending_requests),
         tokens=sum(len(pending.tokens) for pending in pending_requests),
         nfe=sum(pending.nfe for pending in pending_requests),
         forked_from=head.origin,
@@ -89,16 +89,8 @@ def forked(facts: Facts, kept: KeptRequest, body: ForkRequest) -> TranslatedBody
     opening = _changed(facts, pending, body, changes)
     frame = joined(pending.frames[: body.seq - pending.frames[0].seq + 1])
     origin = Origin(pending.id, body.seq, sorted_options("dlstep", changes), body.seed, body.temperature)
-    submit = Submit(
-        0,
-        pending.submit.prompt,
-        opening.request.params,
-        probabilities=pending.submit.probabilities,
-        steps=True,
-        keeps=facts.most_kept > 0,
-        origin=origin,
-        constraint=pending.submit.constraint,
-    )
+    keeps, probabilities = facts.most_kept > 0, pending.submit.probabilities
+    submit = Submit(opening.request, probabilities=probabilities, steps=True, keeps=keeps, origin=origin)
     return TranslatedBody([submit], [""], [(opening, frame)])
 
 

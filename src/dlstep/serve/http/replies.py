@@ -71,7 +71,7 @@ class ChoiceReader:
         self.index, self.pending = index, pending
         self._head, self._tokenizer, self._spec = head, facts.tokenizer, facts.first.config.spec
         self._frames = 0  # sent frames
-        self._encoder = FrameEncoder(index, len(pending.submit.prompt), self._spec.pieces)
+        self._encoder = FrameEncoder(index, len(pending.request.prompt), self._spec.pieces)
         self._read = 0  # tokens passed to the text stream
         self._pieces = Pieces(self._spec.pieces)
         self._logged = 0  # tokens whose probabilities were sent
@@ -84,11 +84,11 @@ class ChoiceReader:
         self._spelled = frozenset[int]()
         if form is not None and facts.tokenizer is not None:
             self._spelled = special_ids(facts.tokenizer, form.tokens)
-        self._stream = TextStream(facts.tokenizer, pending.submit.params.stop, self._spelled)
+        self._stream = TextStream(facts.tokenizer, pending.request.params.stop, self._spelled)
         self._parts = AnswerReader(
             form or HERMES,
             head.functions,
-            mode="text" if form is None else "reasoning" if begins_reasoning(facts, form, pending.submit.prompt) else "start",
+            mode="text" if form is None else "reasoning" if begins_reasoning(facts, form, pending.request.prompt) else "start",
             forced=head.call,
             most=None if head.parallel else 1,
         )
@@ -96,7 +96,7 @@ class ChoiceReader:
     @property
     def text(self) -> str:
         """The text of the answer so far, with reasoning and calls as the model wrote them."""
-        return cut(decode(self._tokenizer, self.pending.tokens, self._spelled), self.pending.submit.params.stop)
+        return cut(decode(self._tokenizer, self.pending.tokens, self._spelled), self.pending.request.params.stop)
 
     def call_id(self, number: int = 0) -> str:
         """Return the id of the function call with this number in the answer."""
@@ -107,7 +107,7 @@ class ChoiceReader:
         """The finish reason in OpenAI's terms."""
         assert self.pending.finish_info is not None, "it has ended"
         reason = FINISH[self.pending.finish_info.reason]
-        if self.pending.finish_info.reason == "length" and self.pending.submit.constraint is not None:
+        if self.pending.finish_info.reason == "length" and self.pending.request.automaton is not None:
             reason = "stop"  # an answer of the whole length is complete, too; clients take "length" for a cut one
         # Like OpenAI: an answer that had to call the named function just stops.
         return "tool_calls" if reason == "stop" and self._parts.calls and not self._head.call else reason
@@ -219,7 +219,7 @@ def answer_head(pending: PendingRequest, head: Head, spec: Spec) -> dict[str, An
 def usage_of(pending_requests: Sequence[PendingRequest], copies: int) -> Json:
     """Return the token counts. Like OpenAI, count a prompt with several answers once."""
     prompts = pending_requests[::copies]
-    prompt_tokens = sum(len(pending.submit.prompt) for pending in prompts)
+    prompt_tokens = sum(len(pending.request.prompt) for pending in prompts)
     emitted = sum(len(pending.tokens) for pending in pending_requests)
     return {
         "completion_tokens": emitted,
@@ -277,7 +277,7 @@ def _token_ids(head: Head, piece: Piece) -> Json:
 
 
 def _prompt_ids(head: Head, choice: ChoiceReader) -> Json:
-    return {"prompt_token_ids": list(choice.pending.submit.prompt)} if head.token_ids else {}
+    return {"prompt_token_ids": list(choice.pending.request.prompt)} if head.token_ids else {}
 
 
 def text_of(piece: Piece) -> str:

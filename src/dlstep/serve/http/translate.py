@@ -6,9 +6,10 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ... import rules
-from ...core import Processor, Request, Rule, SamplingParams, SequenceState, Spec, Strategy, add, options_of, refusal
+from ...core import Processor, Request, Rule, SamplingParams, SequenceState, Spec, Strategy, add, options_of
 from ...core.automaton import Automaton
 from ...core.checks import did_you_mean, short
+from ...core.lifecycle import checked
 from ...core.options import processors_of, unknown_option
 from ...engine.decode import constrained
 from ...engine.reads import Reading, read_request
@@ -303,44 +304,40 @@ def translated(facts: Facts, body: CompletionRequest | ChatRequest, constraint: 
         raise ApiError(400, "a prompt is empty: give at least one token", param=param)
     forced = isinstance(body, ChatRequest) and called_function(body) is not None
     each, copies = params.each, len(params.each)
-    requests = numbered([prompt for prompt in prompts for _ in each], each * len(prompts))
-    if params.constraint_source is not None:
-        requests = [constrained(replace(request, automaton=constraint), spec) for request in requests]
+    salt = (body.cache_salt or "").encode()
+    requests = [
+        _checked(facts, constrained(replace(request, automaton=constraint, salt=salt), spec), body, forced=forced)
+        for request in numbered([prompt for prompt in prompts for _ in each], each * len(prompts))
+    ]
     stream = body.dlstep.stream
     drafts, steps = bool(body.stream) and stream == "drafts", stream == "steps"
-    differing = requests[:: 1 if steps or params.seed is not None else copies]
-    sequences = [_opened(facts, request, body, forced=forced) for request in differing]
     submits = [
         Submit(
-            0,
-            request.prompt,
-            request.params,
-            request.index,
+            request,
             drafts,
             probabilities=_has_logprobs(body) or bool(body.return_token_ids),  # both are read from the same records
             steps=steps,
             keeps=steps and len(requests) <= facts.most_kept,
-            salt=(body.cache_salt or "").encode(),
-            constraint=request.automaton,
             may_be_cut=forced,
         )
         for request in requests
     ]
-    openings = [(sequence, first_frame(sequence)) for sequence in sequences] if steps else []
+    sequences = [add(facts.first, request).find(request.id) for request in requests] if steps else []
+    openings = [(sequence, first_frame(sequence)) for sequence in sequences if sequence is not None]
     return TranslatedBody(submits, [echo for echo in echoes for _ in range(copies)], openings)
 
 
-def _opened(facts: Facts, request: Request, body: Sampling, *, forced: bool) -> SequenceState:
-    """Return the sequence that the engine will create for a request. Raises ApiError if the engine would reject it."""
-    sequence = add(facts.first, request).find(request.id)
-    assert sequence is not None, "it was just added"
-    reason = sequence.error.removeprefix(f"request {request.id}: ") if sequence.finish == "rejected" else ""
+def _checked(facts: Facts, request: Request, body: Sampling, *, forced: bool) -> Request:
+    """Return a request that the engine need not check again. Raises ApiError if the engine would reject it."""
+    added, reason = checked(facts.first.config, facts.first.strategy, request)
     room = facts.first.config.max_model_len - len(request.prompt)
     if not reason and body.most is not None and body.most > room:
         message = f"max_tokens={body.most} exceeds the {room} tokens that max_model_len leaves after the prompt: lower it"
         raise ApiError(400, message, param="max_tokens", code="context_length_exceeded")
-    if not reason or (forced and reason.startswith("no text that matches")):
-        return sequence
+    if not reason:
+        return added
+    if forced and reason.startswith("no text that matches"):
+        return request
     options = [name for name in body.dlstep.model_extra or {} if mentions(reason, name)]
     if options:
         raise ApiError(400, reason, param=f"dlstep.{options[0]}")
@@ -414,6 +411,7 @@ def _submit(facts: Facts, reading: Reading, prompt: tuple[int, ...], template: R
     except ValueError as error:
         code = "context_length_exceeded" if "max_model_len" in str(error) else None
         raise ApiError(400, str(error).removeprefix("request 0: "), param="prompt", code=code) from error
-    if reason := refusal(config, reading, request):
+    added, reason = checked(replace(config, processors=()), reading, request)
+    if reason:
         raise ApiError(400, reason, param="prompt")
-    return Submit(0, prompt, request.params, template=template, probabilities=True)
+    return Submit(added, template=template, probabilities=True)

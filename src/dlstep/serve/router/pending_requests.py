@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Optional
 from uuid import uuid4
 
-from ...core import SequenceState
+from ...core import Request, SequenceState
 from ...core.sequence import Best, FinishInfo
 from ...views.frames import Frame
 from ..messages import EMPTY_WINDOW, News, Submit, Window
@@ -94,9 +94,14 @@ class PendingRequest:
     forks: int = 0
 
     @property
+    def request(self) -> Request:
+        """The request as the engine gets it."""
+        return self.submit.request
+
+    @property
     def id(self) -> int:
         """The id of the request in the engine."""
-        return self.submit.id
+        return self.request.id
 
     @property
     def error(self) -> str:

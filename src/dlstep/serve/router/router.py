@@ -3,13 +3,13 @@
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
 from typing import Generic, TypeVar
 
-from ...core import Request
 from ...core.sequence import FinishInfo
 from ...processes import Worker
 from ...text.detokenize import Tokenizer
@@ -217,13 +217,14 @@ class Router:
         pending_requests: list[PendingRequest] = []
         own = b"" if self.options.share_prefix_cache else owner.encode()
         for submit in submits:
-            salt = own + b"/" + submit.salt if submit.salt else own
-            pending = PendingRequest(submit._replace(id=next(self._ids), salt=salt), owner, loop.time(), changed, whole=whole)
+            salt = own + b"/" + submit.request.salt if submit.request.salt else own
+            request = replace(submit.request, id=next(self._ids), salt=salt)
+            pending = PendingRequest(submit._replace(request=request), owner, loop.time(), changed, whole=whole)
             pending_requests.append(pending)
             if submit.origin is not None:
                 pending.parent = self.recording_store.forking(submit.origin.id)
             elif len(self.replicas) > 1:
-                pending.keys = page_keys(self.facts.first, Request(0, submit.prompt, submit.params, salt=salt))
+                pending.keys = page_keys(self.facts.first, request)
             pending.timers.append(loop.call_later(self.options.request_timeout, self._took_too_long, pending))
             self._enqueue(pending)
         self._send_waiting()
@@ -246,7 +247,7 @@ class Router:
             pending.cancelled = reason
             if pending.sent is None:
                 self._queue.remove(pending.owner, pending)
-                self._finish(pending, FinishInfo("abort", len(pending.submit.prompt), reason))
+                self._finish(pending, FinishInfo("abort", len(pending.request.prompt), reason))
                 continue
             assert pending.replica is not None, "it was sent to one"
             replica = self.replicas[pending.replica]
@@ -259,7 +260,7 @@ class Router:
     def _abandon(self, pending: PendingRequest) -> None:
         """End a cancelled answer that the engine did not end, and ignore later reports about it."""
         assert pending.replica is not None, "it was sent to one"
-        replica, settled = self.replicas[pending.replica], len(pending.submit.prompt) + len(pending.tokens)
+        replica, settled = self.replicas[pending.replica], len(pending.request.prompt) + len(pending.tokens)
         replica.abandon(pending)
         if replica.silent:
             error = f"{pending.cancelled}, and the engine sends no heartbeats; the request can be sent again"
@@ -357,7 +358,7 @@ class Router:
         reason = replica.died.ending if replica.died else "the engine died"
         for pending in list(replica.sent.values()):
             if pending.cancelled:
-                self._finish(pending, FinishInfo("abort", len(pending.submit.prompt) + len(pending.tokens), pending.cancelled))
+                self._finish(pending, FinishInfo("abort", len(pending.request.prompt) + len(pending.tokens), pending.cancelled))
             elif others and pending.can_restart:
                 replica.remove(pending)
                 pending.restart()

@@ -23,7 +23,7 @@ def test_a_slow_reader_loses_no_frame(cuts: list[int], stops: tuple[str, ...], d
     facts = known_facts(info_of(engine), engine.tokenizer, None, None, 1)
     session_like = data.draw(st.lists(st.lists(st.integers(3, 60), max_size=4), min_size=1, max_size=12))
     pending = PendingRequest(
-        Submit(0, (5,), SamplingParams(stop=stops), steps=True, origin=Origin(1, 0)), "key-0", 0.0, lambda: None
+        Submit(Request(0, (5,), SamplingParams(stop=stops)), steps=True, origin=Origin(1, 0)), "key-0", 0.0, lambda: None
     )
     sequence = add(engine.first, Request(0, (5,))).find(0)
     assert sequence is not None
@@ -70,7 +70,7 @@ def test_however_a_reader_is_delayed_it_loses_drafts_and_never_text(
 ) -> None:
     engine = shadow_engine()
     facts = known_facts(info_of(engine), engine.tokenizer, None, None, 1)
-    pending = PendingRequest(Submit(0, (5,), SamplingParams(stop=stops), drafts=drafts), "key-0", 0.0, lambda: None)
+    pending = PendingRequest(Submit(Request(0, (5,), SamplingParams(stop=stops)), drafts=drafts), "key-0", 0.0, lambda: None)
     choice, pieces = ChoiceReader(0, pending, Head("completion", "shadow", False, False), facts), []
     for group in groups:
         for news in group:

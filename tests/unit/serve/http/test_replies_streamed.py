@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
-from dlstep.core import Config, SamplingParams, Spec, init
+from dlstep.core import Config, Request, SamplingParams, Spec, init
 from dlstep.core.sequence import FinishInfo
 from dlstep.models.description import pieces
 from dlstep.serve.http.replies import ChoiceReader, piece_chunk, reply_body
@@ -56,7 +56,7 @@ def reader(form: CallFormat, kind: Kind, head: Head, stops: tuple[str, ...], thi
     tokenizer = tokenizer_of(form, kind)
     template = " ".join([*form.template, *form.tokens])
     prompt = tuple(tokenizer.encode(f"a{form.think}", add_special_tokens=False) if thinks and kind != "spelled" else [1])
-    submit = Submit(0, prompt, SamplingParams(stop=stops), probabilities=head.logprobs or head.token_ids)
+    submit = Submit(Request(0, prompt, SamplingParams(stop=stops)), probabilities=head.logprobs or head.token_ids)
     spec = Spec(mask_id=0, eos_ids=(), vocab_size=len(tokenizer), pieces=pieces(tokenizer))
     pending = PendingRequest(submit, "key-0", 0.0, lambda: None)
     facts = Facts(init(Config(spec), Autoregressive()), None, tokenizer, "", template, 0, "model", 1)

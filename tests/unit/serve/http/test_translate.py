@@ -91,7 +91,7 @@ def test_special_tokens_are_added_to_texts_unless_the_body_declines(given: bool 
     body = {"prompt": "ab", "add_special_tokens": given}
     for found in (
         translate.encoded_prompt(facts, "ab", given),
-        translate.translated(facts, CompletionRequest(**body, max_tokens=4)).submits[0].prompt,
+        translate.translated(facts, CompletionRequest(**body, max_tokens=4)).submits[0].request.prompt,
     ):
         assert found == (plain if given is False else (EOS_ID, *plain))
 

@@ -2,7 +2,7 @@
 
 from hypothesis import given, strategies as st
 
-from dlstep.core import SamplingParams
+from dlstep.core import Request, SamplingParams
 from dlstep.serve.messages import Submit
 from dlstep.serve.router.pending_requests import Head, PendingRequest
 from dlstep.serve.router.recording_store import KeptRequest, RecordingStore
@@ -10,7 +10,7 @@ from dlstep.views.frames import Frame
 
 
 def pending_of(number: int, *, sent: bool = True) -> PendingRequest:
-    found = PendingRequest(Submit(number, (5,), SamplingParams(), steps=True, keeps=True), "key-0", 0.0, lambda: None)
+    found = PendingRequest(Submit(Request(number, (5,), SamplingParams()), steps=True, keeps=True), "key-0", 0.0, lambda: None)
     if sent:
         found.sent, found.keeper = 0.0, 0
     return found

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from dlstep import SamplingParams
+from dlstep.core import Request
 from dlstep.processes import Worker
 from dlstep.serve.engine_loop import EngineLoop
 from dlstep.serve.messages import Cancel, News, Submit
@@ -40,9 +41,11 @@ def test_random_requests_and_aborts_in_few_pages_leave_nothing_behind(strategy: 
     loop, ends, tokens = EngineLoop(engine), Counter[int](), dict[int, list[int]]()
     waiting = [
         Submit(
-            number,
-            tuple(draws.choices(range(3, 90), k=draws.randint(1, 60))),
-            SamplingParams(max_tokens=draws.randint(1, 60)),
+            Request(
+                number,
+                tuple(draws.choices(range(3, 90), k=draws.randint(1, 60))),
+                SamplingParams(max_tokens=draws.randint(1, 60)),
+            ),
             drafts=draws.random() < 0.5,
         )
         for number in range(REQUESTS)
@@ -58,7 +61,7 @@ def test_random_requests_and_aborts_in_few_pages_leave_nothing_behind(strategy: 
             assert (news.finish_info.reason == "abort") <= (news.id in aborted)
             assert news.finish_info.reason != "length" or len(tokens[news.id]) == asked[news.id].params.max_tokens
 
-    asked = {submit.id: submit for submit in waiting}
+    asked = {submit.id: submit.request for submit in waiting}
     while waiting or not loop.idle:
         coming = [waiting.pop() for _ in range(min(len(waiting), draws.randint(0, 12)))]
         live += [submit.id for submit in coming]
