@@ -4,4 +4,4 @@
 """
 
 from .scripted import ScriptedDriver as ScriptedDriver
-from .shadow import ShadowDriver as ShadowDriver, ShadowError as ShadowError
+from .shadow import ShadowDriver as ShadowDriver

@@ -18,10 +18,11 @@ from hypothesis import reject, strategies as st
 
 from .. import rules
 from ..core import Config, Options, Request, Rule, SamplingParams, Spec, Strategy, options_of
-from ..core.automaton import DEAD, Automaton, tables_of
+from ..core.automaton import Automaton, tables_of
 from ..core.checks import limits_of
 from ..core.lifecycle import least_pages, probe, sized
 from ..core.spec import AcceptRule
+from ..text.dfa import explored
 
 VOCABULARY = 50
 MASK, EOS = VOCABULARY - 1, VOCABULARY - 2
@@ -305,31 +306,17 @@ def under(request: Request, automaton: Automaton) -> Request:
 def random_automata() -> tuple[Automaton, ...]:
     """Return automata over the letters of PIECES: strict and loose ones, finite and infinite languages."""
     random, made = Random(0), list[Automaton]()
+    class_of = [1 + token % 4 if token not in (MASK, EOS) else 0 for token in range(VOCABULARY)]
     while len(made) < 24:
-        states = random.randint(1, 6)
+        states = range(random.randint(1, 6))
         share = random.choice([0.3, 0.6, 1.0])
-        moves = [{letter: random.randrange(states) for letter in b"abcd" if random.random() < share} for _ in range(states)]
-        accepting = [state for state in range(states) if random.random() < 0.4]
-        if (automaton := letter_automaton(f"random {len(made)}", moves, accepting)) is not None:
-            made.append(automaton)
+        moves = [[(letter, letter, random.choice(states)) for letter in range(1, 5) if random.random() < share] for _ in states]
+        accepting = [state for state in states if random.random() < 0.4]
+        live = explored(0, moves.__getitem__, accepting.__contains__)
+        rows = [{letter: to for low, high, to in row for letter in range(low, high + 1)} for row in live.rows]
+        if rows:
+            made.append(table_automaton(f"random {len(made)}", class_of, [*live.accepting], rows))
     return tuple(made)
-
-
-def letter_automaton(source: str, moves: Sequence[Mapping[int, int]], accepting: Sequence[int]) -> Automaton | None:
-    """Return the automaton over the letters of PIECES with these moves from state 0; None if its language is empty."""
-    reached, live = {0}, set(accepting)
-    for _ in moves:
-        reached |= {to for state in reached for to in moves[state].values()}
-        live |= {state for state, row in enumerate(moves) if live.intersection(row.values())}
-    if 0 not in live:
-        return None
-    states = sorted(reached & live)
-    number = {state: index for index, state in enumerate(states)}
-    columns = [tuple([number.get(moves[state].get(letter, DEAD), DEAD) for state in states]) for letter in b"abcd"]
-    classes = {column: number for number, column in enumerate(dict.fromkeys([(DEAD,) * len(states), *columns]))}
-    class_of = [classes[columns[token % 4]] if token not in (MASK, EOS) else 0 for token in range(VOCABULARY)]
-    rows = [{letter: column[row] for column, letter in classes.items() if column[row] != DEAD} for row in number.values()]
-    return table_automaton(source, class_of, [number[state] for state in accepting if state in number], rows)
 
 
 def table_automaton(

@@ -257,11 +257,6 @@ def transparency(kind: Kind, data: DataObject) -> None:
         assert (outcome(ours), ours.steps) == (outcome(theirs), theirs.steps)
 
 
-def _result(done: SequenceState) -> tuple[tuple[int, ...], str | None, int]:
-    """Return answer, finish reason and number of sampling passes."""
-    return done.answer, done.finish, done.steps
-
-
 def second_turns(kind: Kind, data: DataObject) -> None:
     """Check that a prompt that continues an earlier answer may reuse its pages, with the same answer."""
     value, spec = data.draw(engines(kind))
@@ -276,7 +271,8 @@ def second_turns(kind: Kind, data: DataObject) -> None:
     second = replace(first, id=1, prompt=prompt)
     config = replace(ample(spec), page_size=data.draw(sampled_from([1, 3, 5, 8])), enable_prefix_caching=True)
     run = run_case(Case(config, value, (first, second), (0, MAX_MODEL_LEN * 3)))
-    assert _result(run.state.finished[1]) == _result(answered_alone(spec, value, replace(second, id=0)))
+    ours, theirs = run.state.finished[1], answered_alone(spec, value, replace(second, id=0))
+    assert (ours.answer, ours.finish, ours.steps) == (theirs.answer, theirs.finish, theirs.steps)
 
 
 def order(kind: Kind, data: DataObject) -> None:
@@ -365,7 +361,8 @@ def overrides(kind: Kind, data: DataObject) -> None:
     except ValueError:
         assert one.finish == "rejected"
         return
-    assert _result(one) == _result(answered_alone(spec, own, plain))
+    other = answered_alone(spec, own, plain)
+    assert (outcome(one), one.steps) == (outcome(other), other.steps)
 
 
 def folding(kind: Kind, data: DataObject) -> None:
@@ -376,7 +373,7 @@ def folding(kind: Kind, data: DataObject) -> None:
     value = replace(value, buffer_size=1)
     (request, *_) = data.draw(batches(value, most=1))
     one, two = (answered_alone(spec, replace(value, fold_commits=fold), request) for fold in (True, False))
-    assert _result(one) == _result(two)
+    assert (outcome(one), one.steps) == (outcome(two), two.steps)
     assert one.nfe <= two.nfe
 
 
@@ -437,7 +434,8 @@ def constrained(kind: Kind, data: DataObject) -> None:
 
     Strategies that do not support constraints reject them. `_completable` shares no code with the core.
     """
-    case = _with_constraints(data.draw(cases(kind, forks=True)), data)
+    case, automata = data.draw(cases(kind, forks=True)), sampled_from(random_automata())
+    case = replace(case, requests=tuple([under(request, data.draw(automata)) for request in case.requests]))
     run = run_case(case)
     for step in run.steps:
         for span, sequence in step.planned_spans():
@@ -454,12 +452,6 @@ def constrained(kind: Kind, data: DataObject) -> None:
             assert not _completable(request.automaton, done.request.stop_ids, cells), (
                 "a request is rejected though it has an answer"
             )
-
-
-def _with_constraints(case: Case, data: DataObject) -> Case:
-    """Return the case with a constraint on every request."""
-    automata = sampled_from(random_automata())
-    return replace(case, requests=tuple([under(request, data.draw(automata)) for request in case.requests]))
 
 
 def _gaps(sequence: SequenceState, limit: int) -> list[int | None]:
@@ -522,12 +514,9 @@ def _check_masks(span: Span, sequence: SequenceState) -> None:
 
 def _stopped_by_text(done: SequenceState) -> bool:
     """Return whether a stop string ended the answer."""
-    end = done.settled if done.finish_info is None else done.finish_info.end
-    params: SamplingParams = done.request.params
-    stopped = (
-        end < done.request.limit and done.tokens(end, end + 1)[:1] and done.tokens(end, end + 1)[0] in done.request.stop_ids
-    )
-    return bool(params.stop) and not stopped and done.finish == "stop"
+    end = len(done.request.prompt) + len(done.answer)
+    by_id = end < done.request.limit and not set(done.request.stop_ids).isdisjoint(done.tokens(end, end + 1))
+    return bool(done.request.params.stop) and done.finish == "stop" and not by_id
 
 
 def lossless(kind: Kind, data: DataObject) -> None:
@@ -538,10 +527,13 @@ def lossless(kind: Kind, data: DataObject) -> None:
     and at every step the settled tokens are the beginning of that answer. The strategy needs at most
     as many passes that settle tokens. Every other sampling pass is a draft, which a later pass verifies.
     """
-    case = _without_nfe_limit(data.draw(cases(kind)))
+    case = data.draw(cases(kind))
     plain, share = case.strategy.autoregressive, data.draw(ALIKE)
     if plain is None:
         return
+    # The strategies need different numbers of passes.
+    unlimited = [replace(request, params=replace(request.params, max_nfe=None)) for request in case.requests]
+    case = replace(case, requests=tuple(unlimited))
     run = run_case(case, shadow(case.config, case.strategy, blind=share))
     settling, drafts = _passes(run)
     answers: dict[int, tuple[int, ...]] = {}
@@ -562,11 +554,6 @@ def lossless(kind: Kind, data: DataObject) -> None:
         for sequence in step.after.running:
             answer = sequence.answer
             assert answer == answers[sequence.request.id][: len(answer)], "a settled token is not the one of the answer"
-
-
-def _without_nfe_limit(case: Case) -> Case:
-    """Return the case without `max_nfe`, because the strategies need different numbers of passes."""
-    return replace(case, requests=tuple(replace(r, params=replace(r.params, max_nfe=None)) for r in case.requests))
 
 
 def _passes(run: CaseRun) -> tuple[Counter[int], Counter[int]]:

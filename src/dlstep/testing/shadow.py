@@ -8,16 +8,12 @@ the samples, and reading a slot with other contents than expected raises at once
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 from ..core import Admission, CacheMismatch, Plan, Samples, SampleSpec, Span, SpanSamples, Spec
 from ..core.constraint import TokenMask
 from ..core.draws import integer, key, mix
 from ..core.plan import EMPTY_CACHE
-
-
-class ShadowError(AssertionError):
-    """A plan that a device could not run correctly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +43,9 @@ LISTED = 8  # number of most probable ids that the device computes if ids are sc
 
 @lru_cache(maxsize=4096)
 def _ids(mask: TokenMask, mask_id: int | None) -> tuple[int, ...]:
-    """Return the allowed ids, without the mask id, which no device samples. Raises ShadowError if there are none."""
-    if not (ids := tuple([token for token in mask.ids() if token != mask_id])):
-        raise ShadowError(f"{mask} allows no id")
+    """Return the allowed ids, without the mask id, which no device samples."""
+    ids = tuple([token for token in mask.ids() if token != mask_id])
+    assert ids, f"{mask} allows no id"
     return ids
 
 
@@ -80,47 +76,43 @@ class ShadowCache:
             self._admit(admission, page_size)
         for grant in plan.grants:
             for page in grant.pages:
-                if self.owners.get(page):
-                    raise ShadowError(f"request {grant.seq_id} is granted page {page}, which a request holds")
+                assert not self.owners.get(page), f"request {grant.seq_id} is granted page {page}, which a request holds"
                 for offset in range(page_size):
                     self.slots.pop((page, offset), None)
                 self._own(grant.seq_id, page)
 
     def _admit(self, admission: Admission, page_size: int) -> None:
-        if admission.seq_id in self.tables:
-            raise ShadowError(f"request {admission.seq_id} is admitted while it holds pages")
+        assert admission.seq_id not in self.tables, f"request {admission.seq_id} is admitted while it holds pages"
         self.tables[admission.seq_id] = []
         shared = [[self.at((page, offset)) for offset in range(page_size)] for page in admission.shared]
         tokens = [held.token for slots in shared for held in slots]
         for page, slots in zip(admission.shared, shared, strict=True):
-            if not all(held.is_final(tokens) for held in slots):
-                raise ShadowError(f"request {admission.seq_id} shares page {page}, which is not full and final")
+            final = all(held.is_final(tokens) for held in slots)
+            assert final, f"request {admission.seq_id} shares page {page}, which is not full and final"
             self._own(admission.seq_id, page)
         if admission.slot is not None:
-            if admission.slot in self.carriers.values():
-                raise ShadowError(f"request {admission.seq_id} is given carry slot {admission.slot}, which a request holds")
+            free = admission.slot not in self.carriers.values()
+            assert free, f"request {admission.seq_id} is given carry slot {admission.slot}, which a request holds"
             self.carriers[admission.seq_id] = admission.slot
             self.carried = {place: kept for place, kept in self.carried.items() if place[0] != admission.slot}
 
     def _own(self, seq_id: int, page: int) -> None:
         table = self.tables[seq_id]
-        if not 0 <= page < self.num_pages or page in table:
-            raise ShadowError(f"request {seq_id} is given page {page}, which it already holds or which does not exist")
+        new = 0 <= page < self.num_pages and page not in table
+        assert new, f"request {seq_id} is given page {page}, which it already holds or which does not exist"
         self.owners[page] = self.owners.get(page, 0) + 1
         table.append(page)
 
     def at(self, slot: tuple[int, int]) -> Slot:
-        """Return the content of a slot. Raises ShadowError for an empty one."""
-        try:
-            return self.slots[slot]
-        except KeyError:
-            raise ShadowError(f"slot {slot} is read before anything was stored in it") from None
+        """Return the content of a slot, which must not be empty."""
+        assert slot in self.slots, f"slot {slot} is read before anything was stored in it"
+        return self.slots[slot]
 
 
 class ShadowDriver:
     """A driver without a model, which checks every plan.
 
-    `run` raises ShadowError for a plan that breaks ownership or reads a slot with wrong contents,
+    `run` raises AssertionError for a plan that breaks ownership or reads a slot with wrong contents,
     and CacheMismatch for an unknown cache digest.
 
     Args:
@@ -162,7 +154,7 @@ class ShadowDriver:
             plan: The plan of a forward pass.
 
         Raises:
-            ShadowError: If the plan breaks ownership or reads a slot with wrong contents.
+            AssertionError: If the plan breaks ownership or reads a slot with wrong contents.
             CacheMismatch: If the device does not hold the KV cache that the plan needs.
         """
         self.now = cache = self._cache_of(plan)
@@ -224,12 +216,11 @@ class ShadowDriver:
             position: A position of the request.
 
         Raises:
-            ShadowError: If the request has no page for the position.
+            AssertionError: If the request has no page for the position.
         """
-        table = self.now.tables.get(seq_id)
-        if table is None or position // self.page_size >= len(table):
-            raise ShadowError(f"request {seq_id} has no page for position {position}")
-        return table[position // self.page_size], position % self.page_size
+        table, (index, offset) = self.now.tables.get(seq_id, ()), divmod(position, self.page_size)
+        assert index < len(table), f"request {seq_id} has no page for position {position}"
+        return table[index], offset
 
     def _forward(self, plan: Plan) -> tuple[SpanSamples, ...]:
         spans = plan.spans
@@ -250,42 +241,30 @@ class ShadowDriver:
         return tuple(self._sample(span, states, plan.sample_spec) for span in spans)
 
     def _carrier(self, span: Span) -> int:
-        if span.who.seq_id not in self.now.carriers or not span.wanted.sampled:
-            raise ShadowError(f"request {span.who.seq_id} carries state and holds no slot, or samples nothing")
+        carries = span.who.seq_id in self.now.carriers and span.wanted.sampled
+        assert carries, f"request {span.who.seq_id} carries state and holds no slot, or samples nothing"
         return self.now.carriers[span.who.seq_id]
 
     def _embeddings(self, span: Span) -> dict[tuple[int, int], int]:
         """Return the first layer's input of each row: position, token, soft and carried input."""
-        final_rows = span.rows.query_only + span.rows.final_rows
-        if span.rows.final_rows and span.rows.mode != "encode":
-            raise ShadowError(f"request {span.who.seq_id} stores final rows in mode {span.rows.mode}")
-        if self.mask_id in span.rows.tokens[:final_rows]:
-            raise ShadowError(f"request {span.who.seq_id} feeds a mask as a final token of {span}")
-        found: dict[tuple[int, int], int] = {}
-        for row, token in enumerate(span.rows.tokens):
-            found[span.who.seq_id, span.rows.start + row] = _hash(span.rows.start + row, token)
-        if span.rows.soft is not None:
-            soft, width = span.rows.soft, span.rows.soft.width
+        rows, seq_id = span.rows, span.who.seq_id
+        final_rows = rows.query_only + rows.final_rows
+        assert not rows.final_rows or rows.mode == "encode", f"request {seq_id} stores final rows in mode {rows.mode}"
+        assert self.mask_id not in rows.tokens[:final_rows], f"request {seq_id} feeds a mask as a final token of {span}"
+        found = {position: _hash(position, token) for position, token in enumerate(rows.tokens, rows.start)}
+        if (soft := rows.soft) is not None:
             for index, position in enumerate(soft.positions):
-                if not span.rows.start + final_rows <= position < span.rows.stop:
-                    raise ShadowError(
-                        f"request {span.who.seq_id} feeds position {position} softly, which is no row of its window"
-                    )
-                part = slice(index * width, (index + 1) * width)
-                place = (span.who.seq_id, position)
-                found[place] = _hash(found[place], soft.ids[part], soft.probabilities[part])
-        if span.rows.carry == "held":
+                in_window = rows.start + final_rows <= position < rows.stop
+                assert in_window, f"request {seq_id} feeds position {position} softly, which is no row of its window"
+                part = slice(index * soft.width, (index + 1) * soft.width)
+                found[position] = _hash(found[position], soft.ids[part], soft.probabilities[part])
+        marks: list[int] = []
+        if rows.carry == "held":
             start, kept = self.now.carried.get((self._carrier(span), span.wanted.draws[0] - 1), (-1, 0))
-            if start != span.rows.start:
-                raise ShadowError(
-                    f"request {span.who.seq_id} continues state that no pass carried to position {span.rows.start}"
-                )
-            found = {place: _hash(state, kept) for place, state in found.items()}
-        if span.rows.draft:
-            found = {place: _hash(state, DRAFTED) for place, state in found.items()}
-        if span.rows.mode == "denoise":
-            found = {place: _hash(state, DENOISED) for place, state in found.items()}
-        return found
+            assert start == rows.start, f"request {seq_id} continues state that no pass carried to position {rows.start}"
+            marks.append(kept)
+        marks += [DRAFTED] * rows.draft + [DENOISED] * (rows.mode == "denoise")
+        return {(seq_id, position): reduce(_hash, marks, state) for position, state in found.items()}
 
     def _store(self, span: Span, layers: dict[tuple[int, int], tuple[int, ...]]) -> None:
         """Store the rows of `span` with the states up to this layer."""
@@ -295,13 +274,13 @@ class ShadowDriver:
         for row in range(span.rows.query_only, len(span.rows.tokens)):
             position = span.rows.start + row
             slot = self.slot(span.who.seq_id, position)
-            if self.now.owners[slot[0]] != 1:
-                raise ShadowError(f"request {span.who.seq_id} stores position {position} to page {slot[0]}, which it shares")
+            shared = f"request {span.who.seq_id} stores position {position} to page {slot[0]}, which it shares"
+            assert self.now.owners[slot[0]] == 1, shared
             final, prefix = position < final_stop, tokens[: position + 1] if span.storing.keeps_window else ()
             held = Slot(span.who.seq_id, position, span.rows.tokens[row], final, layers[span.who.seq_id, position], prefix)
             before = self.now.slots.get(slot)
-            if before is not None and before.final and (before.position, before.token) != (position, held.token):
-                raise ShadowError(f"request {span.who.seq_id} overwrites {before} with {held}")
+            kept = before is None or not before.final or (before.position, before.token) == (position, held.token)
+            assert kept, f"request {span.who.seq_id} overwrites {before} with {held}"
             self.now.slots[slot] = held
 
     def _attend(self, span: Span, layer: int, states: dict[tuple[int, int], int]) -> dict[tuple[int, int], int]:
@@ -311,14 +290,14 @@ class ShadowDriver:
         tokens: list[int] = []
         for position in range(span.rows.end):
             held = self.now.at(self.slot(span.who.seq_id, position))
-            if held.position != position:
-                raise ShadowError(f"request {span.who.seq_id} reads position {position}, the slot holds {held}")
-            fed = first_fed <= position < span.rows.stop
+            assert held.position == position, f"request {span.who.seq_id} reads position {position}, the slot holds {held}"
+            fed, own = first_fed <= position < span.rows.stop, held.id == span.who.seq_id
             tokens.append(held.token)
-            if not fed and not held.is_final(tokens) and (self.exact or held.id != span.who.seq_id):
-                raise ShadowError(f"request {span.who.seq_id} reads {held}, which is not final and not fed")
-            if fed and held.id != span.who.seq_id:
-                raise ShadowError(f"request {span.who.seq_id} reads {held} of another request")
+            if fed:
+                assert own, f"request {span.who.seq_id} reads {held} of another request"
+            else:
+                known = held.is_final(tokens) or (own and not self.exact)
+                assert known, f"request {span.who.seq_id} reads {held}, which is not final and not fed"
             seen.append((span.rows.grid.group(position), held.states[layer]))
         new: dict[tuple[int, int], int] = {}
         digests: dict[int, int] = {}
@@ -341,8 +320,8 @@ class ShadowDriver:
         count = max(spec.best, LISTED) if width else spec.best
         for number, (position, draw) in enumerate(zip(span.wanted.sampled, span.wanted.draws, strict=True)):
             row = position - span.wanted.row_shift(self.head_shift)
-            if not span.rows.start <= row < span.rows.stop:
-                raise ShadowError(f"request {span.who.seq_id} samples position {position} but does not feed row {row}")
+            is_fed = span.rows.start <= row < span.rows.stop
+            assert is_fed, f"request {span.who.seq_id} samples position {position} but does not feed row {row}"
             seed = span.who.seed if span.who.params.temperature else 0
             blind = _hash(position, BLIND) / 2**64 < self.blind
             parts = (0 if blind else states[span.who.seq_id, row], position, draw, seed, span.wanted.penalty)

@@ -1,7 +1,8 @@
 """Laws of a device that several states share, and of the updates of a running decode."""
 
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -53,8 +54,29 @@ class FaultySamples:
         return self.samples
 
 
+class StartedDriver(ABC):
+    """A driver whose passes are started and awaited, and which neither copies nor frees KV caches."""
+
+    @abstractmethod
+    def start(self, plan: Plan) -> PendingSamples:
+        """Start `plan`."""
+
+    def run(self, plan: Plan) -> Samples:
+        """Return the samples of `plan`."""
+        return self.start(plan).wait()
+
+    def fork(self, cache_digest: int) -> bool:
+        """Return False: no copy is made."""
+        del cache_digest
+        return False
+
+    def release(self, cache_digest: int) -> None:
+        """Free nothing: a new KV cache replaces the least recently used one."""
+        del cache_digest
+
+
 @dataclass
-class FaultyDriver:
+class FaultyDriver(StartedDriver):
     """A driver that raises before or after some passes (counted from 0) of another driver."""
 
     driver: ShadowDriver
@@ -62,10 +84,6 @@ class FaultyDriver:
     after: frozenset[int] = frozenset()
     forwards: int = -1
     answered: Samples | None = None  # samples of the last pass, even if `wait` raises
-
-    def run(self, plan: Plan) -> Samples:
-        """Return the samples of `plan`, or raise Fault."""
-        return self.start(plan).wait()
 
     def start(self, plan: Plan) -> PendingSamples:
         """Start `plan`, or raise Fault."""
@@ -77,7 +95,7 @@ class FaultyDriver:
         return FaultySamples(self.answered, lost=self.forwards in self.after)
 
 
-class Follower:
+class Follower(StartedDriver):
     """A leader that also keeps the state of a second rank, which advances even after a Fault."""
 
     def __init__(self, driver: FaultyDriver, state: State) -> None:
@@ -93,10 +111,6 @@ class Follower:
         """Replace all kept events by a state."""
         self.changes = [state]
 
-    def run(self, plan: Plan) -> Samples:
-        """Return the samples of a plan, as `start` and `wait` do."""
-        return self.start(plan).wait()
-
     def start(self, plan: Plan) -> PendingSamples:
         """Start a plan, after checking that the other rank makes the same one."""
         for change in self.changes:
@@ -110,15 +124,6 @@ class Follower:
             if self._driver.answered is not None:
                 self._state = commit(self._state, self._driver.answered)
 
-    def fork(self, cache_digest: int) -> bool:
-        """Return False: no copy is made."""
-        del cache_digest
-        return False
-
-    def release(self, cache_digest: int) -> None:
-        """Drop a KV cache."""
-        self._driver.driver.release(cache_digest)
-
 
 @dataclass
 class LeadingDriver(FaultyDriver):
@@ -130,15 +135,6 @@ class LeadingDriver(FaultyDriver):
 
     def when_lost(self, call: Callable[[str], None]) -> None:
         """Do nothing: no rank is ever lost."""
-
-    def fork(self, cache_digest: int) -> bool:
-        """Return False: no copy is made."""
-        del cache_digest
-        return False
-
-    def release(self, cache_digest: int) -> None:
-        """Drop a KV cache."""
-        self.driver.release(cache_digest)
 
 
 def check_forwards(before: State, events: list[Event]) -> None:
@@ -311,18 +307,14 @@ class Fold:
             self.finishes[update.id] += update.finish_info is not None
             _check_window(update)
 
-    def check(self, state: State) -> None:
-        """Check that the updates give the outcome in `state`."""
-        assert set(self.finishes) >= set(state.finished)
-        for request_id in state.finished:
-            sequence, last = state.finished[request_id], self.last[request_id]
+    def check(self, finished: Mapping[int, SequenceState]) -> None:
+        """Check that the updates give these outcomes."""
+        for request_id, sequence in finished.items():
+            last = self.last[request_id].sequence
             assert self.tokens[request_id] == sequence.answer and self.probabilities[request_id] == sequence.probabilities
             assert self.finishes[request_id] == 1, "a finish is reported twice"
-            assert (last.finish_info, last.sequence.steps, last.sequence.nfe) == (
-                sequence.finish_info,
-                sequence.steps,
-                sequence.nfe,
-            )
+            counts = sequence.finish_info, sequence.steps, sequence.nfe
+            assert (last.finish_info, last.steps, last.nfe) == counts
 
 
 def _check_window(update: Update) -> None:
@@ -342,7 +334,7 @@ def told(kind: Kind, data: DataObject) -> None:
     of_run = Fold()
     for before, after in pairwise((run.first, *[step.after for step in run.steps], run.state)):
         of_run.hear(updates(before, after))
-    of_run.check(run.state)
+    of_run.check(run.state.finished)
 
     faults = frozenset(data.draw(lists(integers(0, 12), max_size=2)))
     live = Fold()
@@ -362,9 +354,7 @@ def told(kind: Kind, data: DataObject) -> None:
         if number >= max((*case.arrive, 0)) and decode.state.done:
             break
     assert set(seen) == {request.id for request in case.requests}
-    for request_id, sequence in seen.items():
-        assert live.tokens[request_id] == sequence.answer and live.finishes[request_id] == 1
-        assert live.probabilities[request_id] == sequence.probabilities
+    live.check(seen)
     assert decode.state == Trace(first, tuple(events)).state, "the events are not what happened"
 
 

@@ -20,7 +20,7 @@ from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
-from typing import Any, TextIO, cast
+from typing import Any, cast
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, given, seed as seeded, settings
@@ -131,26 +131,27 @@ def serve(connection: Connection, name: str, limits: TrialLimits, folder: str) -
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discard what user code writes past sys.stdout
     set_hypothesis_home_dir(folder)  # no .hypothesis folder in the current one
-    with Path(folder, STACK).open("w", encoding="utf-8") as stack, Path(folder, CASE).open("w", encoding="utf-8") as case:
-        faulthandler.enable(stack)
-        bench = TrialBench(limits, stack, case)
-        found = bench.loaded(name)
-        connection.send(found if isinstance(found, str) else [(title, list(warnings(value))) for title, value in found])
-        while not isinstance(found, str):
-            subject, law = connection.recv()
-            connection.send(verdict(KNOWN[law], found[subject][1], bench))
+    bench = TrialBench(limits, folder)
+    found = bench.loaded(name)
+    connection.send(found if isinstance(found, str) else [(title, list(warnings(value))) for title, value in found])
+    while not isinstance(found, str):
+        subject, law = connection.recv()
+        connection.send(verdict(KNOWN[law], found[subject][1], bench))
 
 
 class TrialBench:
-    """The limits of trials, the files that outlive the process, and what user code printed."""
+    """The limits of trials, the files in `folder` that outlive the process, and what user code printed."""
 
-    def __init__(self, limits: TrialLimits, stack: TextIO, case: TextIO) -> None:
-        self.limits, self._stack, self._case, self._output = limits, stack, case, StringIO()
+    def __init__(self, limits: TrialLimits, folder: str) -> None:
+        self.limits, self._case, self._output = limits, Path(folder, CASE), StringIO()
+        self._stack = Path(folder, STACK).open("w", encoding="utf-8")  # noqa: SIM115 - as long as the process runs
+        self.note("")
+        faulthandler.enable(self._stack)
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Keep what user code prints. If the block exceeds the time of a case, write the stack and end the process."""
-        empty(self._output)
+        self._output = StringIO()
         faulthandler.dump_traceback_later(self.limits.case_timeout, exit=True, file=self._stack)
         try:
             with redirect_stdout(self._output), redirect_stderr(self._output):
@@ -166,9 +167,7 @@ class TrialBench:
 
     def note(self, case: str) -> None:
         """Write a case to its file."""
-        empty(self._case)
-        self._case.write(case)
-        self._case.flush()
+        self._case.write_text(case, encoding="utf-8")
 
     def loaded(self, name: str) -> list[tuple[str, Strategy]] | str:
         """Return the subjects of a name or a file; a reason and the frames of user code if there are none."""
@@ -180,12 +179,6 @@ class TrialBench:
         except BaseException as error:  # noqa: BLE001 - the user's module may raise anything
             own = isinstance(error, (ValueError, DlstepError)) and not user_frames(error)
             return str(error) if own else f"{name} cannot be loaded: {description(error)}"
-
-
-def empty(file: TextIO) -> None:
-    """Remove what a file contains."""
-    file.seek(0)
-    file.truncate()
 
 
 def subjects(name: str) -> list[tuple[str, Strategy]]:
@@ -301,13 +294,8 @@ def dumped_frames(dump: str) -> list[traceback.FrameSummary]:
 
 def printed(frames: list[traceback.FrameSummary]) -> str:
     """Return the innermost frames as Python prints them, with file names relative to the current folder."""
-    innermost = [traceback.FrameSummary(_relative(frame.filename), frame.lineno, frame.name) for frame in frames[-MOST_FRAMES:]]
-    return "".join(traceback.StackSummary.from_list(innermost).format()).rstrip("\n")
-
-
-def _relative(filename: str) -> str:
-    path, here = Path(filename), Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else filename
+    text = "".join(traceback.StackSummary.from_list(frames[-MOST_FRAMES:]).format())
+    return text.rstrip("\n").replace(f'File "{Path.cwd()}{os.sep}', 'File "')
 
 
 def description(error: BaseException) -> str:

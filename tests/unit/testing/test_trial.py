@@ -36,15 +36,14 @@ def limits(*, examples: int = 10) -> TrialLimits:
 
 def try_files(connection: Connection, files: list[str], laws: list[str], given: TrialLimits, folder: str) -> None:
     """Try laws on one file after the other, and send a report of each."""
-    with Path(folder, "stack").open("w", encoding="utf-8") as stack, Path(folder, "case").open("w", encoding="utf-8") as case:
-        bench = TrialBench(given, stack, case)
-        for name in files:
-            found = bench.loaded(name)
-            if isinstance(found, str):
-                connection.send((found, [], []))
-                continue
-            verdicts = [verdict(KNOWN[law], value, bench) for _, value in found for law in laws]
-            connection.send(("", [warning for _, value in found for warning in warnings(value)], verdicts))
+    bench = TrialBench(given, folder)
+    for name in files:
+        found = bench.loaded(name)
+        if isinstance(found, str):
+            connection.send((found, [], []))
+            continue
+        verdicts = [verdict(KNOWN[law], value, bench) for _, value in found for law in laws]
+        connection.send(("", [warning for _, value in found for warning in warnings(value)], verdicts))
 
 
 def all_tried(files: list[str], laws: list[str], given: TrialLimits, folder: Path) -> list[Report]:
