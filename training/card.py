@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, assert_never
 
-from dlstep.evaluate.frontier import Accuracy
 from training.lessons import DRAFT_WEIGHT
 from training.masks import LONGEST_CANVAS, SHORTEST_CANVAS
 from training.recipes import BLOCK_SIZE, BUFFER_SIZE, CANVAS_LENGTH, Recipe, Stage
@@ -93,7 +92,7 @@ class Measured:
     """Figures of the model with a strategy. Options that are not listed have their defaults."""
 
     strategy: str
-    figures: Accuracy
+    figures: Mapping[str, Any]  # those of `dlstep.evaluate.frontier.figures`
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -196,9 +195,10 @@ def write_figures(folder: Path, arguments: str, measured: Sequence[Measured]) ->
     for each in measured:
         options = ", ".join(f"`{name}={value}`" for name, value in each.options.items())
         figures = each.figures
-        shares = f"{figures.answer:.1%} | {figures.chain:.1%}"
-        rows.append(f"| `{each.strategy}` | {options} | {shares} | {figures.tokens_per_forward:.2f} | {figures.forwards:.1f} |")
-    section = _MEASURED.format(problems=measured[0].figures.problems, arguments=arguments, rows="\n".join(rows))
+        shares = f"{figures['answer']:.1%} | {figures['chain']:.1%}"
+        speed = f"{figures['tokens_per_forward']:.2f} | {figures['forwards']:.1f}"
+        rows.append(f"| `{each.strategy}` | {options} | {shares} | {speed} |")
+    section = _MEASURED.format(problems=measured[0].figures["problems"], arguments=arguments, rows="\n".join(rows))
     card = folder / "README.md"
     kept, _, _ = card.read_text(encoding="utf-8").partition("\n## Measured\n")
     card.write_text(kept + section, encoding="utf-8")

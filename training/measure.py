@@ -7,11 +7,9 @@ import json
 import shlex
 from collections.abc import Sequence
 
-from dlstep import LLM, SamplingParams, tiny
-from dlstep.evaluate.frontier import measure_accuracy
+from dlstep import LLM, tiny
+from dlstep.evaluate.frontier import figures
 from training.card import Measured, write_figures
-
-MAX_TOKENS = 64
 
 
 def measured(model: str, decoder: str, problems: Sequence[tiny.Problem]) -> Measured:
@@ -19,7 +17,7 @@ def measured(model: str, decoder: str, problems: Sequence[tiny.Problem]) -> Meas
     strategy, _, given = decoder.partition(":")
     options = {name: json.loads(value) for name, _, value in (pair.partition("=") for pair in given.split(",") if pair)}
     llm = LLM(model, decoding_strategy=strategy, device="cpu", **options)
-    return Measured(strategy, measure_accuracy(llm, problems, SamplingParams(max_tokens=MAX_TOKENS)), options)
+    return Measured(strategy, figures(llm, problems), options)
 
 
 def main() -> None:
@@ -30,11 +28,11 @@ def main() -> None:
     parser.add_argument("--problems", type=int, default=500)
     arguments = parser.parse_args()
     problems = tiny.problems(arguments.problems)
-    figures = [measured(arguments.model, decoder, problems) for decoder in arguments.decoders]
+    rows = [measured(arguments.model, decoder, problems) for decoder in arguments.decoders]
     words = [arguments.model, *arguments.decoders]
     if arguments.problems != parser.get_default("problems"):
         words += ["--problems", str(arguments.problems)]
-    write_figures(tiny.path(arguments.model), shlex.join(words), figures)
+    write_figures(tiny.path(arguments.model), shlex.join(words), rows)
 
 
 if __name__ == "__main__":

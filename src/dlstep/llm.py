@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import finalize
 
 from .core import SamplingParams, State, Strategy, Trace, Update
-from .core.checks import listed as items_of, plain, short
+from .core.checks import listed as items_of
 from .core.options import StrategyOptions
 from .core.request import explains
 from .engine.config import ENGINE_FIELDS, BufferPolicy, EngineConfig, engine_config
 from .engine.decode import SharedDecode, Subscription
 from .engine.loader import LoadedEngine, load_engine
-from .session import Session, observed, resumed
+from .session import Session, observed, trace_of
 from .stream import Draft, Drafts, Stream
 from .text.chat import Conversation, as_conversations, chat_prompt
 from .text.output import LogLikelihood, Output, Prompt, ReadOutput, output_of
@@ -133,8 +133,7 @@ class LLM:
         processors: object = (),
         **options: Any,
     ) -> None:
-        arguments = locals()
-        engine = {name: arguments[name] for name in ENGINE_FIELDS}
+        engine = {name: value for name, value in locals().items() if name in ENGINE_FIELDS}
         engine["model"] = str(model) if isinstance(model, PurePath) else model
         self._start(load_engine(engine_config(engine | options)))
 
@@ -204,8 +203,7 @@ class LLM:
         """
         listed = as_list(prompts)
         params = params_for(len(listed), sampling_params, self._engine)
-        if type(plain(progress)) is not bool:
-            raise ValueError(f"progress must be True or False, got {short(progress)}")
+
         from .views.progress_bars import progress_bar
 
         answers = [(prompt, own) for prompt, several in zip(listed, params, strict=True) for own in several.each]
@@ -403,7 +401,7 @@ class LLM:
             ValueError: If it was made for another model, weights, dtype or limits than this LLM's.
             ReplayDiverged: If replaying the trace gives another plan than the recorded one.
         """
-        return resumed(self._engine, source)
+        return Session(self._engine, trace_of(self._engine, source))
 
     def observe(self, source: Trace | State, step: int | None = None, **chosen: Any) -> "Observation":
         """Run a forward pass of a decode once more, and return what the network computed; see `Session.observe`.

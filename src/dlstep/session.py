@@ -9,7 +9,6 @@ from weakref import finalize
 from . import rules
 from .core import (
     EMPTY_CACHE,
-    Event,
     Plan,
     Request,
     Samples,
@@ -22,7 +21,7 @@ from .core import (
     schedule,
     with_options,
 )
-from .core.checks import plain, short
+from .core.checks import short
 from .core.options import options_of, sorted_options
 from .core.request import explains
 from .engine.config import unknown
@@ -33,17 +32,17 @@ from .text.constraints import recompiled
 from .text.output import Output, Prompt, output_of
 from .text.prompts import encode
 from .views import steps_html
+from .views.texts import counts
 
 if TYPE_CHECKING:
     from .engine.observation import Layers, Observation
 
 
 class _Point(NamedTuple):
-    """A point in the history of a session: the state, the number of events so far, and the samples of the last forward pass."""
+    """A point in the history of a session: the state, and the number of events so far."""
 
     state: State
     events: int
-    samples: Samples | None
 
 
 class Session:
@@ -64,14 +63,15 @@ class Session:
 
     def __init__(self, engine: LoadedEngine, trace: Trace | None = None) -> None:
         self._engine = engine
-        self._first = first_state(engine) if trace is None else trace.first
-        self._events: list[Event] = [] if trace is None else list(trace.events)
-        state = self._first if trace is None else recompiled(trace).replay()
+        first = engine.first
+        trace = trace or Trace(init(replace(first.config, num_pages=engine.session_pages), first.strategy))
+        self._first, self._events = trace.first, list(trace.events)
+        state = recompiled(trace).replay()
         self._decode = engine.decode(state, record=self._events.append, prunes=False)
         self._prompts: dict[int, str] = {}
         # One before each step of this session, and the current one. A change counts once its point is here, so an
         # interrupted change needs no cleaning up: the next one begins at the last point.
-        self._points = [_Point(state, len(self._events), _last_samples(self._events, None))]
+        self._points = [_Point(state, len(self._events))]
         self._close = finalize(self, self._decode.close)
         self._close.atexit = False
 
@@ -88,7 +88,7 @@ class Session:
     @property
     def samples(self) -> Samples | None:
         """The samples of the last forward pass; None before the first."""
-        return self._points[-1].samples
+        return next((event for event in reversed(self.trace.events) if isinstance(event, Samples)), None)
 
     @property
     def trace(self) -> Trace:
@@ -96,9 +96,7 @@ class Session:
         return Trace(self._first, tuple(self._events[: self._points[-1].events]))
 
     def __repr__(self) -> str:
-        state = self.state
-        counts = f"{len(state.running)} running, {len(state.waiting)} waiting, {len(state.finished)} finished"
-        return f"Session(step {state.step}, {counts}, {state.strategy!r})"
+        return f"Session(step {self.state.step}, {counts(self.state)}, {self.state.strategy!r})"
 
     def __str__(self) -> str:
         return str(self.state)
@@ -146,8 +144,7 @@ class Session:
         Raises:
             ValueError: For an id that was never submitted.
         """
-        request_id = plain(request_id)
-        sequence = self.state.find(request_id) if type(request_id) is int else None
+        sequence = self.state.find(request_id)
         if sequence is None:
             raise ValueError(f"request {short(request_id)} was never submitted to this session")
         return output_of(sequence, self._prompts.get(request_id, sequence.request.prompt), self._engine.tokenizer)
@@ -168,9 +165,9 @@ class Session:
 
     def _changed(self, change: Callable[[Decode], object]) -> _Point:
         """Return the point after a change of the current one."""
-        now, decode = self._points[-1], self._rewound()
+        decode = self._rewound()
         change(decode)
-        return _Point(decode.state, len(self._events), _last_samples(self._events[now.events :], now.samples))
+        return _Point(decode.state, len(self._events))
 
     def _rewound(self) -> Decode:
         """Return the decode at the current point."""
@@ -194,8 +191,7 @@ class Session:
         Raises:
             ValueError: For more steps than this session has taken.
         """
-        steps = plain(steps)
-        if type(steps) is not int or not 1 <= steps < len(self._points):
+        if not 1 <= steps < len(self._points):
             raise ValueError(f"this session can go back 1 to {len(self._points) - 1} steps, got {short(steps)}")
         del self._points[-steps:]
         return self.state
@@ -265,21 +261,12 @@ class Session:
         return branch
 
 
-def _last_samples(events: list[Event], default: Samples | None) -> Samples | None:
-    return next((event for event in reversed(events) if isinstance(event, Samples)), default)
-
-
 def observed(engine: LoadedEngine, source: Trace | State, step: int | None, **chosen: Any) -> "Observation":
     """Return what the network computes in a step; see `Session.observe`."""
     from .engine.observation import Chosen, observe  # imports torch
 
     trace = recompiled(trace_of(engine, source))
     return engine.turn.run(partial(observe, engine, trace, step, Chosen(**chosen)))
-
-
-def resumed(engine: LoadedEngine, source: Trace | State) -> Session:
-    """Return a session of `engine` that continues a saved trace or state; see `LLM.resume`."""
-    return Session(engine, trace_of(engine, source))
 
 
 def trace_of(engine: LoadedEngine, source: Trace | State) -> Trace:
@@ -299,11 +286,6 @@ def trace_of(engine: LoadedEngine, source: Trace | State) -> Trace:
             shown = "" if field.name == "spec" else f": {was!r} there, {now!r} here"
             raise ValueError(f"the saved decode was made for another {field.name}{shown}; give the LLM the same options")
     return trace
-
-
-def first_state(engine: LoadedEngine) -> State:
-    """Return the state in which a session of `engine` begins, with `session_pages` pages."""
-    return init(replace(engine.first.config, num_pages=engine.session_pages), engine.first.strategy)
 
 
 def changed_strategy(strategy: Strategy, changes: dict[str, Any]) -> Strategy:

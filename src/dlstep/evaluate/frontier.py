@@ -1,7 +1,7 @@
 """Accuracy against speed on the embedded models: what each strategy loses by unmasking more tokens at once."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from statistics import fmean
 from time import perf_counter
 from typing import Any
@@ -12,23 +12,6 @@ from ..engine.compatibility import features
 from ..llm import LLM
 
 MAX_TOKENS = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Accuracy:
-    """Figures over a set of problems.
-
-    `answer` and `chain` are the shares of problems whose last number, and whose every equation, is
-    right. `forwards` is the mean `nfe` per answer; ratios are ratios of sums.
-    """
-
-    problems: int
-    answer: float
-    chain: float
-    tokens_per_forward: float
-    forwards: float
-    tokens: int
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,24 +48,27 @@ DECODERS = (
 )
 
 
-def measure_accuracy(llm: LLM, problems: Sequence[tiny.Problem], params: SamplingParams, *, progress: bool = False) -> Accuracy:
-    """Answer `problems` together and score the answers. Raises ValueError for an empty set."""
-    if not problems:
-        raise ValueError("there is no problem to evaluate on: give at least one")
+def figures(llm: LLM, problems: Sequence[tiny.Problem], *, progress: bool = False) -> dict[str, Any]:
+    """Answer `problems` together and return the figures of the answers.
+
+    `answer` and `chain` are the shares of problems whose last number, and whose every equation, is
+    right. `forwards` is the mean `nfe` per answer; ratios are ratios of sums.
+    """
     begin = perf_counter()
-    outputs = llm.generate([problem.prompt for problem in problems], params, progress=progress)
+    outputs = llm.generate([problem.prompt for problem in problems], SamplingParams(max_tokens=MAX_TOKENS), progress=progress)
     seconds = perf_counter() - begin
     scores = [tiny.score(problem, output.text) for problem, output in zip(problems, outputs, strict=True)]
-    tokens, forwards = sum(len(output.token_ids) for output in outputs), [output.nfe for output in outputs]
-    return Accuracy(
-        problems=len(problems),
-        answer=fmean(score.answer for score in scores),
-        chain=fmean(score.chain for score in scores),
-        tokens_per_forward=tokens / sum(forwards),
-        forwards=fmean(forwards),
-        tokens=tokens,
-        seconds=seconds,
-    )
+    tokens, forwards = sum(len(output.token_ids) for output in outputs), sum(output.nfe for output in outputs)
+    return {
+        "problems": len(problems),
+        "answer": fmean(score.answer for score in scores),
+        "chain": fmean(score.chain for score in scores),
+        "tokens_per_forward": tokens / forwards,
+        "forwards": forwards / len(problems),
+        "tokens": tokens,
+        "seconds": seconds,
+        "tokens_per_second": tokens / seconds,
+    }
 
 
 def measure(
@@ -90,7 +76,6 @@ def measure(
 ) -> dict[str, Any]:
     """Return the figures of one decoder at a value of its option; `blocks` is the maximum number of unfinished blocks."""
     llm = decoder.model(value, device)
-    figures = measure_accuracy(llm, problems, SamplingParams(max_tokens=MAX_TOKENS), progress=progress)
     return {
         "strategy": decoder.strategy,
         "decoder": decoder.label,
@@ -98,6 +83,5 @@ def measure(
         "model": llm.engine.name,
         "option": decoder.knob,
         "value": value,
-        **asdict(figures),
-        "tokens_per_second": figures.tokens / figures.seconds,
+        **figures(llm, problems, progress=progress),
     }

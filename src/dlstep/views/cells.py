@@ -5,6 +5,7 @@ The HTML and terminal views are both rendered from these values, so they agree.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Literal, NamedTuple
 
 from ..core.block import Block
@@ -43,50 +44,45 @@ class PageCell:
 class EventRow(NamedTuple):
     """The effect of one trace event: rows fed and sampled, and counts after it."""
 
-    number: int
+    event: int
     kind: str
     step: int
     requests: tuple[int, ...]
     fed: int
     sampled: int
-    emitted: int
+    emitted_so_far: int
     running: int
     waiting: int
-    pages: int
-
-
-EVENT_COLUMNS = ("event", "kind", "step", "requests", "fed", "sampled", "emitted so far", "running", "waiting", "pages owned")
+    pages_owned: int
 
 
 def cells(sequence: SequenceState, spec: Spec) -> tuple[PictureCell, ...]:
     """Return all positions of a request, up to the end of its window or finished answer."""
     prompt = sequence.request.prompt
     pictured = [PictureCell(position, token, "prompt", 1.0) for position, token in enumerate(prompt)]
-    held = len(sequence.window)
-    blocks: list[Block] = [*reversed(list(sequence.past)), *sequence.window]
-    stop = len(prompt) + len(sequence.answer) if sequence.finish else None
-    for number, block in enumerate(blocks):
-        in_window = number >= len(blocks) - held
+    end = len(prompt) + len(sequence.answer) if sequence.finish else inf
+    for block in (*reversed(list(sequence.past)), *sequence.window):
         for position, (token, chance) in enumerate(zip(block.tokens, block.probabilities, strict=True), block.start):
-            if position < len(prompt) or (stop is not None and position >= stop):
-                continue
-            phase = "final" if stop is not None else _phase(sequence, block, position, in_window)
-            if phase == "masked" and spec.mask_id is None:
-                phase = "draft"
-            if phase in ("draft", "masked", "void"):
-                pictured.append(PictureCell(position, token if phase == "draft" else None, phase, 0.0))
-            else:
-                pictured.append(PictureCell(position, token, phase, chance))
+            if len(prompt) <= position < end:
+                phase = _phase(sequence, block, position, spec)
+                if phase in ("draft", "masked", "void"):
+                    pictured.append(PictureCell(position, token if phase == "draft" else None, phase, 0.0))
+                else:
+                    pictured.append(PictureCell(position, token, phase, chance))
     return tuple(pictured)
 
 
-def _phase(sequence: SequenceState, block: Block, position: int, in_window: bool) -> Phase:
-    """Return the phase of an answer position in a sequence that has not ended."""
-    if position >= sequence.request.limit:
+def _phase(sequence: SequenceState, block: Block, position: int, spec: Spec) -> Phase:
+    """Return the phase of a position of the answer."""
+    if not sequence.finish and position >= sequence.request.limit:
         return "void"
-    if position < sequence.final or not in_window:
-        return "held" if in_window else "final"
-    return "masked" if position in block.masked else "open"
+    if sequence.finish or block not in sequence.window:
+        return "final"
+    if position < sequence.final:
+        return "held"
+    if position not in block.masked:
+        return "open"
+    return "draft" if spec.mask_id is None else "masked"
 
 
 def page_cells(state: State) -> tuple[PageCell, ...]:
@@ -97,11 +93,10 @@ def page_cells(state: State) -> tuple[PageCell, ...]:
             holders.setdefault(page, []).append(sequence.request.id)
     pages: list[PageCell] = []
     for page in range(state.cache.fresh):
-        page_holders = tuple(holders.get(page, ()))
         use: Use = "cached" if page in state.cache.cached else "free"
-        if page_holders:
-            use = "owned" if len(page_holders) == 1 else "shared"
-        pages.append(PageCell(page, use, page_holders))
+        if page in holders:
+            use = "owned" if len(holders[page]) == 1 else "shared"
+        pages.append(PageCell(page, use, tuple(holders.get(page, ()))))
     return tuple(pages)
 
 
@@ -206,6 +201,6 @@ def fill_order(trace: Trace, request_id: int = 0) -> tuple[int, ...]:
     for sequence in seen:  # also the tokens that a canvas feeds at masked positions
         known = sequence.tokens(start, start + len(answer))
         for place, token in enumerate(answer):
-            if place >= len(known) or known[place] != token:
+            if known[place : place + 1] != (token,):
                 order[place] = sequence.steps + 1
     return tuple(order)

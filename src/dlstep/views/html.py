@@ -8,8 +8,8 @@ import sys
 import warnings
 import zlib
 from base64 import b64encode
+from collections import deque
 from collections.abc import Iterable
-from functools import cache
 from html import escape
 from typing import Any
 
@@ -22,8 +22,7 @@ from ..core.trace import Trace
 from ..text.output import Output
 from ..text.words import counted, piece
 from .cells import (
-    EVENT_COLUMNS,
-    PageCell,
+    EventRow,
     Phase,
     PictureCell,
     Use,
@@ -120,15 +119,15 @@ def sequence_html(sequence: SequenceState, state: State) -> str:
         sequence: The sequence of the request.
         state: The state that holds it.
     """
-    shown = cells(sequence, state.config.spec)
-    left_out = max(0, len(shown) - MOST_CELLS)
+    pictured = cells(sequence, state.config.spec)
+    shown = pictured[-MOST_CELLS:]
     passes = f"{counted(sequence.steps, 'step')}, {counted(sequence.nfe, 'forward pass')}"
     now = status(sequence, sequence in state.waiting)
     head = f"request {sequence.request.id}, {now}: final {sequence.final}, stored {sequence.storage.stored}, {passes}"
     if sequence.error:
         head += f". {sequence.error}"
-    body = f"[{left_out} positions before] " if left_out else ""
-    return f"{note(head)}<div>{body}{''.join(cell_html(cell, state.config.spec) for cell in shown[left_out:])}</div>"
+    before = f"[{len(pictured) - len(shown)} positions before] " if len(pictured) > len(shown) else ""
+    return f"{note(head)}<div>{before}{''.join(cell_html(cell, state.config.spec) for cell in shown)}</div>"
 
 
 def page_map_html(state: State) -> str:
@@ -137,19 +136,15 @@ def page_map_html(state: State) -> str:
     Args:
         state: The state to show.
     """
-    shown = page_cells(state)
-    boxes = "".join(_page_box(cell) for cell in shown[:MOST_PAGES])
-    left_out = len(shown[MOST_PAGES:])
-    rest = f" and {left_out} more" if left_out else ""
-    config = state.config
+    shown, config = page_cells(state), state.config
+    style = "display:inline-block;width:11px;height:11px;margin:1px;border:1px solid #999;background:"
+    boxes = ""
+    for cell in shown[:MOST_PAGES]:
+        held = f" by {', '.join(map(str, cell.holders))}" if cell.holders else ""
+        boxes += _span(f"{style}{COLOURS[cell.use]}", f"page {cell.page}, {cell.use}{held}", "")
+    rest = f" and {len(shown) - MOST_PAGES} more" if len(shown) > MOST_PAGES else ""
     head = f"{config.num_pages} pages of {config.page_size} positions, {config.num_pages - len(shown)} never used"
     return f"{note(head)}<div>{boxes}{rest}</div>"
-
-
-def _page_box(cell: PageCell) -> str:
-    style = f"display:inline-block;width:11px;height:11px;margin:1px;border:1px solid #999;background:{COLOURS[cell.use]}"
-    held = f" by {', '.join(map(str, cell.holders))}" if cell.holders else ""
-    return _span(style, f"page {cell.page}, {cell.use}{held}", "")
 
 
 def _legend(state: State, shown: Iterable[SequenceState]) -> str:
@@ -173,12 +168,14 @@ def state_html(state: State) -> str:
         state: The state to show.
     """
     requests = [sequence for sequence, _ in in_order(state)]
-    left_out = max(0, len(requests) - MOST_SEQUENCES)
-    more = note(f"{counted(left_out, 'earlier request')} not shown") if left_out else ""
-    shown = "".join(sequence_html(sequence, state) for sequence in requests[left_out:])
-    legend = _legend(state, requests[left_out:])
+    shown = requests[-MOST_SEQUENCES:]
+    body = _left_out(len(requests) - len(shown), "request") + "".join(sequence_html(each, state) for each in shown)
     head = f"<b>state at step {state.step}</b>: {counts(state)}, {_strategy(state.strategy)}"
-    return f'<div style="{BOX}"><div>{head}</div>{more}{shown}{page_map_html(state)}<div>{legend}</div></div>'
+    return f'<div style="{BOX}"><div>{head}</div>{body}{page_map_html(state)}<div>{_legend(state, shown)}</div></div>'
+
+
+def _left_out(number: int, noun: str) -> str:
+    return note(f"{counted(number, f'earlier {noun}')} not shown") if number else ""
 
 
 def plan_html(plan: Plan) -> str:
@@ -218,10 +215,10 @@ def trace_html(trace: Trace) -> str:
     Args:
         trace: The trace to show.
     """
-    rows = list(event_rows(trace))
-    left_out = max(0, len(rows) - MOST_EVENTS)
-    more = note(f"{counted(left_out, 'earlier event')} not shown") if left_out else ""
-    table = _table(EVENT_COLUMNS, ((*row[:3], listed(row.requests), *row[4:]) for row in rows[left_out:]))
+    columns = [name.replace("_", " ") for name in EventRow._fields]
+    rows = deque(event_rows(trace), MOST_EVENTS)
+    table = _table(columns, ((*row[:3], listed(row.requests), *row[4:]) for row in rows))
+    more = _left_out(max(0, len(trace.events) - MOST_EVENTS), "event")
     return f'<div style="{BOX}"><b>{text_of(trace)}</b>{more}{table}</div>'
 
 
@@ -256,25 +253,17 @@ def steps_html(trace: Trace) -> str:
     *_, last = trace.states()
     runs = recording(trace)["runs"][-MOST_SEQUENCES:]
     style = source("shared.css") + source("steps.css")
-    data = {"style": style, "first": trace.first.step, "last": last.step, "runs": [_needed(run) for run in runs]}
+    needed = [{name: run[name] for name in ("head", "frames", "steps")} for run in runs]
+    data = {"style": style, "first": trace.first.step, "last": last.step, "runs": needed}
     packed = json.dumps(data, separators=(",", ":")).encode()
     static = state_html(last).encode("ascii", "xmlcharrefreplace").decode()
     if len(packed) > LARGEST:
         long = f"These {counted(last.step, 'step')} are too long for a slider: save the trace, and run dlstep view FILE"
         return f"{note(long)}{static}"
     steps = b64encode(zlib.compress(packed, 9)).decode()
-    return f'<div class="dlstep-steps" data-steps="{steps}">{static}</div>\n<script>{_script()}</script>'
-
-
-def _needed(run: dict[str, object]) -> dict[str, object]:
-    """Return the parts of a run that the script reads."""
-    return {name: run[name] for name in ("head", "frames", "steps")}
-
-
-@cache
-def _script() -> str:
-    """Return the script as ASCII. It is wrapped in a function, because a page may contain it several times."""
-    return f'(() => {{\n"use strict";\n{bundle("steps.js")}}})();'.encode("ascii", "backslashreplace").decode()
+    # The script is wrapped in a function, because a page may contain it several times.
+    script = f'(() => {{\n"use strict";\n{bundle("steps.js")}}})();'.encode("ascii", "backslashreplace").decode()
+    return f'<div class="dlstep-steps" data-steps="{steps}">{static}</div>\n<script>{script}</script>'
 
 
 DRAWN = {

@@ -25,7 +25,7 @@ PHASE_STYLES: dict[Phase, str] = {
     "void": "dim italic",
 }
 MASK = "\N{LIGHT SHADE}"
-Shown = list[tuple[str | None, Phase, float]]  # text (None: a mask), phase and probability of positions
+Shown = tuple[str | None, Phase, float]  # text (None: a mask), phase and probability of a position
 SURE = 0.9  # tokens with a lower probability are underlined
 
 
@@ -45,13 +45,12 @@ def answer_text(sequence: SequenceState, state: State, *, prompt: bool = True) -
     )
 
 
-def phase_text(shown: Iterable[tuple[str | None, Phase, float]]) -> Text:
-    """Return positions as coloured, printable text. Each has a text (None: a mask), a phase and a probability."""
+def phase_text(shown: Iterable[Shown]) -> Text:
+    """Return positions as coloured, printable text."""
     text = Text()
     for piece_, phase, probability in shown:
         unsure = phase not in ("draft", "masked") and probability < SURE
-        shown_piece = MASK if piece_ is None else printable(piece_)
-        text.append(shown_piece, f"{PHASE_STYLES[phase]}{' underline' if unsure else ''}")
+        text.append(MASK if piece_ is None else printable(piece_), PHASE_STYLES[phase] + " underline" * unsure)
     return text
 
 
@@ -62,19 +61,12 @@ def frames_view(head: Mapping[str, Any], frames: Sequence[Mapping[str, Any]]) ->
         head: First line of a recording: facts about the request.
         frames: All frames of the answer so far, at least one.
     """
-    ends, last = set(head["eos"]), frames[-1]
-
-    def token_text(token: int, text: str) -> str:
-        return "\N{END OF PROOF}" if token in ends else text or f"#{token} "
-
-    settled: Shown = [
-        (token_text(token, text), "final", chance) for frame in frames for _, token, chance, text in frame["tokens"]
-    ]
-    window: Shown = [
-        (None, "masked", 0.0) if token is None else (token_text(token, text), "open", chance)
-        for _, token, chance, text in last["cells"]
-    ]
-    shown: Shown = [(str(head["prompt"]), "prompt", 1.0), *settled, *window]
+    last, settled = frames[-1], [token for frame in frames for token in frame["tokens"]]
+    shown: list[Shown] = [(str(head["prompt"]), "prompt", 1.0)]
+    for place, (_, token, chance, text) in enumerate([*settled, *last["cells"]]):
+        piece_ = "\N{END OF PROOF}" if token in head["eos"] else text or f"#{token} "
+        known: Shown = (piece_, "final" if place < len(settled) else "open", chance)
+        shown.append((None, "masked", 0.0) if token is None else known)
     status = f"ended by {last['finish_reason']}" if "finish_reason" in last else "running"
     forwards = counted(int(last["nfe"]), "forward pass")
     counts = printable(f"request {head['request']}, {status}, {forwards}, {int(last['settled'])} settled")

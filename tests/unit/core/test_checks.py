@@ -213,7 +213,6 @@ CALLS: dict[str, tuple[Callable[[LLM, Any], Any], tuple[str, ...]]] = {
     "generate": (lambda llm, given: llm.generate(given, SHORT), ("prompt",)),
     "generate with": (lambda llm, given: llm.generate(GOOD, given), ("sampling_params",)),
     "generate many with": (lambda llm, given: llm.generate([GOOD, GOOD], [SHORT, given]), ("sampling_params",)),
-    "generate progress": (lambda llm, given: llm.generate(GOOD, SHORT, progress=given), ("progress",)),
     "stream": (lambda llm, given: listed(llm.stream(given, SHORT)), ("prompt",)),
     "stream with": (lambda llm, given: listed(llm.stream(GOOD, given)), ("sampling_params",)),
     "stream_drafts": (lambda llm, given: listed(llm.stream_drafts(given, SHORT)), ("prompt",)),
