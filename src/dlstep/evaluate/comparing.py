@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
-from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -65,7 +64,7 @@ def sweep_of(value: Options) -> dict[str, tuple[Any, ...]]:
         return dict([value.SWEEP])
     own = [field.name for field in fields(value)]
     for name in sorted(own, key=lambda name: name != KNOB):
-        default = attrgetter(name)(value)
+        default = getattr(value, name)
         if type(default) in (int, float) and default:
             steps = SHARES if type(default) is float and 0 < default <= 1 else [type(default)(default * f) for f in FACTORS]
             return {name: tuple(dict.fromkeys(step for step in steps if _is_allowed(value, name, step)))}

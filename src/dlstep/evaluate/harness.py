@@ -8,9 +8,8 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from importlib.metadata import version
-from operator import attrgetter
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -299,9 +298,8 @@ def local_tasks() -> list[str]:
 
 def settings_of(options: EvalOptions, chosen: StrategyOptions) -> dict[str, Any]:
     """Return the generation settings that replace those of lm_eval's tasks: options that differ from their defaults."""
-    given = {field.name: attrgetter(field.name)(options) for field in fields(options) if field.name in SAMPLING}
-    defaults = {field.name: field.default for field in fields(options)}
-    settings: dict[str, Any] = {name: value for name, value in given.items() if value != defaults[name]}
+    usual = EvalOptions()
+    settings = {name: value for name in SAMPLING if (value := getattr(options, name)) != getattr(usual, name)}
     if options.max_tokens is not None:
         settings["max_gen_toks"] = options.max_tokens
     if options.stop:

@@ -13,7 +13,6 @@ from ..core.checks import short
 from ..engine.json_lines import Line, digest_of, parsed
 from ..engine.loader import LoadedEngine
 from ..text.chat import render, with_template
-from ..text.prompts import encode, encode_text
 from .options import OWN_TASKS, EvalOptions
 
 SHELLS = 500  # problems of the embedded task
@@ -51,13 +50,6 @@ class Item:
     def key(self) -> Key:
         """The key of the item, unique in a run."""
         return self.task, self.number, options_text(dict(self.params.strategy_options))
-
-
-def ids_of(engine: LoadedEngine, prompt: str, *, special: bool) -> tuple[int, ...]:
-    """Return a prompt as tokens."""
-    if special or engine.tokenizer is None:
-        return encode(engine, prompt)
-    return encode_text(engine.tokenizer, prompt, add_special_tokens=False)
 
 
 def options_text(options: Mapping[str, Any]) -> str:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
-from operator import attrgetter
 from typing import Annotated, Any
 
 from annotated_types import Ge, Gt
@@ -76,7 +75,7 @@ class EvalOptions:
 
     def __post_init__(self) -> None:
         for name in ("tasks", "stop", "stop_token_ids"):  # YAML files and the command line give lists
-            object.__setattr__(self, name, tuple(attrgetter(name)(self)))
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         if not isinstance(self.grid, tuple):
             object.__setattr__(self, "grid", grid_of(self.grid))
         check_ranges(self)
@@ -109,7 +108,7 @@ class EvalOptions:
             max_tokens=self.max_tokens or OWN_TASKS[task],
             stop=self.stop,
             strategy_options=options,
-            **{name: attrgetter(name)(self) for name in SAMPLING},
+            **{name: getattr(self, name) for name in SAMPLING},
         )
 
 

@@ -19,11 +19,12 @@ from ..core.checks import short
 from ..engine.config import engine_config
 from ..engine.json_lines import Line, RunLock, check_free
 from ..llm import LLM
+from ..text.prompts import encode
 from ..text.words import clipped, clipped_front, counted, printable
 from ..views.page import report_page
 from .checkpoint import EvalRun, Pair
 from .comparing import ComparisonRow, comparison_parts
-from .items import Key, ids_of
+from .items import Key
 from .metrics import ratio
 from .table import TableLine, run_parts
 
@@ -132,7 +133,8 @@ def shown(run: EvalRun, name: str) -> tuple[Line, Trace, Path]:
     if facts != stored:
         raise ValueError(f"engine of {run.folder} was {short(stored)} and is now {short(facts)}")
     with closing(RunLock(run.folder)), closing(llm.session()) as session:
-        session.submit(ids_of(llm.engine, row["prompt"], special=row["special"]), params_of(row))
+        prompt = encode(llm.engine, row["prompt"], special=row["special"], ends=row["special"])
+        session.submit(prompt, params_of(row))
         session.run()
         tokens = list(session.output(0).token_ids)
         if tokens != row["tokens"]:

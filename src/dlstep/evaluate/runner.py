@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, fields
-from operator import attrgetter
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -16,9 +15,9 @@ from ..engine.loader import LoadedEngine
 from ..engine.step_limit import StepLimit
 from ..extras import require
 from ..text.detokenize import cut, decode
-from ..text.prompts import numbered
+from ..text.prompts import encode, numbered
 from .checkpoint import EvalCheckpoint, EvalRun, key_of, read
-from .items import Item, ids_of, items_of, read_problems, scored
+from .items import Item, items_of, read_problems, scored
 from .metrics import ROUND
 from .options import EvalOptions, refused
 
@@ -71,8 +70,8 @@ class Live:
 
 def given_params(params: SamplingParams) -> dict[str, Any]:
     """Return the sampling parameters that differ from their defaults, without the options of the strategy."""
-    values = {field.name: attrgetter(field.name)(params) for field in fields(params) if field.name != "strategy_options"}
-    return {name: value for name, value in values.items() if value != attrgetter(name)(PLAIN)}
+    names = [field.name for field in fields(params) if field.name != "strategy_options"]
+    return {name: value for name in names if (value := getattr(params, name)) != getattr(PLAIN, name)}
 
 
 class Answering:
@@ -121,7 +120,7 @@ def answer_all(
     If the process is killed, call this again: the file of answers becomes the same byte for byte.
     Equal requests in one call have different seeds. Raises ValueError for a prompt that cannot be encoded.
     """
-    prompts = [ids_of(engine, item.prompt, special=item.special) for item in items]
+    prompts = [encode(engine, item.prompt, special=item.special, ends=item.special) for item in items]
     every = zip(items, numbered(prompts, [engine.params(item.params) for item in items]), strict=True)
     requests = [(place, *each) for place, each in enumerate(every) if each[0].key not in checkpoint.rows]
     for answers in answered(Answering(engine), requests, engine.first.config.max_num_reqs, limit):

@@ -9,7 +9,6 @@ from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
 from itertools import accumulate, chain
 from math import ceil, floor, isfinite
-from operator import attrgetter
 from random import Random
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -189,7 +188,7 @@ def hyperparameters(draw: st.DrawFn, like: type[Value] | Value) -> Value:
     A rule inside a rule is of any class that the outer rule accepts.
     """
     example = like() if isinstance(like, type) else like
-    plainly = {field.name: attrgetter(field.name)(example) for field in fields(example)}
+    plainly = {field.name: getattr(example, field.name) for field in fields(example)}
     held = {name: value for name, value in plainly.items() if isinstance(value, Options)}
     drawn = _fields(type(example), frozenset(held))
     kept = {name: value for name, value in plainly.items() if name not in SMALL and name not in held}

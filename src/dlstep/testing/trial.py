@@ -16,7 +16,6 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppres
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from io import StringIO
 from multiprocessing.connection import Connection
-from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
@@ -332,7 +331,7 @@ def _fields_shown(value: Any) -> list[str]:
     parts: list[str] = []
     for field in fields(value):
         if field.init and field.repr:
-            own = attrgetter(field.name)(value)
+            own = getattr(value, field.name)
             default = field.default_factory() if field.default_factory is not MISSING else field.default
             if type(own) is not type(default) or own != default:
                 parts.append(f"{field.name}={shown(own)}")
@@ -350,5 +349,5 @@ def warnings(value: Options) -> Iterator[str]:
                 f"{low} to {high} only. Write both bounds, for example {bounded}."
             )
     for field in fields(value):
-        if isinstance(held := attrgetter(field.name)(value), Options):
+        if isinstance(held := getattr(value, field.name), Options):
             yield from warnings(held)

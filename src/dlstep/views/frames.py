@@ -42,8 +42,8 @@ class Feeding(NamedTuple):
     """The part of a request in a forward pass. Positions count from the prompt's first token.
 
     `cached` prompt tokens were found in pages at its first admission. Positions `[0, stored)` are
-    stored permanently; the request held `pages` pages. `lost`: its KV cache was lost since its last
-    forward pass.
+    stored permanently; the request held `pages` pages. `preempted`: its KV cache was lost since its
+    last forward pass. All fields but the last two are those of JSON's `plan`.
     `best_ids` lists the candidates of each sampled position in turn, most probable first.
     """
 
@@ -53,9 +53,9 @@ class Feeding(NamedTuple):
     stored: int
     sampled: tuple[int, ...]
     pages: int
-    lost: bool
-    requests: int
-    all_rows: int
+    preempted: bool
+    batch_requests: int
+    batch_rows: int
     best_ids: tuple[int, ...] = ()
     best_probabilities: tuple[float, ...] = ()
 
@@ -96,13 +96,12 @@ class Frame(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Answer:
-    """The last frame's `seq`, reported and stored positions, and the answer's usage."""
+class _Answer(RequestUsage):
+    """The usage of an answer, and the `seq`, the reported and the stored positions of its last frame."""
 
-    seq: int
-    reported: int
-    stored: int
-    usage: RequestUsage
+    seq: int = 0
+    reported: int = 0
+    stored: int = 0
 
 
 class FrameRecorder:
@@ -110,7 +109,6 @@ class FrameRecorder:
 
     def __init__(self) -> None:
         self._answers: dict[int, _Answer] = {}  # by sequence number
-        self._usage: dict[int, RequestUsage] = {}  # by sequence number
 
     def __len__(self) -> int:
         return len(self._answers)
@@ -122,9 +120,10 @@ class FrameRecorder:
         reported = first.settled + len(request.prompt)
         if sequence.finish_info is not None:
             return first._replace(finish_info=None), _frame(sequence, seq + 1, reported, None)
-        storage, pages = sequence.storage, len(sequence.storage.table)
-        usage = self._usage[request.seq_id] = RequestUsage(len(request.prompt), cached=0 if pages else None, pages=pages)
-        self._answers[request.seq_id] = _Answer(seq, reported, storage.stored, usage)
+        stored, pages = sequence.storage.stored, len(sequence.storage.table)
+        self._answers[request.seq_id] = _Answer(
+            len(request.prompt), cached=0 if pages else None, pages=pages, seq=seq, reported=reported, stored=stored
+        )
         return (first,)
 
     def record(self, event: Event, state: State) -> list[tuple[SequenceState, Frame]]:
@@ -133,24 +132,18 @@ class FrameRecorder:
             return []
         match event:
             case Samples():
-                worked(self._usage, event.plan, state.config.page_size)
+                worked(self._answers, event.plan, state.config.page_size)
                 return list(self._fed(event, state))
             case Abort(id=request_id) | Fail(id=request_id):
                 sequence = state.finished.get(request_id)
-                if sequence is None or sequence.request.seq_id not in self._answers:
-                    return []
-                answer = self._close(sequence.request.seq_id)
-                return [(sequence, _frame(sequence, answer.seq + 1, answer.reported, None))]
+                if sequence is not None and (answer := self._answers.pop(sequence.request.seq_id, None)) is not None:
+                    return [(sequence, _frame(sequence, answer.seq + 1, answer.reported, None))]
             case Rebuild():
-                for usage in self._usage.values():
-                    usage.lose()
-                return []
+                for answer in self._answers.values():
+                    answer.lose()
             case _:
-                return []
-
-    def _close(self, seq_id: int) -> _Answer:
-        self._usage.pop(seq_id)
-        return self._answers.pop(seq_id)
+                pass
+        return []
 
     def _fed(self, samples: Samples, state: State) -> Iterator[tuple[SequenceState, Frame]]:
         """Yield the frames of the recorded answers in a forward pass."""
@@ -164,9 +157,9 @@ class FrameRecorder:
             sequence = running.get(span.who.seq_id)
             if sequence is None:
                 sequence = state.finished[span.who.id]
-                self._close(span.who.seq_id)
+                del self._answers[span.who.seq_id]
             fed = _feeding(answer, sequence, span, rows, len(plan.spans), all_rows)
-            answer.seq, answer.usage.lost, answer.stored = answer.seq + 1, False, fed.stored
+            answer.seq, answer.lost, answer.stored = answer.seq + 1, False, fed.stored
             frame = _frame(sequence, answer.seq, answer.reported, fed)
             answer.reported += len(frame.tokens)
             yield sequence, frame
@@ -174,18 +167,19 @@ class FrameRecorder:
 
 def _feeding(answer: _Answer, sequence: SequenceState, span: Span, rows: SpanSamples, requests: int, all_rows: int) -> Feeding:
     """Return the part of a span in its forward pass."""
-    stored, usage = sequence.storage.stored, answer.usage
+    stored, fed = sequence.storage.stored, span.rows
     if sequence.finish_info is not None:  # its storage is already released
-        before = 0 if usage.lost else answer.stored
-        stored = max(before, span.rows.start + span.rows.query_only + span.rows.final_rows if span.rows.final_rows else 0)
+        stored = 0 if answer.lost else answer.stored
+        if fed.final_rows:
+            stored = max(stored, fed.start + fed.query_only + fed.final_rows)
     return Feeding(
-        len(span.rows.tokens),
-        span.rows.start,
-        usage.cached or 0,
+        len(fed.tokens),
+        fed.start,
+        answer.cached or 0,
         stored,
         span.wanted.sampled,
-        usage.pages,
-        usage.lost,
+        answer.pages,
+        answer.lost,
         requests,
         all_rows,
         rows.best_ids,
@@ -272,17 +266,8 @@ class FrameEncoder:
         return {str(place): count for place, count in zip(masked, frame.allowed, strict=True)}
 
     def _plan(self, fed: Feeding) -> Json:
-        return {
-            "rows": fed.rows,
-            "start": fed.start - self._prompt,
-            "cached": fed.cached,
-            "stored": fed.stored,
-            "sampled": [position - self._prompt for position in fed.sampled],
-            "pages": fed.pages,
-            "preempted": fed.lost,
-            "batch_requests": fed.requests,
-            "batch_rows": fed.all_rows,
-        }
+        offsets = {"start": fed.start - self._prompt, "sampled": [position - self._prompt for position in fed.sampled]}
+        return {name: value for name, value in (fed._asdict() | offsets).items() if not name.startswith("best")}
 
     def _rivals(self, fed: Feeding) -> Json:
         if not fed.best_ids:

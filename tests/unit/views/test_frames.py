@@ -158,13 +158,13 @@ def test_a_frame_tells_its_part_of_the_plan(name: str) -> None:
             assert fed is not None
             (span,) = [span for span in plan.spans if span.who.seq_id == seq_id]
             assert (fed.rows, fed.start, fed.sampled) == (len(span.rows.tokens), span.rows.start, span.wanted.sampled)
-            assert (fed.requests, fed.all_rows) == (len(plan.spans), sum(len(span.rows.tokens) for span in plan.spans))
+            assert (fed.batch_requests, fed.batch_rows) == (len(plan.spans), sum(len(span.rows.tokens) for span in plan.spans))
             assert fed.pages >= -(-max(fed.stored, 1) // state.config.page_size) or sequence.finish_info is not None
             if sequence.finish_info is None:
                 assert (fed.pages, fed.stored) == (len(sequence.pages), sequence.storage.stored)
             gone |= {*plan.preemptions}
-            lost += fed.lost
-            assert fed.lost or seq_id not in gone
+            lost += fed.preempted
+            assert fed.preempted or seq_id not in gone
             gone.discard(seq_id)
             rows = samples.rows[plan.spans.index(span)]
             assert fed.best_ids == rows.best_ids
