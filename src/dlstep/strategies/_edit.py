@@ -58,11 +58,12 @@ class Revising(Blocks):
             spec: Facts of the model.
         """
 
-    def soft(self, blocks: tuple[Block, ...]) -> SoftTokens | None:
+    def soft(self, blocks: tuple[Block, ...], limit: int) -> SoftTokens | None:
         """Return the soft inputs of the open blocks; None if there are none.
 
         Args:
             blocks: The open blocks.
+            limit: First position past the answer.
         """
         return None
 
@@ -103,7 +104,7 @@ class Revising(Blocks):
         else:
             first, end = blocks[0].first, min(stop, request.limit)  # rows are consecutive except at pinned tokens
             sampled, draws = positions(first, end), draws[first - final : end - final]
-        masks, soft, penalty = masks_of(sequence, sampled), self.soft(blocks), self.penalty()
+        masks, soft, penalty = masks_of(sequence, sampled), self.soft(blocks, request.limit), self.penalty()
         grid = request.grid
         return span_of(request, final, tokens, grid, sampled, draws, soft=soft, masks=masks, penalty=penalty, joins=joins)
 

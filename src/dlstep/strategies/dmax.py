@@ -100,7 +100,7 @@ class DMax(Revising):
         """One pass for each position."""
         return self.block_size
 
-    def soft(self, blocks: tuple[Block, ...]) -> SoftTokens | None:
+    def soft(self, blocks: tuple[Block, ...], limit: int) -> SoftTokens | None:
         """Return the soft tokens of all blocks; None if there are none."""
         top_k = self.token_merge_top_k
         at: tuple[int, ...] = ()
@@ -108,8 +108,9 @@ class DMax(Revising):
         probabilities: tuple[float, ...] = ()
         for block in blocks:
             extra = block.extra
-            if isinstance(extra, Softened):
-                count = len(extra.ids) // top_k
+            count = min(block.end, limit) - block.start - block.given.bit_count() - len(block.masked)
+            # A fork may have changed `token_merge_top_k`: then one pass feeds plain tokens.
+            if isinstance(extra, Softened) and len(extra.ids) == count * top_k:
                 if block.given & (block.given + 1):
                     at += block.sampled(block.end)[:count]
                 else:

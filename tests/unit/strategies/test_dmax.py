@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import example, given, strategies as st
 
-from dlstep.core import Block, Request, SamplingParams, SpanSamples, add, commit, init, schedule
+from dlstep.core import Block, Request, SamplingParams, SpanSamples, Spec, add, commit, init, schedule
 from dlstep.strategies.dmax import DMax
+from dlstep.testing import generators
+from dlstep.testing.generators import Case, ample
+from dlstep.testing.harness import run_case
 from dlstep.testing.scripted import ScriptedDriver
 from dlstep.text.dfa import regex
 from dlstep.text.token_automaton import token_automaton
@@ -140,3 +143,25 @@ def test_a_block_of_pinned_tokens_waits_for_the_one_before_it() -> None:
     while not state.done:
         state = commit(state, driver.run(schedule(state)))
     assert (state.finished[0].answer, state.finished[0].steps) == ((0, 0, 0, 0), 2)
+
+
+@pytest.mark.parametrize("changes", [{"token_merge_top_k": 1}, {"token_merge_mode": "dmax_topk", "token_merge_top_k": 1}])
+def test_a_fork_with_another_number_of_merged_tokens_feeds_plain_tokens_first(changes: dict[str, Any]) -> None:
+    """The shadow device refuses soft tokens at masked positions and past the answer."""
+    weight = 0.0 if "token_merge_mode" in changes else 0.5
+    smooth = DMax(3, token_merge_mode="iter_smooth_topk", token_merge_top_k=2, token_merge_weight=0.5)
+    fork = (1, {**changes, "token_merge_weight": weight})
+    for prompt in range(8):
+        request = Request(0, (prompt,), SamplingParams(max_tokens=5, ignore_eos=True))
+        run = run_case(
+            Case(
+                ample(Spec(generators.MASK, (generators.EOS,), generators.VOCABULARY, pieces=generators.PIECES)),
+                smooth,
+                (request,),
+                (0,),
+                forks=(fork,),
+            )
+        )
+        assert len(run.state.finished[0].answer) == 5
+        fed = [step.plan.spans[0].rows.soft for step in run.steps[:2]]
+        assert fed[:2] == [None, None] and run.steps[1].plan.spans
