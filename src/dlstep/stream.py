@@ -130,8 +130,7 @@ class Stream(Generator[Item, None, Output], Generic[Item]):
             tb: Traceback to raise it with.
         """
         self.close()
-        error = typ if val is None else val
-        raise error if tb is None else error.with_traceback(tb)
+        return super().throw(typ, val, tb)
 
     def close(self) -> None:
         """Abort the request if it is unfinished, and end the stream."""

@@ -2,10 +2,10 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from .. import tiny
 from ..core import SamplingParams
@@ -21,6 +21,7 @@ _STRICT = re.compile(r"#### (\-?[0-9\.\,]+)")  # the first number after `#### ` 
 _FLEXIBLE = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")  # the last number counts, also in a word
 _ONE_NUMBER = re.compile(r"-?(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII)
 LONGEST_FOUND = 200  # characters
+Mapped = TypeVar("Mapped")
 
 
 class OwnProblem(NamedTuple):
@@ -65,7 +66,7 @@ def read_problems(options: EvalOptions) -> dict[str, list[OwnProblem]]:
             stories = tiny.problems(options.dataset_limit or SHELLS, options.problem_seed)
             found[task] = [OwnProblem(story.prompt, str(story.answer)) for story in stories]
         else:
-            found[task] = questions_in(Path(str(options.questions)))[: options.dataset_limit]
+            found[task] = mapped_entries(Path(str(options.questions)), question)[: options.dataset_limit]
     return found
 
 
@@ -84,20 +85,30 @@ def entries_of(path: Path) -> list[Mapping[str, Any]]:
     return entries
 
 
-def questions_in(path: Path) -> list[OwnProblem]:
-    """Return the questions of a file. Raises ValueError that names the invalid entry."""
-    problems: list[OwnProblem] = []
+def mapped_entries(path: Path, mapped: Callable[[Mapping[str, Any]], Mapped]) -> list[Mapped]:
+    """Return `mapped` of each entry of a file. It raises KeyError for an invalid field.
+
+    Raises ValueError that names the invalid entry.
+    """
+    found: list[Mapped] = []
     for number, entry in enumerate(entries_of(path), 1):
-        prompt, answer = entry.get("prompt", entry.get("question")), entry.get("answer")
-        gold = str(answer).rpartition("####")[2].strip()  # of an answer as in GSM8K, the text after the last mark
-        for name, valid in (
-            ("prompt", isinstance(prompt, str) and prompt.strip()),
-            ("answer", type(answer) in (str, int, float) and gold.rstrip(".")),
-        ):
-            if not valid:
-                raise ValueError(f"{path.name}, entry {number} is not a problem of questions, look at {name!r}: {short(entry)}")
-        problems.append(OwnProblem(str(prompt), gold))
-    return problems
+        try:
+            found.append(mapped(entry))
+        except (KeyError, TypeError, AttributeError, IndexError) as error:
+            place = f"{path.name}, entry {number}"
+            raise ValueError(f"{place} is not a problem of this task, look at {error}: {short(entry)}") from error
+    return found
+
+
+def question(entry: Mapping[str, Any]) -> OwnProblem:
+    """Return an entry as a problem of the task questions."""
+    prompt, answer = entry.get("prompt", entry.get("question")), entry.get("answer")
+    gold = str(answer).rpartition("####")[2].strip()  # of an answer as in GSM8K, the text after the last mark
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise KeyError("prompt")
+    if type(answer) not in (str, int, float) or not gold.rstrip("."):
+        raise KeyError("answer")
+    return OwnProblem(prompt, gold)
 
 
 def items_of(engine: LoadedEngine, options: EvalOptions, problems: Mapping[str, Sequence[OwnProblem]]) -> list[Item]:

@@ -12,7 +12,7 @@ from typing import Any
 from datasets import Dataset  # pyright: ignore[reportMissingImports]
 
 from ..core.checks import short
-from .items import entries_of
+from .items import mapped_entries
 
 CALL = re.compile(r"^check\((\w+)\)\s*$", re.MULTILINE)
 CODE = "You need to complete this code:\n"
@@ -23,15 +23,7 @@ def read(data: str | None, name: str, mapped: Callable[[Entry], dict[str, Any]])
     """Return the entries of a file as lm_eval's documents. Raises ValueError for a missing file or an invalid entry."""
     if data is None or not (path := Path(data) / name).is_file():
         raise ValueError(f"this task reads {name}, but --data {short(data)} has no such file")
-    documents: list[dict[str, Any]] = []
-    for number, entry in enumerate(entries_of(path), 1):
-        try:
-            documents.append(mapped(entry))
-        except (KeyError, TypeError, AttributeError, IndexError) as error:
-            raise ValueError(
-                f"{name}, entry {number} is not a problem of this task, look at {error}: {short(entry)}"
-            ) from error
-    return Dataset.from_list(documents)
+    return Dataset.from_list(mapped_entries(path, mapped))
 
 
 def gsm8k(data: str | None = None, **metadata: Any) -> dict[str, Dataset]:

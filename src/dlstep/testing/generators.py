@@ -28,53 +28,52 @@ MASK, EOS = VOCABULARY - 1, VOCABULARY - 2
 MAX_MODEL_LEN = 32
 PIECES = tuple(b"%c" % b"abcd"[token % 4] for token in range(VOCABULARY))  # few letters, so that stop strings occur
 
-GAPS = st.sampled_from([None, 0.0, 0.5, 1.0, 2.0, 3.0])
-
-SMALL: dict[str, st.SearchStrategy[Any]] = {
-    "block_size": st.sampled_from([1, 2, 3, 4, 8]),
-    "buffer_size": st.integers(1, 4),
-    "canvas_length": st.sampled_from([2, 4, 8]),
-    "max_denoising_steps": st.integers(1, 5),
-    "max_post_edit_steps": st.integers(0, 3),
-    "steps_per_block": st.one_of(st.none(), st.integers(1, 4)),
-    "least_taken": st.integers(1, 4),
-    "credit_weight": st.sampled_from([0.0, 0.7, 4.0]),
-    "credit_power": st.sampled_from([0.0, 0.2, 1.0]),
-    "credit_decay": st.sampled_from([0.0, 0.8, 1.0]),
+VALUES: dict[str, Sequence[Any]] = {  # of options, to draw from
+    "block_size": (1, 2, 3, 4, 8),
+    "buffer_size": range(1, 5),
+    "canvas_length": (2, 4, 8),
+    "max_denoising_steps": range(1, 6),
+    "max_post_edit_steps": range(4),
+    "steps_per_block": (None, None, *range(1, 5)),
+    "least_taken": range(1, 5),
+    "credit_weight": (0.0, 0.7, 4.0),
+    "credit_power": (0.0, 0.2, 1.0),
+    "credit_decay": (0.0, 0.8, 1.0),
     # Only some variants of a rule accept each of these options.
-    "remask_forwards": st.sampled_from([None, None, None, 0, 3]),
-    "remask_count": st.sampled_from([None, None, None, 2, 9]),
-    "eta": st.sampled_from([None, None, None, 0.3, 1.0]),
-    "t_on": st.sampled_from([None, None, None, 0.9]),
-    "t_off": st.sampled_from([None, None, None, 0.3]),
-    "alpha_on": st.sampled_from([None, None, None, 0.3]),
-    "token_merge_top_k": st.integers(1, 3),
-    "token_merge_weight": st.sampled_from([0.0, 0.5, 1.0]),
-    "penalty_lambda": st.sampled_from([0.0, 0.0, 0.5]),
-    "entropy_threshold": st.sampled_from([0.0, 0.3, 0.5, 1.5, 3.0]),
-    "falling": st.sampled_from([0.0, 0.3, 1.0]),
-    "order_temperature": st.sampled_from([None, None, 0.1, 1.0]),
-    "factor": st.sampled_from([0.0, 0.5, 1.0, 5.0]),
-    "radius": st.integers(0, 4),
-    "base": st.integers(2, 4),
-    "skip": st.integers(0, 3),
-    "stride": st.one_of(st.none(), st.integers(1, 4)),
-    "entropy_bound": st.sampled_from([0.1, 0.5, 1.0, 3.0]),
-    "t_min": st.sampled_from([0.0, 0.4]),
-    "t_max": st.sampled_from([0.5, 0.8]),
-    "stability_threshold": st.integers(0, 2),
-    "confidence_threshold": st.sampled_from([0.1, 0.5, 0.9]),
-    "window": st.integers(1, 8),
-    "max_window": st.one_of(st.none(), st.integers(1, 8)),
-    "refresh_count": st.integers(1, 6),
-    "window_delay": st.integers(0, 3),
+    "remask_forwards": (None, None, None, 0, 3),
+    "remask_count": (None, None, None, 2, 9),
+    "eta": (None, None, None, 0.3, 1.0),
+    "t_on": (None, None, None, 0.9),
+    "t_off": (None, None, None, 0.3),
+    "alpha_on": (None, None, None, 0.3),
+    "token_merge_top_k": range(1, 4),
+    "token_merge_weight": (0.0, 0.5, 1.0),
+    "penalty_lambda": (0.0, 0.0, 0.5),
+    "entropy_threshold": (0.0, 0.3, 0.5, 1.5, 3.0),
+    "falling": (0.0, 0.3, 1.0),
+    "order_temperature": (None, None, 0.1, 1.0),
+    "factor": (0.0, 0.5, 1.0, 5.0),
+    "radius": range(5),
+    "base": range(2, 5),
+    "skip": range(4),
+    "stride": (None, None, *range(1, 5)),
+    "entropy_bound": (0.1, 0.5, 1.0, 3.0),
+    "t_min": (0.0, 0.4),
+    "t_max": (0.5, 0.8),
+    "stability_threshold": range(3),
+    "confidence_threshold": (0.1, 0.5, 0.9),
+    "window": range(1, 9),
+    "max_window": (None, None, *range(1, 9)),
+    "refresh_count": range(1, 7),
+    "window_delay": range(4),
+    "part_size": range(1, 9),
+    "segment_size": (None, None, 1, 3, 8),
+    **dict.fromkeys(("early_gap", "middle_gap", "late_gap"), (None, 0.0, 0.5, 1.0, 2.0, 3.0)),
+}
+SMALL: dict[str, st.SearchStrategy[Any]] = {
+    **{name: st.sampled_from(values) for name, values in VALUES.items()},
     "delimiters": st.sets(st.integers(0, EOS)).map(lambda ids: tuple(sorted(ids))),
-    "part_size": st.integers(1, 8),
-    "segment_size": st.sampled_from([None, None, 1, 3, 8]),
-    "region": st.one_of(st.just(()), st.tuples(st.integers(0, 8), st.integers(1, 8))),
-    "early_gap": GAPS,
-    "middle_gap": GAPS,
-    "late_gap": GAPS,
+    "region": st.just(()) | st.tuples(st.integers(0, 8), st.integers(1, 8)),
 }
 Value = TypeVar("Value", bound=Options)
 Event = TypeVar("Event")
@@ -91,7 +90,7 @@ OWN_OPTIONS = {
 }
 IDS = st.integers(0, EOS)
 MANY_STOPS = tuple(range(0, EOS, 6))  # so many that one pass often settles two; the first in the text counts
-PINNED = st.one_of(st.integers(0, 9), IDS)
+PINNED = st.integers(0, 9) | IDS
 LONGEST = st.binary(min_size=MAX_MODEL_LEN, max_size=MAX_MODEL_LEN).map(lambda given: tuple([byte % MASK for byte in given]))
 PROMPTS = st.lists(IDS, min_size=1, max_size=12).map(tuple)
 TAILS = st.lists(IDS, max_size=4).map(tuple)
@@ -132,7 +131,7 @@ def _fields(cls: type[Options], held: frozenset[str]) -> dict[str, st.SearchStra
             low = OWN_OPTIONS.get(field.name, 0.0)
             own = _at_least(low) if field.name.endswith("_threshold") else _typed(hints[field.name], field.default)
             # 0.0 turns many options off: draw it no more often than other values.
-            drawn[field.name] = own if field.default in (MISSING, 0.0) else st.one_of(st.just(field.default), own)
+            drawn[field.name] = own if field.default in (MISSING, 0.0) else st.just(field.default) | own
     return drawn
 
 
@@ -145,21 +144,17 @@ def _typed(hint: Any, default: object) -> st.SearchStrategy[Any]:
     return st.none() | numbers if type(None) in get_args(hint) else numbers
 
 
-def _number_type(hint: Any) -> type[int] | type[float] | None:
-    """Return the number type that a hint allows besides None; None if it allows others."""
-    parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    kinds = {get_args(part)[0] if get_origin(part) is Annotated else part for part in parts} - {type(None)}
-    return next((kind for kind in (int, float) if kinds == {kind}), None)
-
-
 def _open(hint: Any, default: object) -> tuple[type[int] | type[float], int, int] | None:
     """Return the number type and a small range if a numeric type lacks a bound; else None.
 
     A loop over an unbounded number could take any time; users rarely need one like 10**18.
     """
-    kind, limits = _number_type(hint), dict(limits_of(hint))
-    if kind is None or len(limits) > 1:
+    parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    kinds = {get_args(part)[0] if get_origin(part) is Annotated else part for part in parts} - {type(None)}
+    limits = dict(limits_of(hint))
+    if kinds not in ({int}, {float}) or len(limits) > 1:
         return None
+    (kind,) = kinds
     number = default if isinstance(default, int | float) and isfinite(default) else 0
     if "at least" in limits or "more than" in limits:
         low = ceil(limits["at least"]) if "at least" in limits else floor(limits["more than"]) + 1
@@ -264,10 +259,10 @@ def _unpinned(known: frozenset[str]) -> st.SearchStrategy[SamplingParams]:
         temperature=st.sampled_from([0.0, 0.0, 1.0]),
         seed=st.integers(0, 3),
         ignore_eos=st.booleans(),
-        stop_token_ids=st.one_of(st.just(()), st.lists(IDS, max_size=3).map(tuple), st.just(MANY_STOPS)),
+        stop_token_ids=st.just(()) | st.lists(IDS, max_size=3).map(tuple) | st.just(MANY_STOPS),
         stop=st.sampled_from([(), (), (), ("abc",), ("bb", "dad"), ("cccc",)]),
-        max_nfe=st.one_of(st.none(), st.integers(1, 12)),
-        max_repetition_run=st.one_of(st.none(), st.integers(2, 3)),
+        max_nfe=st.none() | st.integers(1, 12),
+        max_repetition_run=st.sampled_from([None, None, 2, 3]),
         strategy_options=st.just({}) | st.fixed_dictionaries({}, optional=own),
     )
 
@@ -335,16 +330,6 @@ def ample(spec: Spec) -> Config:
     return Config(spec, 4, 400, MAX_MODEL_LEN, 4000, 16, enable_prefix_caching=False)
 
 
-def most_rows(strategy: Strategy, requests: tuple[Request, ...], spec: Spec) -> int:
-    """Return the rows that a forward pass needs so that each of `requests` can run."""
-    return max(strategy.atom(sized(request, MAX_MODEL_LEN)) for request in requests) + spec.head_shift
-
-
-def _rows(least: int) -> st.SearchStrategy[int]:
-    """Generate row budgets that suffice for one request, but often not quite for two or three."""
-    return st.integers(least, 3 * least) | st.sampled_from([2 * least - 1, 3 * least - 1])
-
-
 @st.composite
 def tight(draw: st.DrawFn, spec: Spec, strategy: Strategy, requests: tuple[Request, ...]) -> Config:
     """Generate configurations with few pages, rows and running requests, down to the minimum."""
@@ -352,13 +337,15 @@ def tight(draw: st.DrawFn, spec: Spec, strategy: Strategy, requests: tuple[Reque
     pages_needed = least_pages(strategy, MAX_MODEL_LEN, page_size)
     # Occasionally a request's atom exceeds the budget, so that it must be rejected.
     runnable = requests if draw(st.integers(0, 4)) else ()
-    least_rows = most_rows(strategy, (probe(spec), *runnable), spec)
+    least = max(strategy.atom(sized(request, MAX_MODEL_LEN)) for request in (probe(spec), *runnable)) + spec.head_shift
+    # The rows suffice for one request, but often not quite for two or three.
+    rows = st.integers(least, 3 * least) | st.sampled_from([2 * least - 1, 3 * least - 1])
     return Config(
         spec,
         page_size,
         pages_needed + draw(st.integers(0, 2 * pages_needed) | st.just(0)),
         MAX_MODEL_LEN,
-        draw(_rows(least_rows)),
+        draw(rows),
         draw(st.integers(1, 5)),
         enable_prefix_caching=draw(st.booleans()),
     )

@@ -169,7 +169,10 @@ def outcomes(state: State) -> dict[int, Outcome]:
 
 
 def check_ownership(state: State) -> None:
-    """Check that each page has as many owners as tables that hold it, and that other pages are cached and findable, or free."""
+    """Check that pages have as many owners as tables that hold them, others are cached or free, and ids find their requests.
+
+    Only running requests hold pages, each page once.
+    """
     cache = state.cache
     held = Counter(page for sequence in state.running for page in sequence.pages)
     assert dict(held) == {page: cache.owners[page] for page in cache.owners}, "owners differ from tables"
@@ -180,7 +183,16 @@ def check_ownership(state: State) -> None:
     assert sorted(slots) == list(range(state.config.max_num_reqs if state.strategy.carries else 0)), "a carry slot is lost"
     assert set(cache.cached) == {page for page in cache.keys if page not in held}
     assert {cache.keys[page]: page for page in cache.keys} == {key: cache.index[key] for key in cache.index}
-    _check_requests(state)
+    for sequence in state.running:
+        assert len(set(sequence.pages)) == len(sequence.pages), "a page twice in a table"
+        assert sequence.storage.stored <= sequence.final <= max(sequence.settled, sequence.final)
+    live = {sequence.request.id: sequence.request.seq_id for sequence in (*state.running, *state.waiting)}
+    assert {key: state.live[key] for key in state.live} == live, "an id does not find its request"
+    assert sorted(state.ended) == sorted(state.finished), "the finished requests are not those that ended"
+    assert len(state.waiting) == len(list(state.waiting))
+    for sequence in (*state.waiting, *(state.finished[key] for key in state.finished)):
+        holds = sequence.pages or sequence.storage.stored or sequence.storage.slot is not None
+        assert not holds, "a sequence that does not run holds pages"
 
 
 def check_device(state: State, device: ShadowDriver) -> None:
@@ -192,21 +204,6 @@ def check_device(state: State, device: ShadowDriver) -> None:
             held = device.now.slots[device.slot(seq_id, position)]
             right = held.is_final(tokens) and (held.position, held.token) == (position, token)
             assert right, f"{held} is stored, not {token}"
-
-
-def _check_requests(state: State) -> None:
-    """Check that requests are found by id, and only running ones hold pages, each page once."""
-    for sequence in state.running:
-        assert len(set(sequence.pages)) == len(sequence.pages), "a page twice in a table"
-        assert sequence.storage.stored <= sequence.final <= max(sequence.settled, sequence.final)
-    live = {sequence.request.id: sequence.request.seq_id for sequence in (*state.running, *state.waiting)}
-    assert {key: state.live[key] for key in state.live} == live, "an id does not find its request"
-    assert sorted(state.ended) == sorted(state.finished), "the finished requests are not those that ended"
-    assert len(state.waiting) == len(list(state.waiting))
-    for sequence in (*state.waiting, *(state.finished[key] for key in state.finished)):
-        assert not sequence.pages and not sequence.storage.stored and sequence.storage.slot is None, (
-            "a sequence that does not run holds pages"
-        )
 
 
 def check_answer(state: State, request: Request) -> None:

@@ -29,7 +29,7 @@ from ..core import (
 from ..core.lifecycle import Rebuild, apply
 from ..core.plan import Plan, Samples
 from ..engine.decode import Decode
-from .generators import EOS, MAX_MODEL_LEN, Case, Kind, batches, cases, changes, due, engines, tight
+from .generators import EOS, MAX_MODEL_LEN, Kind, batches, cases, changes, due, engines, tight
 from .harness import answered_alone, check_device, check_ownership, outcome, run_case, shadow
 from .shadow import ShadowDriver
 
@@ -170,11 +170,8 @@ def _requests(config: Config, strategy: Strategy, data: DataObject) -> tuple[Req
             fits = False
         return own if fits else request
 
-    requests = list(short(data.draw(batches(strategy, most=2))))
-    for number, request in enumerate(requests):
-        if data.draw(booleans()):
-            requests[number] = bringing(request, data.draw(changes(strategy)))
-    return tuple(requests)
+    requests = short(data.draw(batches(strategy, most=2)))
+    return tuple([bringing(each, data.draw(changes(strategy))) if data.draw(booleans()) else each for each in requests])
 
 
 def _users(strategy: Strategy, config: Config, data: DataObject) -> list[tuple[Config, tuple[Request, ...]]]:
@@ -343,7 +340,12 @@ def told(kind: Kind, data: DataObject) -> None:
     decode = Decode(first, FaultyDriver(shadow(case.config, case.strategy), after=faults), record=events.append)
     seen: dict[int, SequenceState] = {}
     for number in range(MOST_TURNS):
-        _arrive_and_abort(case, decode, number)
+        for request in case.arriving(number):
+            decode.add(request)
+        for request_id in due(case.aborts, number):
+            decode.abort(request_id, "enough")
+        for request_id in due(case.late_aborts, number)[-1:]:
+            decode.fail(request_id, "broken")
         try:
             news = decode.step()
         except Fault:
@@ -356,13 +358,3 @@ def told(kind: Kind, data: DataObject) -> None:
     assert set(seen) == {request.id for request in case.requests}
     live.check(seen)
     assert decode.state == Trace(first, tuple(events)).state, "the events are not what happened"
-
-
-def _arrive_and_abort(case: Case, decode: Decode, number: int) -> None:
-    """Add, abort and fail the requests of `case` that are due before step `number`."""
-    for request in case.arriving(number):
-        decode.add(request)
-    for request_id in due(case.aborts, number):
-        decode.abort(request_id, "enough")
-    for request_id in due(case.late_aborts, number)[-1:]:
-        decode.fail(request_id, "broken")

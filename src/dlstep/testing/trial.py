@@ -116,7 +116,8 @@ class Trials:
     def _ending(self, died: WorkerDied) -> str:
         """Return why the process ended, the frames of user code and the case."""
         stack, case = (Path(self._folder.name, name).read_text("utf-8", errors="replace") for name in (STACK, CASE))
-        frames, reason = dumped_frames(stack), str(died)
+        dumped = [traceback.FrameSummary(file, int(line), name) for file, line, name in reversed(DUMPED.findall(stack))]
+        frames, reason = [each for each in dumped if not each.filename.startswith((*OURS, LIBRARY))], str(died)
         if "Timeout (" in stack:
             what, limit = frames[0].name if frames else "the case", self._limits.case_timeout
             reason = f"{what} was still running after {limit:g} s, the time limit of a case (--case_timeout)"
@@ -283,12 +284,6 @@ def user_frames(error: BaseException | None) -> list[traceback.FrameSummary]:
             return frames
         error = error.__cause__ or error.__context__
     return []
-
-
-def dumped_frames(dump: str) -> list[traceback.FrameSummary]:
-    """Return the user frames, outermost first, of a `faulthandler` dump."""
-    frames = [traceback.FrameSummary(file, int(line), name) for file, line, name in reversed(DUMPED.findall(dump))]
-    return [frame for frame in frames if not frame.filename.startswith((*OURS, LIBRARY))]
 
 
 def printed(frames: list[traceback.FrameSummary]) -> str:

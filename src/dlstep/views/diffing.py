@@ -86,8 +86,7 @@ def diff(old: State | Trace, new: State | Trace) -> ValueDiff:
 
 
 def _state_diff(old: State, new: State) -> ValueDiff:
-    counts = ({"step": state.step, "pages held": len(state.cache.owners)} for state in (old, new))
-    moves = [*_moves(*counts), *_options(old, new)]
+    moves = _moves(_facts(old), _facts(new))
     requests = tuple(_requests_diff(old, new))
     if not (moves or requests):
         names = ("waiting", "running", "finished", "ended", "live", "cache", "cache_digest", "next_seq_id", "releases")
@@ -96,25 +95,17 @@ def _state_diff(old: State, new: State) -> ValueDiff:
     return ValueDiff("", tuple(moves), (), requests)
 
 
-def _options(old: State, new: State) -> list[str]:
-    """Return the options of strategy and engine that differ."""
-    one, two = old.config, new.config
-    of_config = ({name: getattr(config, name) for name in names_of(one) if name != "spec"} for config in (one, two))
-    if type(old.strategy) is not type(new.strategy):
-        moves = [_move("strategy", type(old.strategy).__name__, type(new.strategy).__name__)]
-    else:
-        shown, now = shown_options(old.strategy), shown_options(new.strategy)
-        moves = _moves({name: option for name, option in shown.items() if name in now}, now)
-    return moves + _moves(*of_config)
+def _facts(state: State) -> dict[str, object]:
+    """Return the counts of a state, and the options of its strategy and engine."""
+    config = {name: getattr(state.config, name) for name in names_of(state.config) if name != "spec"}
+    counts = {"step": state.step, "pages held": len(state.cache.owners), "strategy": type(state.strategy).__name__}
+    return counts | shown_options(state.strategy) | config
 
 
 def _moves(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
-    """Return the entries that differ."""
-    return [_move(name, value, new[name]) for name, value in old.items() if value != new[name]]
-
-
-def _move(name: str, old: object, new: object) -> str:
-    return f"{name} {_shown(old)} -> {_shown(new)}"
+    """Return the entries of both that differ."""
+    common = [name for name in old if name in new and old[name] != new[name]]
+    return [f"{name} {_shown(old[name])} -> {_shown(new[name])}" for name in common]
 
 
 def _shown(value: object) -> str:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from html import escape
 
-from ..core.sequence import SequenceState
 from ..core.spec import Spec
 from ..core.trace import Trace
 from ..text.words import piece
@@ -62,10 +61,12 @@ def _panel(title: str, trace: Trace, top: float) -> tuple[list[str], float, floa
     back = [_cross(stay.offset, stay.until, first) for stay in lifetimes if stay.until and not stay.replaced]
     if back:
         lines.append(_path("back", back))
-    lines.append(
-        _path("block", [f"M{LEFT + edge * COLUMN - 0.5:g} {first:g}V{bottom + 8:g}" for edge in _edges(sequence, count)])
-    )
-    lines += _column_texts(texts, bottom)
+    starts = [block.start - len(sequence.request.prompt) for block in (*sequence.past, *sequence.window)]
+    edges = [f"M{LEFT + start * COLUMN - 0.5:g} {first:g}V{bottom + 8:g}" for start in starts if 0 <= start < count]
+    lines.append(_path("block", edges))
+    for offset, text in enumerate(texts):
+        place = f"translate({LEFT + offset * COLUMN + 5:g} {bottom + 6:g})rotate(90)"
+        lines.append(f'<text transform="{place}">{escape(text)}</text>')
     width = max(LEFT + count * COLUMN + 10, 20 + LETTER * len(title))
     height = bottom - top + 16 + LETTER * max(map(len, texts))
     return lines, width, height, bool(back)
@@ -78,23 +79,9 @@ def _row_numbers(forwards: int, top: float) -> list[str]:
     return [head, *(f'<text class="small" x="8" y="{top + row * ROW - 3:g}">{row:2}</text>' for row in numbers)]
 
 
-def _column_texts(texts: Iterable[str], bottom: float) -> list[str]:
-    """Return the tokens below their columns, rotated by 90 degrees."""
-    return [
-        f'<text transform="translate({LEFT + offset * COLUMN + 5:g} {bottom + 6:g})rotate(90)">{escape(text)}</text>'
-        for offset, text in enumerate(texts)
-    ]
-
-
 def _text(spec: Spec, token: int | None) -> str:
     """Return the text of a token with visible blanks."""
     return "end" if token in spec.eos_ids else piece(spec, token).replace(" ", "\N{OPEN BOX}")
-
-
-def _edges(sequence: SequenceState, count: int) -> list[int]:
-    """Return the block starts among the first `count` offsets of the answer."""
-    edges = [block.start - len(sequence.request.prompt) for block in (*sequence.past, *sequence.window)]
-    return [edge for edge in edges if 0 <= edge < count]
 
 
 def _box(offset: int, first: int, last: int, top: float) -> str:
