@@ -17,7 +17,7 @@ from dlstep.cli.models import cells, family_rows
 from dlstep.cli.rules import RuleRow, rule_rows
 from dlstep.core import Rule, with_options
 from dlstep.core.options import options_of
-from dlstep.evaluate.comparing import CARRIERS, fitted
+from dlstep.evaluate.comparing import CARRIERS, suited_options
 from dlstep.rules import PLUGINS, own
 from dlstep.text.words import counted
 from dlstep.views import filling_svg
@@ -40,7 +40,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 def drawn_rule(name: str) -> Rule:
     """The rule as it is drawn."""
-    return fitted(with_options(PLUGINS.value(name), OPTIONS.get(name, {})), BLOCK_SIZE)
+    rule = with_options(PLUGINS.value(name), OPTIONS.get(name, {}))
+    return with_options(rule, suited_options(rule, BLOCK_SIZE))
 
 
 def trace(rule: Rule, carrier: str) -> Trace:

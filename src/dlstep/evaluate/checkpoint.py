@@ -16,11 +16,11 @@ from typing import Any
 from ..batch.checkpoint import ANSWERS, BESIDE, AnswerFiles, read_settings
 from ..engine.json_lines import Line, encoded, opened, replaced, sealed, sealed_lines
 from .items import Item, Key, options_text
-from .metrics import Answers, compared
+from .metrics import Answers, Pair, compared
 
 SCORES = "scores.jsonl"
 UNSCORED = {"problem": "", "gold": "", "found": "", "note": "not scored", "scores": {}, "score": 0.0}
-Pair = tuple[Line, Line]  # an answer with its scores, and what depends on the batch
+
 Group = tuple[str, str]  # task, options as JSON
 
 

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +16,7 @@ from ..batch.runner import Show, no_show
 from ..core import Options, Rule, SamplingParams, Strategy, init, options_of
 from ..core.checks import short
 from ..core.options import StrategyOptions
+from ..core.trace import names_of
 from ..engine.json_lines import RunLock
 from ..engine.loader import LoadedEngine
 from ..llm import LLM
@@ -62,8 +63,7 @@ def sweep_of(value: Options) -> dict[str, tuple[Any, ...]]:
     """Return the option to vary and its values: `SWEEP`, or values derived from a numeric default, if any."""
     if value.SWEEP is not None:
         return dict([value.SWEEP])
-    own = [field.name for field in fields(value)]
-    for name in sorted(own, key=lambda name: name != KNOB):
+    for name in sorted(names_of(value), key=lambda name: name != KNOB):
         default = getattr(value, name)
         if type(default) in (int, float) and default:
             steps = SHARES if type(default) is float and 0 < default <= 1 else [type(default)(default * f) for f in FACTORS]
@@ -99,7 +99,7 @@ def entries(
     A strategy that accepts no rule is an entry by itself. `named` are names or instances of rules
     (None: all rules), `carriers` are names of strategies. `grid` maps options to values (None:
     `sweep_of` of each entry). There is a separate entry for each of the `quantizations`. `engine`
-    are options of `LLM`; without a model, the embedded models decode, and `fitted` changes defaults
+    are options of `LLM`; without a model, the embedded models decode, with other defaults for those
     that only suit large models. Raises ValueError for a duplicate and for a rule that no strategy accepts.
     """
     requested = tuple(carriers or (CARRIERS if engine.get("model") is None else (None,)))
@@ -138,14 +138,14 @@ def entry_of(
     strategy, config, changed = llm.state.strategy, llm.state.config, dict[str, Any]()
     swept: Options = strategy
     if rule is not None:
-        plain = rules.PLUGINS.value(rule)
+        swept = rules.PLUGINS.value(rule)
         embedded = given_options.get("model") is None or given_options["model"] in tiny.names()
-        swept = fitted(plain, options_of(strategy).get("block_size")) if embedded else plain
+        suited = suited_options(swept, options_of(strategy).get("block_size")) if embedded else {}
+        swept = replace(swept, **suited)
         # Rules that read the whole answer cannot use a cache, so the comparison disables it for every rule.
-        changed = {"cache": "none"} if "cache" in options_of(strategy) else {}
-        strategy = replace(strategy, rule=swept, **changed)  # pyright: ignore[reportCallIssue]
-        before = options_of(plain)
-        changed |= {option: value for option, value in options_of(swept).items() if value != before[option]} | {"rule": rule}
+        cache = {"cache": "none"} if "cache" in options_of(strategy) else {}
+        strategy = replace(strategy, rule=swept, **cache)  # pyright: ignore[reportCallIssue]
+        changed = cache | suited | {"rule": rule}
     entry = EvalEntry(
         name_of(llm.state.strategy), name, replace(llm.engine, first=init(config, strategy)),
         sweep_of(swept) if grid is None else grid,
@@ -157,8 +157,8 @@ def entry_of(
     return entry
 
 
-def fitted(rule: Rule, block_size: Any) -> Rule:
-    """Return the rule with defaults that suit an embedded model (`block_size` None: no blocks).
+def suited_options(rule: Rule, block_size: Any) -> dict[str, Any]:
+    """Return the options of a rule to change for an embedded model (`block_size` None: no blocks).
 
     Delimiters of other tokenizers become sentence ends, and the size of parts becomes the block
     size. Options that differ from their defaults are kept.
@@ -167,8 +167,7 @@ def fitted(rule: Rule, block_size: Any) -> Rule:
     ends = tuple(json.loads(tokenizer)["model"]["vocab"][end] for end in SENTENCE_ENDS)
     suited: dict[str, Any] = {"delimiters": ends} | ({"part_size": block_size} if block_size else {})
     own, usual = options_of(rule), options_of(rules.PLUGINS.value(type(rule)))
-    changed = {name: option for name, option in suited.items() if name in own and own[name] == usual[name]}
-    return replace(rule, **changed) if changed else rule
+    return {name: option for name, option in suited.items() if name in own and own[name] == usual[name]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
@@ -83,7 +84,6 @@ class DlstepLM(TemplateLM):
         self._answers = self._passes = 0
         self._seconds = 0.0
         self._errors: list[float] = []
-        self._likelihoods: Likelihoods | None = None
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         """Return the answers to all requests, decoded in one batch."""
@@ -119,7 +119,7 @@ class DlstepLM(TemplateLM):
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
         """Return log-likelihoods of whole texts. Raises DlstepError unless they are exact."""
-        if not self._with_likelihoods().exact:
+        if not self._likelihoods.exact:
             raise DlstepError(ROLLING)
         longest = self._llm.engine.first.config.max_model_len
         texts = [self.tok_encode(request.args[0]) for request in requests]
@@ -127,16 +127,15 @@ class DlstepLM(TemplateLM):
         values = iter(self._measured([make_disjoint_window(pair) for windows in of_texts for pair in windows], disable_tqdm))
         return [sum([next(values).value for _ in windows]) for windows in of_texts]
 
-    def _with_likelihoods(self) -> Likelihoods:
-        if self._likelihoods is None:
-            self._likelihoods = Likelihoods(self._llm.engine, self._settings, greedy=self._check_greedy)
-        return self._likelihoods
+    @cached_property
+    def _likelihoods(self) -> Likelihoods:
+        return Likelihoods(self._llm.engine, self._settings, greedy=self._check_greedy)
 
     def _measured(self, lists: Sequence[tuple[list[int], list[int]]], disable_tqdm: bool) -> list[LogLikelihood]:
         pairs = [(tuple(context), tuple(answer)) for context, answer in lists]
-        likelihoods, begin, measured = self._with_likelihoods(), perf_counter(), list[LogLikelihood]()
+        begin, measured = perf_counter(), list[LogLikelihood]()
         for first in tqdm(range(0, len(pairs), PAIRS), desc="likelihoods", disable=disable_tqdm):
-            measured += likelihoods.of(pairs[first : first + PAIRS])
+            measured += self._likelihoods.of(pairs[first : first + PAIRS])
         self._errors += [each.standard_error for each in measured if each.standard_error is not None]
         self._seconds += perf_counter() - begin
         return measured
@@ -146,7 +145,7 @@ class DlstepLM(TemplateLM):
         info = facts_of(self._llm.engine) | {"seconds": round(self._seconds, 3)}
         if self._answers:
             info |= {"answers": self._answers, "forward_passes_per_answer": self._passes / self._answers}
-        if self._likelihoods is not None:
+        if "_likelihoods" in vars(self):  # once one was asked for
             errors, exact = self._errors, self._likelihoods.exact
             error = {"mean": sum(errors) / len(errors), "max": max(errors)} if errors else None
             info |= {"forward_passes": self._likelihoods.steps, "exact": exact, "standard_error": error}

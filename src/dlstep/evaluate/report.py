@@ -22,10 +22,10 @@ from ..llm import LLM
 from ..text.prompts import encode
 from ..text.words import clipped, clipped_front, counted, printable
 from ..views.page import report_page
-from .checkpoint import EvalRun, Pair
+from .checkpoint import EvalRun
 from .comparing import ComparisonRow, comparison_parts
 from .items import Key
-from .metrics import ratio
+from .metrics import Pair, ratio
 from .table import TableLine, run_parts
 
 PARTS = 10  # parts of an answer
@@ -108,12 +108,6 @@ def report_lines(run: EvalRun) -> Iterator[str]:
         yield f"  dlstep report {run.folder} --show {next(iter(missed))}"
 
 
-def params_of(row: Line) -> SamplingParams:
-    """Return the sampling parameters of an answer, with its seed."""
-    given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in row["params"].items()}
-    return SamplingParams(**given | {"seed": row["seed"], "strategy_options": row["options"]})
-
-
 def shown(run: EvalRun, name: str) -> tuple[Line, Trace, Path]:
     """Decode an answer again, alone, and save the trace in the run's folder. Return the answer, the trace and its path.
 
@@ -134,7 +128,7 @@ def shown(run: EvalRun, name: str) -> tuple[Line, Trace, Path]:
         raise ValueError(f"engine of {run.folder} was {short(stored)} and is now {short(facts)}")
     with closing(RunLock(run.folder)), closing(llm.session()) as session:
         prompt = encode(llm.engine, row["prompt"], special=row["special"], ends=row["special"])
-        session.submit(prompt, params_of(row))
+        session.submit(prompt, SamplingParams(**row["params"] | {"seed": row["seed"], "strategy_options": row["options"]}))
         session.run()
         tokens = list(session.output(0).token_ids)
         if tokens != row["tokens"]:
@@ -151,7 +145,7 @@ def run_page(run: EvalRun, lines: Sequence[TableLine]) -> str:
     state = "" if len(run.rows) == run.expected else f" of {run.expected}: the run is not complete"
     charts = {f"{task}, {label_of(options)}": charts_of(pairs) for (task, options), pairs in run.groups.items()}
     return report_page(
-        "report.html", entry="report.js", data=data_of(run), title=f"Evaluation: {run.folder.resolve().name}",
+        data=data_of(run), title=f"Evaluation: {run.folder.resolve().name}",
         notes=[f"{key['engine'].get('model')}. {counted(len(run.rows), 'answer')}{state}."], picture="",
         parts=run_parts(lines), charts=charts, answers=run.rows.values(), settings=key,
         sets=[label_of(options) for options in dict.fromkeys(options for _, options in run.groups)],
@@ -168,7 +162,7 @@ def comparison_page(
     versions = {"dlstep": __version__, "torch": version("torch"), "python": platform.python_version()}
     settings = {"command": {"command": command}, "left out": dict(enumerate(left_out, 1)), "versions": versions}
     return report_page(
-        "report.html", title="Comparison", notes=notes, picture=picture, parts=comparison_parts(rows), charts={},
+        title="Comparison", notes=notes, picture=picture, parts=comparison_parts(rows), charts={},
         answers=(), settings=settings, sets=(),
     )  # fmt: skip
 

@@ -175,22 +175,22 @@ def check_ownership(state: State) -> None:
     """
     cache = state.cache
     held = Counter(page for sequence in state.running for page in sequence.pages)
-    assert dict(held) == {page: cache.owners[page] for page in cache.owners}, "owners differ from tables"
+    assert held == dict(cache.owners.items()), "owners differ from tables"
     unowned = [*cache.free, *cache.cached, *range(cache.fresh, cache.num_pages)]
     assert sorted((*held, *unowned)) == list(range(cache.num_pages)), "a page is lost or held twice"
     assert cache.available == len(unowned)
     slots = [*cache.slots, *(s.storage.slot for s in state.running if s.storage.slot is not None)]
     assert sorted(slots) == list(range(state.config.max_num_reqs if state.strategy.carries else 0)), "a carry slot is lost"
     assert set(cache.cached) == {page for page in cache.keys if page not in held}
-    assert {cache.keys[page]: page for page in cache.keys} == {key: cache.index[key] for key in cache.index}
+    assert {key: page for page, key in cache.keys.items()} == dict(cache.index.items())
     for sequence in state.running:
         assert len(set(sequence.pages)) == len(sequence.pages), "a page twice in a table"
-        assert sequence.storage.stored <= sequence.final <= max(sequence.settled, sequence.final)
+        assert sequence.storage.stored <= sequence.final
     live = {sequence.request.id: sequence.request.seq_id for sequence in (*state.running, *state.waiting)}
-    assert {key: state.live[key] for key in state.live} == live, "an id does not find its request"
+    assert dict(state.live.items()) == live, "an id does not find its request"
     assert sorted(state.ended) == sorted(state.finished), "the finished requests are not those that ended"
     assert len(state.waiting) == len(list(state.waiting))
-    for sequence in (*state.waiting, *(state.finished[key] for key in state.finished)):
+    for sequence in (*state.waiting, *state.finished.values()):
         holds = sequence.pages or sequence.storage.stored or sequence.storage.slot is not None
         assert not holds, "a sequence that does not run holds pages"
 

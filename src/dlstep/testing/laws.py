@@ -154,25 +154,27 @@ def _check_draws(span: Span, sequence: SequenceState, drawn: Counter[tuple[int, 
 
 def _check_rows(span: Span, sequence: SequenceState, exact: bool) -> None:
     """Check that rows hold the right tokens, and that spans start and end where they may."""
-    assert span.rows.tokens == sequence.tokens(span.rows.start, span.rows.stop)
-    assert span.wanted.sampled or _is_cut(span.rows.grid, span.rows.stop), "cut inside a group"
-    if exact or not span.wanted.sampled:
-        assert span.rows.stop == span.rows.end, "an exact strategy sees what it does not feed"
-    assert span.rows.query_only in (0, 1) and span.rows.query_only + span.rows.final_rows <= len(span.rows.tokens)
-    in_front = span.rows.query_only + span.rows.final_rows
+    rows, sampled = span.rows, span.wanted.sampled
+    assert rows.tokens == sequence.tokens(rows.start, rows.stop)
+    assert sampled or _is_cut(rows.grid, rows.stop), "cut inside a group"
+    if exact or not sampled:
+        assert rows.stop == rows.end, "an exact strategy sees what it does not feed"
+    assert rows.query_only in (0, 1) and rows.query_only + rows.final_rows <= len(rows.tokens)
+    in_front = rows.query_only + rows.final_rows
     if exact or in_front:
-        assert span.rows.start + in_front <= sequence.final, "rows of the window are left out, or count as final"
-    if not span.wanted.sampled:
-        assert span.rows.final_rows == len(span.rows.tokens), "a storing span holds rows that are not final"
+        assert rows.start + in_front <= sequence.final, "rows of the window are left out, or count as final"
+    if not sampled:
+        assert rows.final_rows == len(rows.tokens), "a storing span holds rows that are not final"
 
 
 def _check_sampled(span: Span, sequence: SequenceState, shift: int) -> None:
     """Check that sampled positions ascend and have rows, and the number of their scored ids."""
-    assert list(span.wanted.sampled) == sorted(set(span.wanted.sampled))
-    assert len(span.wanted.scored_ids) == sequence.request.strategy.sample_spec.scored * len(span.wanted.sampled), (
+    sampled = span.wanted.sampled
+    assert list(sampled) == sorted(set(sampled))
+    assert len(span.wanted.scored_ids) == sequence.request.strategy.sample_spec.scored * len(sampled), (
         "the scored ids are not those of the sampled positions"
     )
-    for position in span.wanted.sampled:
+    for position in sampled:
         assert span.rows.start <= position - shift < span.rows.stop, "a sampled position has no row"
         assert position >= sequence.final
 
@@ -491,23 +493,23 @@ def _check_masks(span: Span, sequence: SequenceState) -> None:
     """
     request, start = sequence.request, len(sequence.request.prompt)
     assert len(span.wanted.masks) == len(span.wanted.sampled)
-    known = _gaps(sequence, sequence.request.limit)
-    causal = sequence.request.strategy.autoregressive is not None
+    known = _gaps(sequence, request.limit)
+    causal = request.strategy.autoregressive is not None
     settled = sequence.settled - start if causal else len(known)
     cells = known[:settled] + [None] * (len(known) - settled)
-    assert _completable(request.automaton, sequence.request.stop_ids, cells), "the window can no longer be completed"
+    assert _completable(request.automaton, request.stop_ids, cells), "the window can no longer be completed"
     for position, mask in zip(span.wanted.sampled, span.wanted.masks, strict=True):
         if causal:
             cells[settled : position - start] = known[settled : position - start]
-        if position >= sequence.request.limit or not _completable(request.automaton, sequence.request.stop_ids, cells):
+        if position >= request.limit or not _completable(request.automaton, request.stop_ids, cells):
             # Positions past the answer are sampled, because a canvas is denoised as a whole, and so are positions
             # after a wrong proposal, whose samples are not used.
             assert len(mask.ids()) == VOCABULARY, "a position past the answer is constrained"
             continue
         allowed, before = set(mask.ids()), cells[position - start]
-        for token in (*range(5), *sequence.request.stop_ids[:2], *range(45, 50)):
+        for token in (*range(5), *request.stop_ids[:2], *range(45, 50)):
             cells[position - start] = token
-            fits = _completable(request.automaton, sequence.request.stop_ids, cells)
+            fits = _completable(request.automaton, request.stop_ids, cells)
             assert fits == (token in allowed), f"id {token} at position {position} is {'missing' if fits else 'allowed'}"
         cells[position - start] = before
 

@@ -268,72 +268,78 @@ class ShadowDriver:
 
     def _store(self, span: Span, layers: dict[tuple[int, int], tuple[int, ...]]) -> None:
         """Store the rows of `span` with the states up to this layer."""
-        final_stop = span.rows.start + span.rows.query_only + span.rows.final_rows
-        before_span = range(span.rows.start if span.storing.keeps_window else 0)
-        tokens = tuple(self.now.at(self.slot(span.who.seq_id, position)).token for position in before_span) + span.rows.tokens
-        for row in range(span.rows.query_only, len(span.rows.tokens)):
-            position = span.rows.start + row
-            slot = self.slot(span.who.seq_id, position)
-            shared = f"request {span.who.seq_id} stores position {position} to page {slot[0]}, which it shares"
+        rows, seq_id = span.rows, span.who.seq_id
+        final_stop = rows.start + rows.query_only + rows.final_rows
+        before_span = range(rows.start if span.storing.keeps_window else 0)
+        tokens = tuple(self.now.at(self.slot(seq_id, position)).token for position in before_span) + rows.tokens
+        for row in range(rows.query_only, len(rows.tokens)):
+            position = rows.start + row
+            slot = self.slot(seq_id, position)
+            shared = f"request {seq_id} stores position {position} to page {slot[0]}, which it shares"
             assert self.now.owners[slot[0]] == 1, shared
             final, prefix = position < final_stop, tokens[: position + 1] if span.storing.keeps_window else ()
-            held = Slot(span.who.seq_id, position, span.rows.tokens[row], final, layers[span.who.seq_id, position], prefix)
+            held = Slot(seq_id, position, rows.tokens[row], final, layers[seq_id, position], prefix)
             before = self.now.slots.get(slot)
             kept = before is None or not before.final or (before.position, before.token) == (position, held.token)
-            assert kept, f"request {span.who.seq_id} overwrites {before} with {held}"
+            assert kept, f"request {seq_id} overwrites {before} with {held}"
             self.now.slots[slot] = held
 
     def _attend(self, span: Span, layer: int, states: dict[tuple[int, int], int]) -> dict[tuple[int, int], int]:
         """Return the new state of each row: a hash of the old one and all that its group sees."""
-        first_fed = span.rows.start + span.rows.query_only
+        rows, seq_id = span.rows, span.who.seq_id
+        first_fed = rows.start + rows.query_only
         seen: list[tuple[int, int]] = []  # group and state of each visible position
         tokens: list[int] = []
-        for position in range(span.rows.end):
-            held = self.now.at(self.slot(span.who.seq_id, position))
-            assert held.position == position, f"request {span.who.seq_id} reads position {position}, the slot holds {held}"
-            fed, own = first_fed <= position < span.rows.stop, held.id == span.who.seq_id
+        for position in range(rows.end):
+            held = self.now.at(self.slot(seq_id, position))
+            assert held.position == position, f"request {seq_id} reads position {position}, the slot holds {held}"
+            fed, own = first_fed <= position < rows.stop, held.id == seq_id
             tokens.append(held.token)
             if fed:
-                assert own, f"request {span.who.seq_id} reads {held} of another request"
+                assert own, f"request {seq_id} reads {held} of another request"
             else:
                 known = held.is_final(tokens) or (own and not self.exact)
-                assert known, f"request {span.who.seq_id} reads {held}, which is not final and not fed"
-            seen.append((span.rows.grid.group(position), held.states[layer]))
+                assert known, f"request {seq_id} reads {held}, which is not final and not fed"
+            seen.append((rows.grid.group(position), held.states[layer]))
         new: dict[tuple[int, int], int] = {}
         digests: dict[int, int] = {}
-        for row in range(len(span.rows.tokens)):
-            position = span.rows.start + row
-            group = span.rows.grid.group(position)
+        for position in range(rows.start, rows.stop):
+            group = rows.grid.group(position)
             if group not in digests:
                 digests[group] = _hash(*(state for other, state in seen if other <= group))
-            place = (span.who.seq_id, position)
-            new[place] = _hash(layer, states[place], digests[group])
+            new[seq_id, position] = _hash(layer, states[seq_id, position], digests[group])
         return new
 
     def _sample(self, span: Span, states: dict[tuple[int, int], int], spec: SampleSpec) -> SpanSamples:
         """Return the rows of a span; like a device's noise, they depend on the draw number."""
+        wanted, seq_id = span.wanted, span.who.seq_id
         drawn: list[tuple[int, float]] = []
         best: list[tuple[int, float]] = []
         spread: list[float] = []
         scored: list[float] = []
-        width = span.wanted.scored_width
+        noise: list[int] = []
+        width = wanted.scored_width
         count = max(spec.best, LISTED) if width else spec.best
-        for number, (position, draw) in enumerate(zip(span.wanted.sampled, span.wanted.draws, strict=True)):
-            row = position - span.wanted.row_shift(self.head_shift)
-            is_fed = span.rows.start <= row < span.rows.stop
-            assert is_fed, f"request {span.who.seq_id} samples position {position} but does not feed row {row}"
+        for number, (position, draw) in enumerate(zip(wanted.sampled, wanted.draws, strict=True)):
+            row = position - wanted.row_shift(self.head_shift)
+            assert span.rows.start <= row < span.rows.stop, (
+                f"request {seq_id} samples position {position} but does not feed row {row}"
+            )
             seed = span.who.seed if span.who.params.temperature else 0
             blind = _hash(position, BLIND) / 2**64 < self.blind
-            parts = (0 if blind else states[span.who.seq_id, row], position, draw, seed, span.wanted.penalty)
-            allowed = _ids(span.wanted.masks[number], self.mask_id) if span.wanted.masks else ()
+            parts = (0 if blind else states[seq_id, row], position, draw, seed, wanted.penalty)
+            allowed = _ids(wanted.masks[number], self.mask_id) if wanted.masks else ()
             answer = self._choice(*parts, allowed=allowed)
             listed = self._listed(parts[:3], count, None if seed else answer, allowed)
+            if "noise" in spec.statistics:
+                noise.append(integer(key(span.who.seed, position, draw, "renoise"), self.vocab_size))
             drawn.append(answer)
             best += listed[: spec.best]
             spread.append(_hash(*parts, SPREAD) / 2**64)
             known = dict([*listed[::-1], answer])
-            ids = span.wanted.scored_ids[number * width : (number + 1) * width]
+            ids = wanted.scored_ids[number * width : (number + 1) * width]
             scored += [known[token] if token in known else self._chance(token, 1 - answer[1], *parts[:3]) for token in ids]
+
         tokens, chances = zip(*drawn, strict=True) if drawn else ((), ())
         best_ids, best_chances = zip(*best, strict=True) if best else ((), ())
         return SpanSamples(
@@ -343,16 +349,9 @@ class ShadowDriver:
             tuple(spread) if "margin" in spec.statistics else (),
             best_ids,
             best_chances,
-            self._noise(span) if "noise" in spec.statistics else (),
+            tuple(noise),
             tuple(scored),
         )
-
-    def _noise(self, span: Span) -> tuple[int, ...]:
-        keys = [
-            key(span.who.seed, position, draw, "renoise")
-            for position, draw in zip(span.wanted.sampled, span.wanted.draws, strict=True)
-        ]
-        return tuple([integer(noise, self.vocab_size) for noise in keys])
 
     def _listed(
         self, parts: tuple[object, ...], count: int, first: tuple[int, float] | None, allowed: tuple[int, ...]

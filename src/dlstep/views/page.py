@@ -42,33 +42,30 @@ def page_of(recording: dict[str, Any], pictures: Iterable[Picture] = ()) -> str:
     html = LINKED.sub("", (FOLDER / "index.html").read_text("utf-8"))
     head, body = html.split('<meta charset="utf-8">\n')
     body, end = body.split("</body>")
-    body += "".join(map(_card, pictures))
+    for picture in pictures:  # in a box that scrolls horizontally, also by keyboard
+        label = escape(picture.title)
+        body += f'<div class="picture card" role="region" tabindex="0" aria-label="{label}">{picture.svg}</div>\n'
     top = "\n".join((f'{head}<meta charset="utf-8">', *head_of([script], style), body))
     data = f'<script type="application/json" id="recording">{data_text(recording)}</script>'
     return f"{top}{data}\n{_module(script)}</body>{end}"
 
 
-def _card(picture: Picture) -> str:
-    """Return a picture in a box that scrolls horizontally, also by keyboard."""
-    return f'<div class="picture card" role="region" tabindex="0" aria-label="{escape(picture.title)}">{picture.svg}</div>\n'
-
-
-def report_page(template: str, *, entry: str = "", data: object = None, **values: Any) -> str:
-    """Return a page in the style of reports.
+def report_page(*, data: object = None, **values: Any) -> str:
+    """Return the page of a run or a comparison.
 
     Args:
-        template: Name of the Jinja template, which extends `report_frame.html`.
-        entry: Name of the JavaScript module to run; empty for none.
-        data: Value that the module reads as JSON from the element `data`.
+        data: Value that `report.js` reads as JSON from the element `data`; None for a page without scripts.
         values: Variables of the template.
 
     Raises:
         ValueError: JSON cannot represent the data.
     """
-    style, scripts = source("report.css"), [f"\n{bundle(entry)}"] if entry else []
-    head = "\n".join(head_of(scripts, f"\n{style}"))
-    data_element = f'<script type="application/json" id="data">{data_text(data)}</script>\n' if entry else ""
-    return _templates().get_template(template).render(values, head=head, scripts=data_element + "".join(map(_module, scripts)))
+    scripts, elements = list[str](), ""
+    if data is not None:
+        scripts = [f"\n{bundle('report.js')}"]
+        elements = f'<script type="application/json" id="data">{data_text(data)}</script>\n{_module(scripts[0])}'
+    head = "\n".join(head_of(scripts, f"\n{source('report.css')}"))
+    return _templates().get_template("report.html").render(values, head=head, scripts=elements)
 
 
 @cache
