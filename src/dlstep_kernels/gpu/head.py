@@ -12,12 +12,11 @@ import triton
 import triton.language as tl
 from jaxtyping import Float, Float32, Int64
 from torch import Tensor
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from ..sampling import SIMPLE, Drawn, SamplerConfig, Settings
 from ..vocabulary import Share, cut_of
 from .draws import complement, order_key
-from .launch import Parameters, aligned, architecture, compiled_with, divided_up, parameters, power_of_two
+from .launch import Parameters, architecture, compiled_with, divided_up, parameters, power_of_two
 from .named import with_named
 from .parts import (
     LEAST,
@@ -40,39 +39,7 @@ from .parts import (
     table_of,
     temperature_of,
 )
-
-
-@triton.jit
-@no_type_check
-def _multiply(hidden, weight, row, column, rows, width, depth, hidden_stride, weight_stride,
-              ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr):  # fmt: skip
-    """Return the logits of a tile, without bias."""
-    place = tl.arange(0, DEPTH)
-    # Rows and columns past the end repeat the last one, which is always readable.
-    left = hidden + tl.minimum(row, rows - 1).to(tl.int64)[:, None] * hidden_stride + place[None, :]
-    right = weight + tl.minimum(column, width - 1).to(tl.int64)[None, :] * weight_stride + place[:, None]
-    sums = tl.zeros([ROWS, COLUMNS], tl.float32)
-    for first in range(0, depth, DEPTH):
-        if EVEN:
-            some, others = tl.load(left), tl.load(right)
-        else:
-            inside = place < depth - first
-            some = tl.load(left, mask=inside[None, :], other=0.0)
-            others = tl.load(right, mask=inside[:, None], other=0.0)
-        sums = tl.dot(some, others, sums, input_precision="ieee")
-        left += DEPTH
-        right += DEPTH
-    return sums
-
-
-@triton.jit
-@no_type_check
-def _multiply_bulk(hidden, weight, row, column, depth, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr):
-    """Return the same as `_multiply`, through descriptors, which read zeros past the ends."""
-    sums = tl.zeros([ROWS, COLUMNS], tl.float32)
-    for first in range(0, depth, DEPTH):
-        sums = tl.dot(hidden.load([row, first]), weight.load([column, first]).T, sums, input_precision="ieee")
-    return sums
+from .products import factors, multiply
 
 
 @triton.jit
@@ -196,10 +163,10 @@ def _read_head(
     inside = row < rows
     column = start + tl.arange(0, COLUMNS)
     ids, start_id = first_id + column, first_id + start
-    if BULK:
-        x = _multiply_bulk(hidden, weight, first_row, start, depth, ROWS, COLUMNS, DEPTH)
-    else:
-        x = _multiply(hidden, weight, row, column, rows, width, depth, hidden_stride, weight_stride, ROWS, COLUMNS, DEPTH, EVEN)
+    x = multiply(
+        hidden, weight, first_row, start, 0, depth, rows, width, depth, hidden_stride, weight_stride,
+        ROWS, COLUMNS, DEPTH, EVEN, BULK,
+    )  # fmt: skip
     part = row.to(tl.int64) * splits + tile
     if bias is not None:
         x += tl.load(bias + column, mask=column < width, other=0.0).to(tl.float32)[None, :]
@@ -219,12 +186,11 @@ def _read_head(
         _, inverse, hot = temperature_of(temperatures, row, inside)
     peak = tl.max(x, 1)
     _store_sums(x, peak, inverse, numbers, part, plane, inside, ROWS, COLUMNS, ENTROPY, PLAIN)
-    if RACED:  # noqa: SIM102
-        if tl.max(hot.to(tl.int32), 0) > 0:
-            key = stream_of(seeds, positions, draws, row, inside, PURPOSE)
-            winner, racer = _race(x, peak, inverse, key, start_id, ROWS, COLUMNS, HIGHEST)
-            tl.store(winners + part, winner, mask=inside)
-            tl.store(numbers + RACERS * plane + part, racer, mask=inside)
+    if RACED and tl.max(hot.to(tl.int32), 0) > 0:
+        key = stream_of(seeds, positions, draws, row, inside, PURPOSE)
+        winner, racer = _race(x, peak, inverse, key, start_id, ROWS, COLUMNS, HIGHEST)
+        tl.store(winners + part, winner, mask=inside)
+        tl.store(numbers + RACERS * plane + part, racer, mask=inside)
     for place in tl.static_range(KEPT):
         if place > 0:
             peak = tl.max(x, 1)
@@ -241,9 +207,8 @@ def _read_named(
 ):  # fmt: skip
     """Compute the logit of one scored id of a row. The result is undefined for an id outside the vocabulary shard."""
     row = tl.program_id(0).to(tl.int64)
-    if filled is not None:  # noqa: SIM102
-        if row >= tl.load(filled):
-            return
+    if filled is not None and row >= tl.load(filled):
+        return
     at = row * tl.num_programs(1) + tl.program_id(1)
     column = tl.minimum(tl.maximum(tl.load(named + at), 0), width - 1).to(tl.int64)
     sums = tl.zeros([DEPTH], tl.float32)
@@ -308,7 +273,6 @@ def head_and_sample(
     reads only its own, and the ranks exchange parts.
     """
     hidden = hidden if hidden.stride(1) == 1 else hidden.contiguous()
-    assert weight.stride(1) == 1, "the numbers of a row of the weight must be contiguous"
     rows, depth = hidden.shape
     cut = cut_of(len(weight), 0, 1) if share is None else share.cut
     if not cut.count:  # a rank without ids gets a forbidden one with logit 0
@@ -317,18 +281,15 @@ def head_and_sample(
     plain = raced and not sampler.tempered
     chosen = _chosen(hidden, raced, kept_keys(sampler))
     splits = divided_up(cut.most, chosen["columns"])
-    bulk = bool(chosen["bulk"]) and aligned(hidden) and aligned(weight)
+    left, right, options = factors(hidden, weight, chosen)
     parts = room(rows, splits, sampler, hidden.device)
     if rows:
         _read_head[(divided_up(rows, chosen["rows"]) * splits,)](
-            TensorDescriptor.from_tensor(hidden, [chosen["rows"], chosen["depth"]]) if bulk else hidden,
-            TensorDescriptor.from_tensor(weight, [chosen["columns"], chosen["depth"]]) if bulk else weight, bias,
-            hidden.stride(0), weight.stride(0), rows, filled, len(weight), cut.first, depth, vocab_size,
+            left, right, bias, hidden.stride(0), weight.stride(0), rows, filled, len(weight), cut.first, depth, vocab_size,
             -1 if mask_id is None else mask_id, splits, rows * splits, settings.temperatures, *counters_of(settings),
             *penalties_of(settings), *table_of(settings), parts.numbers, parts.winners, parts.keys,
-            ROWS=chosen["rows"], COLUMNS=chosen["columns"], DEPTH=chosen["depth"], EVEN=depth % chosen["depth"] == 0,
             KEPT=parts.keys.shape[2], HIGHEST=sampler.ties == "highest", ENTROPY="entropy" in sampler.statistics,
-            PLAIN=plain, RACED=raced, BULK=bulk, **compiled_with(chosen),
+            PLAIN=plain, RACED=raced, **options, **compiled_with(chosen),
         )  # fmt: skip
     if share is not None:
         parts = side_by_side(parts, share.exchange)

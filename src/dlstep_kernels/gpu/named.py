@@ -14,7 +14,20 @@ from torch import Tensor
 
 from ..sampling import Drawn, Settings
 from .launch import architecture, compiled_with, parameters, power_of_two
-from .parts import LEAST, MAXIMA, PLAINS, TOTALS, Parts, line_of, penalties_of, permitted, table_of, temperature_of
+from .parts import (
+    LEAST,
+    MAXIMA,
+    PLAINS,
+    TOTALS,
+    Parts,
+    finite,
+    line_of,
+    peak_of,
+    penalties_of,
+    permitted,
+    table_of,
+    temperature_of,
+)
 
 
 @triton.jit
@@ -25,15 +38,9 @@ def _measure_named(
     CHUNK: tl.constexpr, PLAIN: tl.constexpr, RACED: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
-    if filled is not None:  # noqa: SIM102
-        if row >= tl.load(filled):
-            return
-    peak = float("-inf")
-    for first in range(0, splits, CHUNK):
-        part = first + tl.arange(0, CHUNK)
-        maxima = tl.load(numbers + MAXIMA * plane + row * splits + part, mask=part < splits, other=float("-inf"))
-        peak = tl.maximum(peak, tl.max(maxima, 0))
-    base = tl.where((peak > float("-inf")) & (peak < float("inf")), peak, 0.0)
+    if filled is not None and row >= tl.load(filled):
+        return
+    peak, base = peak_of(numbers, row, plane, splits, CHUNK)
     inverse = 1.0
     if RACED:
         _, inverse, _ = temperature_of(temperatures, row, True)
@@ -46,7 +53,7 @@ def _measure_named(
         total += tl.sum(share * tl.exp(tl.maximum(sunk * inverse, LEAST)), 0)
         if PLAIN:
             plain += tl.sum(tl.load(numbers + PLAINS * plane + at, mask=inside, other=0.0) * tl.exp(sunk), 0)
-    broken = ~((peak > float("-inf")) & (peak < float("inf")) & (total < float("inf")))
+    broken = ~(finite(peak) & (total < float("inf")))
     measured, scale = total, inverse
     if PLAIN:
         measured, scale = plain, 1.0

@@ -145,6 +145,25 @@ def only(x, kept):
 
 @triton.jit
 @no_type_check
+def finite(x):
+    """Return whether a number is neither infinite nor NaN."""
+    return (x > float("-inf")) & (x < float("inf"))
+
+
+@triton.jit
+@no_type_check
+def peak_of(numbers, row, plane, splits, CHUNK: tl.constexpr):
+    """Return the largest logit of a row's parts, and the base of its sums: the same if finite, else 0."""
+    peak = float("-inf")
+    for first in range(0, splits, CHUNK):
+        part = first + tl.arange(0, CHUNK)
+        maxima = tl.load(numbers + MAXIMA * plane + row * splits + part, mask=part < splits, other=float("-inf"))
+        peak = tl.maximum(peak, tl.max(maxima, 0))
+    return peak, tl.where(finite(peak), peak, 0.0)
+
+
+@triton.jit
+@no_type_check
 def _add_up(numbers, keys, row, base, inverse, plane, splits, CHUNK: tl.constexpr, KEPT: tl.constexpr,
             ENTROPY: tl.constexpr, PLAIN: tl.constexpr):  # fmt: skip
     """Return the sums over all parts relative to `base`, and the largest keys."""
@@ -217,28 +236,21 @@ def _answer_rows(
     RACED: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
-    if filled is not None:  # noqa: SIM102
-        if row >= tl.load(filled):
-            return
-    peak = float("-inf")
-    for first in range(0, splits, CHUNK):
-        part = first + tl.arange(0, CHUNK)
-        maxima = tl.load(numbers + MAXIMA * plane + row * splits + part, mask=part < splits, other=float("-inf"))
-        peak = tl.maximum(peak, tl.max(maxima, 0))
-    base = tl.where((peak > float("-inf")) & (peak < float("inf")), peak, 0.0)
+    if filled is not None and row >= tl.load(filled):
+        return
+    peak, base = peak_of(numbers, row, plane, splits, CHUNK)
     temperature, inverse = 1.0, 1.0
     if RACED:
         temperature, inverse, hot = temperature_of(temperatures, row, True)
     total, moment, plain, kept = _add_up(
         numbers, keys, row, base, inverse, plane, splits, CHUNK // KEPT, KEPT, entropies is not None, PLAIN
     )  # fmt: skip
-    broken = 1 - ((peak > float("-inf")) & (peak < float("inf")) & (total < float("inf"))).to(tl.int32)
+    broken = 1 - (finite(peak) & (total < float("inf"))).to(tl.int32)
     first_key = tl.max(kept, 0)
     token, logit = index_of(first_key, HIGHEST), value_of(first_key)
-    if RACED:  # noqa: SIM102
-        if hot:
-            key = stream_of(seeds, positions, draws, row, True, PURPOSE)
-            token, logit = _winner(numbers, winners, row, base, temperature, key, plane, splits, CHUNK, HIGHEST)
+    if RACED and hot:
+        key = stream_of(seeds, positions, draws, row, True, PURPOSE)
+        token, logit = _winner(numbers, winners, row, base, temperature, key, plane, splits, CHUNK, HIGHEST)
     measured, scale = total, inverse
     if PLAIN:
         measured, scale = plain, 1.0

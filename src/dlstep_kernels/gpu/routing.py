@@ -12,9 +12,9 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 from torch.nn.functional import linear
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
-from triton.tools.tensor_descriptor import TensorDescriptor
 
-from .launch import Parameters, aligned, architecture, compiled_with, divided_up, parameters, power_of_two
+from .launch import Parameters, architecture, compiled_with, divided_up, parameters, power_of_two
+from .products import factors, multiply
 
 MAX_ROWS = 4096
 LEAST = tl.constexpr(-2139095041)  # order key of -inf
@@ -34,21 +34,11 @@ def _multiply_part(
     across = tl.cdiv(experts, COLUMNS)
     first_row, start = tl.program_id(0) // across * ROWS, tl.program_id(0) % across * COLUMNS
     begin = tl.program_id(1) * each
-    row, column, place = first_row + tl.arange(0, ROWS), start + tl.arange(0, COLUMNS), tl.arange(0, DEPTH)
-    # Rows and experts past the end repeat the last one, which is always readable.
-    left = tl.minimum(row, rows - 1).to(tl.int64)[:, None] * hidden_stride + place[None, :]
-    right = tl.minimum(column, experts - 1).to(tl.int64)[None, :] * weight_stride + place[:, None]
-    sums = tl.zeros([ROWS, COLUMNS], tl.float32)
-    for first in range(begin, tl.minimum(begin + each, depth), DEPTH):
-        if BULK:
-            some, others = hidden.load([first_row, first]), weight.load([start, first]).T
-        elif EVEN:
-            some, others = tl.load(hidden + left + first), tl.load(weight + right + first)
-        else:
-            inside = place < depth - first
-            some = tl.load(hidden + left + first, mask=inside[None, :], other=0.0)
-            others = tl.load(weight + right + first, mask=inside[:, None], other=0.0)
-        sums = tl.dot(some, others, sums)
+    sums = multiply(
+        hidden, weight, first_row, start, begin, tl.minimum(begin + each, depth), rows, experts, depth, hidden_stride,
+        weight_stride, ROWS, COLUMNS, DEPTH, EVEN, BULK,
+    )  # fmt: skip
+    row, column = first_row + tl.arange(0, ROWS), start + tl.arange(0, COLUMNS)
     at = (tl.program_id(1) * rows + row.to(tl.int64))[:, None] * experts + column[None, :]
     tl.store(parts + at, sums, mask=(row < rows)[:, None] & (column < experts)[None, :])
 
@@ -155,15 +145,10 @@ def _logits(hidden: Tensor, weight: Tensor, early: bool) -> Float32[Tensor, "spl
     tiles = divided_up(depth, chosen["depth"])
     splits = power_of_two(min(tiles, max(1, chosen["programs"] // blocks)) + 1) // 2
     parts = torch.empty((splits, rows, experts), dtype=torch.float32, device=hidden.device)
-    bulk = bool(chosen["bulk"]) and aligned(hidden) and aligned(weight)
-    left, right = hidden, weight
-    if bulk:
-        left = TensorDescriptor.from_tensor(hidden, [chosen["rows"], chosen["depth"]])
-        right = TensorDescriptor.from_tensor(weight, [chosen["columns"], chosen["depth"]])
+    left, right, options = factors(hidden, weight, chosen)
     _multiply_part[(blocks, splits)](
         left, right, parts, hidden.stride(0), weight.stride(0), rows, experts, depth,
-        divided_up(tiles, splits) * chosen["depth"], ROWS=chosen["rows"], COLUMNS=chosen["columns"], DEPTH=chosen["depth"],
-        EVEN=depth % chosen["depth"] == 0, BULK=bulk, EARLY=early, **compiled_with(chosen),
+        divided_up(tiles, splits) * chosen["depth"], EARLY=early, **options, **compiled_with(chosen),
     )  # fmt: skip
     return parts
 
@@ -199,7 +184,6 @@ def choose_experts(
 ) -> tuple[Int64[Tensor, "n count"], Float32[Tensor, "n count"]]:
     """Return the twin's result up to the order of sums; dtypes of inputs must be equal."""
     hidden = hidden if hidden.stride(1) == 1 else hidden.contiguous()
-    assert weight.stride(1) == 1, "the numbers of a row of the weight must be contiguous"
     experts = weight.shape[0]
     assert experts % groups == 0 and count <= experts, "groups must have equal sizes, and at least `count` experts"
     assert kept_groups >= groups or experts > groups, "groups need two experts for their rating"

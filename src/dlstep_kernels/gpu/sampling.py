@@ -28,6 +28,7 @@ from .parts import (
     answer,
     capped,
     counters_of,
+    finite,
     kept_keys,
     line_of,
     only,
@@ -113,7 +114,7 @@ def _read_tiles(
     logits, row_stride, width, vocab_size, mask_id, tiles, splits, plane,
     temperatures, seeds, positions, draws, penalty_ids, penalties, mask_words, mask_rows, words, cap, numbers, winners, keys,
     BLOCK: tl.constexpr, GROUP: tl.constexpr, KEPT: tl.constexpr, HIGHEST: tl.constexpr, ENTROPY: tl.constexpr,
-    PLAIN: tl.constexpr, RACED: tl.constexpr, PENALISED: tl.constexpr,
+    PLAIN: tl.constexpr, RACED: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     start = tl.program_id(1) * tiles * BLOCK
@@ -125,7 +126,7 @@ def _read_tiles(
         temperature, inverse, hot = temperature_of(temperatures, row, True)
         key = stream_of(seeds, positions, draws, row, True, PURPOSE)
         limit, racer, noise, winner = float("inf"), float("-inf"), float("-inf"), -1
-    if PENALISED:
+    if penalty_ids is not None:
         penalised, penalty = tl.load(penalty_ids + row).to(tl.int32), tl.load(penalties + row)
     if mask_words is not None:
         line = line_of(mask_words, mask_rows, words, row, True)
@@ -221,14 +222,14 @@ def _scan(
 def _scan_tiles(
     logits, row_stride, width, vocab_size, mask_id, tiles, splits, plane, penalty_ids, penalties, mask_words, mask_rows, words,
     numbers, keys,
-    BLOCK: tl.constexpr, GROUP: tl.constexpr, HIGHEST: tl.constexpr, ENTROPY: tl.constexpr, PENALISED: tl.constexpr,
+    BLOCK: tl.constexpr, GROUP: tl.constexpr, HIGHEST: tl.constexpr, ENTROPY: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     first = tl.program_id(1) * tiles * BLOCK
     stop = tl.minimum(first + tiles * BLOCK, width)
     logits += row * row_stride
     penalised, penalty = -1, 0.0
-    if PENALISED:
+    if penalty_ids is not None:
         penalised, penalty = tl.load(penalty_ids + row).to(tl.int32), tl.load(penalties + row)
     line = None
     if mask_words is not None:
@@ -240,7 +241,7 @@ def _scan_tiles(
         kept &= permitted(line, words, first + places)
     x = tl.load(logits + first + places, mask=kept, other=float("-inf"))
     base = tl.max(tl.max(x.to(tl.float32), 1), 0)
-    base = tl.where((base > float("-inf")) & (base < float("inf")), base, 0.0)
+    base = tl.where(finite(base), base, 0.0)
     again, peak, place, total, moment = True, float("-inf"), 0, 0.0, 0.0
     while again:
         peak, place, total, moment = _scan(
@@ -308,7 +309,6 @@ def _parts_of(logits: Tensor, settings: Settings, vocab_size: int, mask_id: int,
         "GROUP": 16 // logits.itemsize,
         "HIGHEST": sampler.ties == "highest",
         "ENTROPY": "entropy" in sampler.statistics,
-        "PENALISED": settings.penalty is not None,
         **compiled_with(chosen),
     }
     if listed:
