@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dlstep_kernels.attention import Spans, store_kv
 from dlstep_kernels.embeddings import SoftRows, merge_embeddings
-from dlstep_kernels.experts import ExpertScales, mix_experts
+from dlstep_kernels.experts import mix_experts
 from dlstep_kernels.head import head_and_sample
 from dlstep_kernels.quantization import quantize_rows
 from dlstep_kernels.routing import choose_experts
@@ -228,14 +228,14 @@ def mixed(
     chosen = torch.rand((SETS, rows, experts), device=device).topk(count).indices
     weights = torch.rand((rows, count), device=device).softmax(-1)
     states = _random(device, dtype, rows, hidden)
-    scales = None
+    scales = ()
     if quantized:
         stacks = [quantize_rows(stack.flatten(0, 1)) for stack in (gate_up, down)]
-        scales = ExpertScales(stacks[0][1].view(experts, -1), stacks[1][1].view(experts, -1))
+        scales = stacks[0][1].view(experts, -1), stacks[1][1].view(experts, -1)
         gate_up, down = stacks[0][0].view(gate_up.shape), stacks[1][0].view(down.shape)
 
     def run(function: Callable[..., Tensor], each: Tensor) -> Tensor:
-        return function(states, each, weights, gate_up, down, scales, activation="silu")
+        return function(states, each, weights, gate_up, down, *scales, activation="silu")
 
     touched = sum(len(each.unique()) for each in chosen) / SETS / experts
     return KernelCase(

@@ -11,7 +11,7 @@ from .attention import (
 from .choice import has_kernels as has_kernels
 from .draws import draw_keys as draw_keys, integers as integers, mix as mix, uniform as uniform
 from .embeddings import SoftRows as SoftRows, merge_embeddings as merge_embeddings, token_shares as token_shares
-from .experts import ExpertScales as ExpertScales, mix_experts as mix_experts
+from .experts import mix_experts as mix_experts
 from .head import head_and_sample as head_and_sample
 from .quantization import quantize_rows as quantize_rows, scaled_linear as scaled_linear, supports_fp8 as supports_fp8
 from .routing import choose_experts as choose_experts, softmax_experts as softmax_experts

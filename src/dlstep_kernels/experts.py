@@ -1,7 +1,6 @@
 """Mixture of experts: gated products of each row with the weights of its chosen experts."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -16,21 +15,18 @@ Activation = Literal["silu", "gelu_tanh"]
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"silu": silu, "gelu_tanh": lambda gate: gelu(gate, approximate="tanh")}
 
 
-@dataclass(frozen=True, slots=True)
-class ExpertScales:
-    """The scales of expert weights that are quantized to FP8, one per output."""
-
-    gate_up: Float32[Tensor, "experts twice_inner"]
-    """Scales of the gate and up projections."""
-    down: Float32[Tensor, "experts hidden"]
-    """Scales of the down projections."""
-
-
 def _suits(
-    hidden: Tensor, chosen: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor, scales: object = None, **options: object
+    hidden: Tensor,
+    chosen: Tensor,
+    weights: Tensor,
+    gate_up: Tensor,
+    down: Tensor,
+    gate_up_scales: Tensor | None = None,
+    *others: object,
+    **options: object,
 ) -> bool:
-    del chosen, weights, options
-    kind = hidden.dtype if scales is None else FP8
+    del chosen, weights, others, options
+    kind = hidden.dtype if gate_up_scales is None else FP8
     return kind == gate_up.dtype == down.dtype and gate_up.is_contiguous() and down.is_contiguous()
 
 
@@ -41,14 +37,15 @@ def mix_experts(
     weights: Float[Tensor, "n k"],
     gate_up: Float[Tensor, "experts twice_inner hidden"],
     down: Float[Tensor, "experts hidden inner"],
-    scales: ExpertScales | None = None,
+    gate_up_scales: Float32[Tensor, "experts twice_inner"] | None = None,
+    down_scales: Float32[Tensor, "experts hidden"] | None = None,
     *,
     activation: Activation,
 ) -> Float[Tensor, "n hidden"]:
     """Return sum_e weight_e * down[e] @ (activation(gate) * up); gate, up = gate_up[e] @ row.
 
     Computed in fp32; only the input of `down` and the result are rounded to the dtype of `hidden`.
-    Experts are summed in the order of `chosen`. With `scales`, the inputs of both products are
+    Experts are summed in the order of `chosen`. With scales, the inputs of both products are
     quantized row by row (`quantize_rows`), and each product is multiplied by the scales of its factors.
 
     Args:
@@ -57,7 +54,8 @@ def mix_experts(
         weights: Weight of each chosen expert.
         gate_up: Gate and up projection of each expert, concatenated.
         down: Down projection of each expert.
-        scales: Scales of `gate_up` and `down` if these are FP8; None if they have the dtype of `hidden`.
+        gate_up_scales: Scale of each output of `gate_up` if it is FP8; None if it has the dtype of `hidden`.
+        down_scales: The same for `down`.
         activation: Activation function of the gate.
     """
     (rows, count), width = chosen.shape, hidden.shape[1]
@@ -67,19 +65,21 @@ def mix_experts(
         if not 0 <= expert < len(gate_up):
             continue
         (pairs,) = torch.nonzero(every == expert, as_tuple=True)
-        outer, lower = (None, None) if scales is None else (scales.gate_up[expert], scales.down[expert])
-        gate, up = _product(hidden[pairs // count], gate_up[expert], outer).chunk(2, dim=1)
+        gate, up = _product(hidden[pairs // count], gate_up, gate_up_scales, expert).chunk(2, dim=1)
         inner = (_ACTIVATIONS[activation](gate) * up).to(hidden.dtype)
-        parts[pairs] = _product(inner, down[expert], lower) * weights.flatten()[pairs, None].float()
+        parts[pairs] = _product(inner, down, down_scales, expert) * weights.flatten()[pairs, None].float()
     total = torch.zeros((rows, width), dtype=torch.float32, device=hidden.device)
     for part in parts.view(rows, count, width).unbind(1):
         total = total + part
     return total.to(hidden.dtype)
 
 
-def _product(rows: Float[Tensor, "n depth"], weight: Float[Tensor, "width depth"], scales: Tensor | None) -> Tensor:
-    """Return the product in fp32. If the weight has `scales`, the rows are quantized first."""
+def _product(
+    rows: Float[Tensor, "n depth"], stack: Float[Tensor, "experts width depth"], scales: Tensor | None, expert: int
+) -> Tensor:
+    """Return the product with the weight of one expert in fp32. If the weights have `scales`, the rows are quantized first."""
+    weight = stack[expert].float().T
     if scales is None:
-        return rows.float() @ weight.float().T
+        return rows.float() @ weight
     codes, row_scales = quantize_rows(rows)
-    return (codes.float() @ weight.float().T) * (row_scales[:, None] * scales)
+    return (codes.float() @ weight) * (row_scales[:, None] * scales[expert])

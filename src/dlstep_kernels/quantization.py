@@ -39,10 +39,10 @@ def quantize_rows(rows: Float[Tensor, "n width"]) -> tuple[Float8e4m3fn[Tensor, 
     return (wide * scales.reciprocal()[:, None]).to(FP8), scales
 
 
-@torch.library.custom_op("dlstep::quantize_rows", mutates_args=())
-def _quantize_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Wrap `quantize_rows` as a custom operation, because compiled code would read wide rows twice."""
-    return quantize_rows(rows)
+# A custom operation, because compiled code would read wide rows twice.
+_quantize_rows = torch.library.custom_op(
+    "dlstep::quantize_rows", quantize_rows, mutates_args=(), schema="(Tensor rows) -> (Tensor, Tensor)"
+)
 
 
 @_quantize_rows.register_fake

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dlstep_kernels import ExpertScales, mix_experts, quantize_rows
+from dlstep_kernels import mix_experts, quantize_rows
 from dlstep_kernels.experts import Activation
 
 pytestmark = pytest.mark.gpu
@@ -60,8 +60,8 @@ def test_equals_the_twin(name: str, rows: int, dtype: torch.dtype, skewed: bool)
 def test_quantized_experts_equal_the_twin(name: str, rows: int) -> None:
     upper, lower = stacks(name, BF16)
     (gate_up, outer), (down, its) = (quantize_rows(stack.flatten(0, 1)) for stack in (upper, lower))
-    scales = ExpertScales(outer.view(upper.shape[:2]), its.view(lower.shape[:2]))
-    given = (*problem(name, rows, BF16), gate_up.view(upper.shape), down.view(lower.shape), scales)
+    scales = outer.view(upper.shape[:2]), its.view(lower.shape[:2])
+    given = (*problem(name, rows, BF16), gate_up.view(upper.shape), down.view(lower.shape), *scales)
     found = mix_experts(*given, activation=SHAPES[name][-1])
     # Sums in another order move an inner number to its neighbour in FP8 at times.
     assert apart(found, mix_experts.twin(*given, activation=SHAPES[name][-1])) < 2e-2

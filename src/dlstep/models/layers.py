@@ -11,7 +11,6 @@ from transformers import AttentionInterface, PreTrainedModel
 
 from dlstep_kernels import (
     AttentionLayout,
-    ExpertScales,
     Tiles,
     choose_experts,
     has_kernels,
@@ -95,27 +94,41 @@ GROUPED_ALIGNMENT = 16  # bytes; grouped_mm needs row sizes that are multiples o
 _ACTIVATIONS: dict[type[nn.Module], Activation] = {nn.SiLU: "silu", SiLUActivation: "silu", GELUTanh: "gelu_tanh"}
 
 
-@torch.library.custom_op("dlstep::mix_experts", mutates_args=())
-def _mix_experts(
-    hidden: Tensor,
-    chosen: Tensor,
-    weights: Tensor,
-    gate_up: Tensor,
-    down: Tensor,
-    gate_up_scales: Tensor | None,
-    down_scales: Tensor | None,
-    activation: str,
-) -> Tensor:
-    """Wrap `mix_experts` as a custom operation, which compilers do not trace into."""
-    known: Any = activation  # schemas of operations do not support Literal types
-    scales = None if gate_up_scales is None or down_scales is None else ExpertScales(gate_up_scales, down_scales)
-    return mix_experts(hidden, chosen, weights, gate_up, down, scales, activation=known)
+# Custom operations, which compilers do not trace into.
+_mix_experts = torch.library.custom_op(
+    "dlstep::mix_experts",
+    mix_experts,
+    mutates_args=(),
+    schema="(Tensor hidden, Tensor chosen, Tensor weights, Tensor gate_up, Tensor down, Tensor? gate_up_scales, "
+    "Tensor? down_scales, *, str activation) -> Tensor",
+)
+_choose_experts = torch.library.custom_op(
+    "dlstep::choose_experts",
+    choose_experts,
+    mutates_args=(),
+    schema="(Tensor hidden, Tensor weight, Tensor bias, *, int groups, int kept_groups, int count, bool normalised, "
+    "float scale) -> (Tensor, Tensor)",
+)
+_softmax_experts = torch.library.custom_op(
+    "dlstep::softmax_experts",
+    softmax_experts,
+    mutates_args=(),
+    schema="(Tensor logits, Tensor factors, *, int count) -> (Tensor, Tensor)",
+)
 
 
 @_mix_experts.register_fake
-def _(hidden: Tensor, *others: object) -> Tensor:
-    del others
+def _(hidden: Tensor, *others: object, **options: object) -> Tensor:
+    del others, options
     return torch.empty_like(hidden)
+
+
+@_choose_experts.register_fake
+@_softmax_experts.register_fake
+def _(rows: Tensor, *others: object, count: int, **options: object) -> tuple[Tensor, Tensor]:
+    del others, options
+    size = (rows.shape[0], count)
+    return rows.new_empty(size, dtype=torch.int64), rows.new_empty(size, dtype=torch.float32)
 
 
 def mix(module: nn.Module, hidden: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
@@ -126,9 +139,8 @@ def mix(module: nn.Module, hidden: Tensor, chosen: Tensor, weights: Tensor) -> T
     """
     experts: Any = module
     scales = [getattr(experts, name, None) for name in SCALES.values()]
-    return _mix_experts(
-        hidden, chosen, weights, experts.gate_up_proj, experts.down_proj, *scales, _ACTIVATIONS[type(experts.act_fn)]
-    )
+    activation = _ACTIVATIONS[type(experts.act_fn)]
+    return _mix_experts(hidden, chosen, weights, experts.gate_up_proj, experts.down_proj, *scales, activation=activation)
 
 
 def fits(module: nn.Module) -> bool:
@@ -184,30 +196,6 @@ def install_routers(network: PreTrainedModel) -> None:
             module.weight = nn.Parameter(module.weight.to(network.dtype), requires_grad=False)
 
 
-@torch.library.custom_op("dlstep::choose_experts", mutates_args=())
-def _choose_experts(
-    hidden: Tensor, weight: Tensor, bias: Tensor, groups: int, kept_groups: int, count: int, normalised: bool, scale: float
-) -> tuple[Tensor, Tensor]:
-    """Wrap `choose_experts` as a custom operation, which compilers do not trace into."""
-    return choose_experts(
-        hidden, weight, bias, groups=groups, kept_groups=kept_groups, count=count, normalised=normalised, scale=scale
-    )
-
-
-@_choose_experts.register_fake
-def _(
-    hidden: Tensor, weight: Tensor, bias: Tensor, groups: int, kept_groups: int, count: int, normalised: bool, scale: float
-) -> tuple[Tensor, Tensor]:
-    del weight, bias, groups, kept_groups, normalised, scale
-    return _no_choice(hidden, count)
-
-
-def _no_choice(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return uninitialised tensors for the experts and weights of these rows."""
-    size = (rows.shape[0], count)
-    return rows.new_empty(size, dtype=torch.int64), rows.new_empty(size, dtype=torch.float32)
-
-
 class ExpertRouter(Glm4MoeTopkRouter):
     """A router that uses `choose_experts`."""
 
@@ -220,25 +208,13 @@ class ExpertRouter(Glm4MoeTopkRouter):
             hidden_states.reshape(-1, self.hidden_dim),
             self.weight,
             self.e_score_correction_bias,
-            self.num_group,
-            self.topk_group,
-            self.top_k,
-            self.norm_topk_prob,
-            self.routed_scaling_factor,
+            groups=self.num_group,
+            kept_groups=self.topk_group,
+            count=self.top_k,
+            normalised=self.norm_topk_prob,
+            scale=self.routed_scaling_factor,
         )
         return None, weights, chosen
-
-
-@torch.library.custom_op("dlstep::softmax_experts", mutates_args=())
-def _softmax_experts(logits: Tensor, factors: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Wrap `softmax_experts` as a custom operation, which compilers do not trace into."""
-    return softmax_experts(logits, factors, count=count)
-
-
-@_softmax_experts.register_fake
-def _(logits: Tensor, factors: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    del factors
-    return _no_choice(logits, count)
 
 
 class SoftmaxRouter(DiffusionGemmaTextRouter):
@@ -250,7 +226,7 @@ class SoftmaxRouter(DiffusionGemmaTextRouter):
         Annotated as plain tensors, because compilers cannot trace shape checks.
         """
         logits = self.proj(self.norm(hidden_states) * self.scale * self.scalar_root_size)
-        chosen, weights = _softmax_experts(logits, self.per_expert_scale, self.config.top_k_experts)
+        chosen, weights = _softmax_experts(logits, self.per_expert_scale, count=self.config.top_k_experts)
         return None, weights, chosen
 
 

@@ -15,7 +15,7 @@ from jaxtyping import Float, Float32, Int32, Int64
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from ..experts import Activation, ExpertScales
+from ..experts import Activation
 from .launch import ALIGNMENT, Parameters, aligned, architecture, compiled_with, divided_up, parameters, power_of_two
 from .quantization import quantize_rows
 
@@ -147,16 +147,12 @@ def _multiply_gated(
         return
     begin, stop = tl.load(tiles + limit + tile), tl.load(tiles + 2 * limit + tile)
     top = expert * 2 * width + start
-    if ROWS < HALVED:
+    if ROWS < HALVED or stop - begin > ROWS // 2:
         _gate_tile(hidden, hidden_scales, weight, weight_scales, inner, order, begin, stop, top, start, hidden_stride,
                    choices, height, depth, width, ROWS, COLUMNS, DEPTH, EVEN, BULK, TANH)  # fmt: skip
     else:
-        if stop - begin > ROWS // 2:
-            _gate_tile(hidden, hidden_scales, weight, weight_scales, inner, order, begin, stop, top, start, hidden_stride,
-                       choices, height, depth, width, ROWS, COLUMNS, DEPTH, EVEN, BULK, TANH)  # fmt: skip
-        else:
-            _gate_tile(hidden, hidden_scales, weight, weight_scales, inner, order, begin, stop, top, start, hidden_stride,
-                       choices, height, depth, width, ROWS // 2, COLUMNS, DEPTH, EVEN, BULK, TANH)  # fmt: skip
+        _gate_tile(hidden, hidden_scales, weight, weight_scales, inner, order, begin, stop, top, start, hidden_stride,
+                   choices, height, depth, width, ROWS // 2, COLUMNS, DEPTH, EVEN, BULK, TANH)  # fmt: skip
 
 
 @triton.jit
@@ -196,16 +192,12 @@ def _multiply_down(
         return
     begin, stop = tl.load(tiles + limit + tile), tl.load(tiles + 2 * limit + tile)
     top = expert * width + start
-    if ROWS < HALVED:
+    if ROWS < HALVED or stop - begin > ROWS // 2:
         _lower_tile(inner, inner_scales, weight, weight_scales, shares, parts, order, begin, stop, top, start, height,
                     depth, width, ROWS, COLUMNS, DEPTH, EVEN, BULK)  # fmt: skip
     else:
-        if stop - begin > ROWS // 2:
-            _lower_tile(inner, inner_scales, weight, weight_scales, shares, parts, order, begin, stop, top, start, height,
-                        depth, width, ROWS, COLUMNS, DEPTH, EVEN, BULK)  # fmt: skip
-        else:
-            _lower_tile(inner, inner_scales, weight, weight_scales, shares, parts, order, begin, stop, top, start, height,
-                        depth, width, ROWS // 2, COLUMNS, DEPTH, EVEN, BULK)  # fmt: skip
+        _lower_tile(inner, inner_scales, weight, weight_scales, shares, parts, order, begin, stop, top, start, height,
+                    depth, width, ROWS // 2, COLUMNS, DEPTH, EVEN, BULK)  # fmt: skip
 
 
 @triton.jit
@@ -326,18 +318,17 @@ def mix_experts(
     weights: Float[Tensor, "n k"],
     gate_up: Float[Tensor, "experts twice_inner hidden"],
     down: Float[Tensor, "experts hidden inner"],
-    scales: ExpertScales | None = None,
+    gate_up_scales: Float32[Tensor, "experts twice_inner"] | None = None,
+    down_scales: Float32[Tensor, "experts hidden"] | None = None,
     *,
     activation: Activation,
 ) -> Float[Tensor, "n hidden"]:
-    """Return the twin's result up to rounding; without `scales`, all arguments must have the same dtype."""
+    """Return the twin's result up to rounding; without scales, all arguments must have the same dtype."""
     if not chosen.numel():
         return torch.zeros_like(hidden)
-    assert gate_up.is_contiguous() and down.is_contiguous(), "the weights of all experts must be contiguous"
     hidden = hidden if hidden.stride(1) == 1 else hidden.contiguous()
     chosen, experts = chosen.contiguous(), len(down)
     names = _names(down, chosen.numel())
     laid = _lay(chosen, experts, names)
-    outer, lower = (None, None) if scales is None else (scales.gate_up, scales.down)
-    inner = _gate(hidden, gate_up, outer, laid, chosen.shape[1], names, activation)
-    return _add(_lower(inner, down, lower, weights.contiguous(), laid, names), chosen, experts, names)
+    inner = _gate(hidden, gate_up, gate_up_scales, laid, chosen.shape[1], names, activation)
+    return _add(_lower(inner, down, down_scales, weights.contiguous(), laid, names), chosen, experts, names)

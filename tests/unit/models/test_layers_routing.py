@@ -28,13 +28,13 @@ def test_logits_are_the_same(groups: int, kept: int, normalised: bool, monkeypat
     ids = torch.randint(0, 50, (2, 9))
     expected = network(ids).logits
     asked: list[int] = []
-    choose = layers.choose_experts
+    choose = layers._choose_experts
 
     def counted(hidden: torch.Tensor, *given, **options):
         asked.append(len(hidden))
         return choose(hidden, *given, **options)
 
-    monkeypatch.setattr(layers, "choose_experts", counted)
+    monkeypatch.setattr(layers, "_choose_experts", counted)
     install_routers(network)
     torch.testing.assert_close(network(ids).logits, expected, atol=1e-5, rtol=0)
     assert asked == [18] * len(routers) == [18] * 3

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from dlstep_kernels.experts import Activation, ExpertScales
+from dlstep_kernels.experts import Activation
 from dlstep_kernels.quantization import FP8
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
@@ -27,9 +27,9 @@ def _mix_quantized(rows: int, sizes: tuple[int, int, int], activation: Activatio
 
     experts, width, inner = sizes
     gate_up, down = torch.empty(experts, 2 * inner, width, dtype=FP8), torch.empty(experts, width, inner, dtype=FP8)
-    scales = ExpertScales(torch.empty(experts, 2 * inner), torch.empty(experts, width))
+    scales = torch.empty(experts, 2 * inner), torch.empty(experts, width)
     chosen, weights = torch.zeros(rows, 8, dtype=torch.int64), torch.empty(rows, 8)
-    mix_experts(torch.empty(rows, width, dtype=BF16), chosen, weights, gate_up, down, scales, activation=activation)
+    mix_experts(torch.empty(rows, width, dtype=BF16), chosen, weights, gate_up, down, *scales, activation=activation)
 
 
 BOTH = ("_multiply_gated", "_multiply_down")

@@ -30,11 +30,10 @@ def stacks(generator: torch.Generator, experts: int, width: int, inner: int, dty
     return gate_up.to(dtype), (torch.randn(experts, width, inner, generator=generator) / math.sqrt(inner)).to(dtype)
 
 
-def in_fp8(gate_up: Tensor, down: Tensor) -> tuple[Tensor, Tensor, twin.ExpertScales]:
+def in_fp8(gate_up: Tensor, down: Tensor) -> tuple[Tensor, ...]:
     """The same weights, quantized."""
     (upper, outer), (lower, its) = (quantize_rows(stack.flatten(0, 1)) for stack in (gate_up, down))
-    scales = twin.ExpertScales(outer.view(gate_up.shape[:2]), its.view(down.shape[:2]))
-    return upper.view(gate_up.shape), lower.view(down.shape), scales
+    return upper.view(gate_up.shape), lower.view(down.shape), outer.view(gate_up.shape[:2]), its.view(down.shape[:2])
 
 
 @needs_interpreter
