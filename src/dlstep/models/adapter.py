@@ -29,7 +29,8 @@ PREFIX = "base_model.model."  # peft's prefix for names of the wrapped network
 PARTS = ("lora_A.weight", "lora_B.weight", "lora_magnitude_vector")  # per module; last: DoRA only
 ADAPTER = "default"  # peft's name for the only adapter
 DRAFTS_ONLY = "linear_spec_lora"  # folder of the adapter in checkpoints of Nemotron-Labs-Diffusion
-PART = re.compile(r"(?P<module>.+)\.(?P<part>lora_[AB]\.weight|lora_magnitude_vector)(?:\.weight)?")
+# Components of names that peft inserts for the modules that it wraps, or appends.
+INSERTED = re.compile(r"\.(base_layer|modules_to_save)(?=\.\w+$)|(?<=\.lora_magnitude_vector)\.weight$")
 
 # Options that define the updates.
 USED = (
@@ -54,10 +55,8 @@ class Adapter:
     """Folder of the adapter."""
     config: Any
     """Configuration, as peft reads it."""
-    pairs: dict[str, dict[str, Tensor]]
-    """Low-rank tensors by module and part."""
-    others: dict[str, Tensor]
-    """The other tensors by name."""
+    tensors: dict[str, Tensor]
+    """Its tensors: low-rank ones by module and part, and those that replace the network's."""
     prefix: str = PREFIX
     """Prefix of all names in the file."""
     files: tuple[Path, ...] = ()
@@ -67,6 +66,11 @@ class Adapter:
     def drafts_only(self) -> bool:
         """Return whether the adapter applies only to the rows of drafts, which only `self_speculation` has."""
         return self.folder.name == DRAFTS_ONLY
+
+    @property
+    def modules(self) -> set[str]:
+        """Return the modules with low-rank tensors."""
+        return {name.removesuffix(f".{part}") for name in self.tensors for part in PARTS if name.endswith(f".{part}")}
 
     @property
     def all_linear(self) -> bool:
@@ -101,7 +105,7 @@ class Adapter:
             name: Name of a tensor of the adapter.
         """
         module, _, kind = name.rpartition(".")
-        trained = {"all": True, "lora_only": module in self.pairs}.get(self.config.bias, False)
+        trained = {"all": True, "lora_only": module in self.modules}.get(self.config.bias, False)
         return self.saves(name) or (kind == "bias" and trained)
 
 
@@ -133,19 +137,11 @@ def read_adapter(folder: Path) -> Adapter:
     _check(folder, facts)
     with refuse_errors(f"{folder / CONFIG}, read as a LoraConfig"):
         config = LoraConfig(**{name: value for name, value in facts.items() if name in USED})
-    pairs: dict[str, dict[str, Tensor]] = {}
-    others: dict[str, Tensor] = {}
     with refuse_errors(f"{folder / TENSORS} is cut off or damaged, download it again"):
         tensors = load_file(folder / TENSORS)
     prefix = PREFIX if all(name.startswith(PREFIX) for name in tensors) else ""
-    for name, tensor in tensors.items():
-        name = name.removeprefix(prefix)
-        if match := PART.fullmatch(name):
-            pairs.setdefault(match["module"], {})[match["part"]] = tensor
-        else:
-            # peft inserts a name component for the module that it wraps.
-            others[re.sub(r"\.(base_layer|modules_to_save)(?=\.\w+$)", "", name)] = tensor
-    return Adapter(folder, config, pairs, others, prefix, (folder / CONFIG, folder / TENSORS))
+    named = {INSERTED.sub("", name.removeprefix(prefix)): tensor for name, tensor in tensors.items()}
+    return Adapter(folder, config, named, prefix, (folder / CONFIG, folder / TENSORS))
 
 
 def _check(folder: Path, facts: dict[str, Any]) -> None:
@@ -218,16 +214,21 @@ def plan_adapter(
     placed: dict[str, tuple[Placement, ...]] = {}
     for placement in make_plan(tensors, stored, rules, ())[0]:
         placed[placement.tensor] = (*placed.get(placement.tensor, ()), placement)
-    with refuse_errors(f"{adapter.folder / CONFIG} has a value that peft never writes, save it again"):
-        targeted = _targeted(network, adapter, placed)
-        pairs, problems = _pairs(adapter, targeted, placed, stored)
-        replaced, others = _replaced(adapter, placed, stored)
-    adapted = [place for pair in pairs for place in pair.places]
+    unusual = f"{adapter.folder / CONFIG} has a value that peft never writes, save it again"
+    with refuse_errors(unusual):
+        targeted = {name: stored[f"{name}.weight"] for name in sorted(_targeted(network, adapter, placed))}
+        modules = [module for module, shape in targeted.items() if len(shape) == 2]
+        sizes = {name: size for module in modules for name, size in _sizes(adapter, module, targeted[module]).items()}
+        replaced = [name for name in adapter.tensors if name in placed and adapter.replaces(name)]
+        sizes |= {name: tuple(stored[name]) for name in placed if name in replaced or adapter.saves(name)}
+    problems = [f"not supported: {module}, which is not a matrix" for module, shape in targeted.items() if len(shape) != 2]
+    problems += _misfits(adapter, sizes)
+    adapted = [place for module in modules for place in placed[f"{module}.weight"]]
     changed = adapted + [place for name in replaced for place in placed[name]]
     tied = sorted({place.tensor for place in changed if len(tensors.names[place.parameter]) > 1})
-    problems += others + [f"not supported: {name}, whose weights are shared with another module" for name in tied]
+    problems += [f"not supported: {name}, whose weights are shared with another module" for name in tied]
     if adapter.drafts_only:
-        scaled = [pair.module for pair in pairs if pair.magnitude is not None]
+        scaled = modules if adapter.config.use_dora else []
         problems += [f"not supported in an adapter for drafts: {name}, which affects all rows" for name in (*replaced, *scaled)]
     if adapter.drafts_only or not merge:
         not_linear = sorted({place.tensor for place in adapted if not _is_linear(network, place)})
@@ -237,7 +238,9 @@ def plan_adapter(
         raise ValueError(
             f"the adapter in {adapter.folder} does not fit {type(network).__name__}: {'; '.join(shortened(problems))}"
         )
-    return AdapterPlan(pairs, replaced, placed)
+    with refuse_errors(unusual):
+        pairs = [_pair(adapter, module, placed[f"{module}.weight"]) for module in modules]
+    return AdapterPlan(pairs, {name: adapter.tensors[name] for name in replaced}, placed)
 
 
 @torch.no_grad()
@@ -289,71 +292,36 @@ def _targeted(network: PreTrainedModel, adapter: Adapter, placed: Mapping[str, t
         if all(_is_linear(network, place) and _module(network, place) is not head for place in places)
     }
     # Some modules that were linear when the adapter was trained are bare parameters here.
-    return linear | (set(modules) & set(adapter.pairs))
+    return linear | (set(modules) & adapter.modules)
 
 
-def _pairs(
-    adapter: Adapter,
-    targeted: set[str],
-    placed: Mapping[str, tuple[Placement, ...]],
-    stored: Mapping[str, Shape],
-) -> tuple[list[Pair], list[str]]:
-    """Return the update of each module, and the problems of updates that do not fit."""
-    pairs: list[Pair] = []
-    problems: list[str] = []
-    config = adapter.config
-    needed = PARTS[: 3 if config.use_dora else 2]
-    for module in sorted(targeted | set(adapter.pairs)):
-        parts = adapter.pairs.get(module, {})
-        shape = stored.get(f"{module}.weight", ())
-        if module not in targeted or len(shape) != 2:
-            problems += [f"not used: {adapter.prefix}{module}.{part}" for part in sorted(parts)]
-            if not parts:
-                problems.append(f"not supported: {module}, which is not a matrix")
-            continue
-        rank = _value_for(module, config.rank_pattern, config.r)
-        sizes: dict[str, Shape] = dict(zip(needed, ((rank, shape[1]), (shape[0], rank), (shape[0],)), strict=False))
-        wrong = _misfits(adapter, module, parts, sizes)
-        problems += wrong
-        if not wrong:
-            a, b, magnitude = (parts.get(part) for part in PARTS)
-            assert a is not None and b is not None
-            alpha = _value_for(module, config.alpha_pattern, config.lora_alpha)
-            scale = float(alpha) / (sqrt(rank) if config.use_rslora else rank)
-            pairs.append(Pair(module, a, b, scale, magnitude, placed[f"{module}.weight"]))
-    return pairs, problems
+def _sizes(adapter: Adapter, module: str, shape: Shape) -> dict[str, Shape]:
+    """Return the shapes of the low-rank tensors that the adapter needs for a module with a weight of this shape, by name."""
+    (rows, columns), rank = shape, _value_for(module, adapter.config.rank_pattern, adapter.config.r)
+    sizes = [(rank, columns), (rows, rank), *([(rows,)] if adapter.config.use_dora else [])]
+    return {f"{module}.{part}": size for part, size in zip(PARTS, sizes, strict=False)}
 
 
-def _misfits(adapter: Adapter, module: str, parts: Mapping[str, Tensor], sizes: Mapping[str, Shape]) -> list[str]:
-    """Return the problems of an adapter's tensors for one module, which needs one tensor of each of these `sizes`."""
-    name = f"{adapter.prefix}{module}"
+def _misfits(adapter: Adapter, sizes: Mapping[str, Shape]) -> list[str]:
+    """Return the problems of an adapter's tensors, which must have these names and shapes."""
+    shapes = {name: tuple(tensor.shape) for name, tensor in adapter.tensors.items()}
     return [
-        *(f"missing: {name}.{part}" for part in sizes if part not in parts),
-        *(f"not used: {name}.{part}" for part in sorted(parts) if part not in sizes),
+        *(f"missing: {adapter.prefix}{name}" for name in sizes if name not in shapes),
+        *(f"not used: {adapter.prefix}{name}" for name in shapes if name not in sizes),
         *(
-            f"other shape: {name}.{part} has {list(parts[part].shape)}, {module} takes {list(size)}"
-            for part, size in sizes.items()
-            if part in parts and tuple(parts[part].shape) != size
+            f"other shape: {adapter.prefix}{name} has {list(shapes[name])}, the network takes {list(size)}"
+            for name, size in sizes.items()
+            if shapes.get(name, size) != size
         ),
     ]
 
 
-def _replaced(
-    adapter: Adapter, placed: Mapping[str, tuple[Placement, ...]], stored: Mapping[str, Shape]
-) -> tuple[dict[str, Tensor], list[str]]:
-    """Return the tensors that replace those of the checkpoint, by name, and the problems of other tensors."""
-    problems = [f"not used: {adapter.prefix}{name}" for name in adapter.others if not adapter.replaces(name)]
-    replaced = {name: tensor for name, tensor in adapter.others.items() if adapter.replaces(name)}
-    for name, tensor in replaced.items():
-        if name not in placed:
-            problems.append(f"not used: {adapter.prefix}{name}")
-        elif tuple(tensor.shape) != tuple(stored[name]):
-            problems.append(
-                f"other shape: {adapter.prefix}{name} has {list(tensor.shape)}, the network takes {list(stored[name])}"
-            )
-    saved = [name for name in placed if adapter.saves(name)]
-    problems += [f"missing: {adapter.prefix}{name}" for name in saved if name not in replaced]
-    return replaced, problems
+def _pair(adapter: Adapter, module: str, places: tuple[Placement, ...]) -> Pair:
+    """Return the update of a module whose tensors fit."""
+    a, b, magnitude = (adapter.tensors.get(f"{module}.{part}") for part in PARTS)
+    assert a is not None and b is not None
+    alpha = float(_value_for(module, adapter.config.alpha_pattern, adapter.config.lora_alpha))
+    return Pair(module, a, b, alpha / (sqrt(len(a)) if adapter.config.use_rslora else len(a)), magnitude, places)
 
 
 def _module(network: PreTrainedModel, place: Placement) -> nn.Module:
