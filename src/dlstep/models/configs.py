@@ -5,13 +5,12 @@ that is not stated is an error, never a default. Fields that no code reads are r
 """
 
 from collections.abc import Iterator, Mapping
-from copy import deepcopy
 from dataclasses import fields
 from typing import Any
 
 from transformers import PretrainedConfig
 
-from .quantization import KEY, check_stored_quantization
+from .quantization import BLOCK
 
 Facts = Mapping[str, Any]
 Arguments = dict[str, Any]
@@ -46,13 +45,16 @@ def stated_or(facts: Facts, name: str, default: Any) -> Any:
     return default if value is None else value
 
 
-def accept(facts: Facts, harmless: Mapping[str, tuple[Any, ...]]) -> None:
-    """Raise ValueError for facts with other values than these; missing and null are accepted."""
+def accept(facts: Facts, harmless: Mapping[str, tuple[Any, ...]], where: str = "") -> None:
+    """Raise ValueError for facts with other values than these; missing and null are accepted.
+
+    The message names the fact after `where`.
+    """
     for name, values in harmless.items():
         value = facts.get(name)
         if value is not None and value not in values:
             allowed = " or ".join(repr(each) for each in values)
-            raise ValueError(f"{name}={value!r} is not supported" + (f", only {allowed} is" if values else ""))
+            raise ValueError(f"{where}{name}={value!r} is not supported" + (f", only {allowed} is" if values else ""))
 
 
 def part(facts: Facts, name: str) -> Facts:
@@ -61,6 +63,37 @@ def part(facts: Facts, name: str) -> Facts:
     if not isinstance(inner, dict):
         raise ValueError(f"{name} must be an object, got {inner!r}")
     return inner
+
+
+QUANTIZATION = "quantization_config"
+# Supported fields of a group's weights and input activations. Whether inputs are quantized depends on dlstep's option
+# `quantization`, so what a checkpoint states about inputs can be ignored if their scales are computed at run time.
+QUANTIZED_WEIGHTS: dict[str, tuple[Any, ...]] = {
+    "num_bits": (8,),
+    "type": ("float", "int"),
+    "symmetric": (True,),
+    "dynamic": (False,),
+    "strategy": ("tensor", "channel", "block"),
+    "block_structure": ([BLOCK, BLOCK],),
+    "group_size": (),
+    "actorder": (),
+}
+QUANTIZED_INPUTS = {"num_bits": (8,), "dynamic": (True,), "strategy": ("token", "group")}
+
+
+def check_stored_quantization(facts: Facts) -> None:
+    """Raise ValueError for a `quantization_config` other than 8-bit compressed-tensors with dynamic scales of inputs."""
+    stated = part(facts, QUANTIZATION)
+    if not stated:
+        return
+    if stated.get("quant_method") != "compressed-tensors":
+        raise ValueError(f"{QUANTIZATION}={stated!r} is not supported, only compressed-tensors with 8-bit weights is")
+    accept(stated, {"kv_cache_scheme": (), "quantization_status": ("compressed",)}, f"{QUANTIZATION}.")
+    for name, group in part(stated, "config_groups").items():
+        where = f"{QUANTIZATION}.config_groups.{name}."
+        accept(part(group, "weights"), QUANTIZED_WEIGHTS, f"{where}weights.")
+        accept(part(group, "input_activations"), QUANTIZED_INPUTS, f"{where}input_activations.")
+        accept(group, {"output_activations": ()}, where)
 
 
 def stated_rope(facts: Facts) -> Facts:
@@ -193,7 +226,7 @@ def llada(facts: Facts) -> Arguments:
         "rms_norm_eps": stated_or(facts, "rms_norm_eps", 1e-5),
         "tie_word_embeddings": facts.get("weight_tying"),
     }
-    others = (*ENDS, KEY, "head_dim", "layer_types", "rope_parameters", "rope_scaling", "rope_theta")
+    others = (*ENDS, QUANTIZATION, "head_dim", "layer_types", "rope_parameters", "rope_scaling", "rope_theta")
     return dense({name: facts.get(name) for name in others} | renamed)
 
 
@@ -281,30 +314,15 @@ LOADING = (
 )
 
 
-def _objects(facts: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the facts, and every object inside them."""
-    waiting: list[Any] = [facts]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, Mapping):
-            yield value
-            waiting += value.values()
-        elif isinstance(value, list):
-            waiting += value
-
-
 def _own_facts(facts: Facts) -> Arguments:
-    """Return a copy of a file that transformers wrote, without fields about loading."""
-    check_stored_quantization(facts)
-    kept = deepcopy({name: value for name, value in facts.items() if name not in (*LOADING, KEY)})
-    for inner in _objects(kept):
-        for name in LOADING:
-            inner.pop(name, None)
-    return kept
+    """Return a copy of a file that transformers wrote, without fields about loading and quantization at any depth."""
+    kept = {name: value for name, value in facts.items() if name not in (*LOADING, QUANTIZATION)}
+    return {name: _own_facts(value) if isinstance(value, Mapping) else value for name, value in kept.items()}
 
 
 def native(facts: Facts) -> Arguments:
     """Return options from a file that transformers wrote; only the rotary base must be stated."""
+    check_stored_quantization(facts)
     accept(facts, {"partial_rotary_factor": (1.0,)})
     kept = {name: value for name, value in _own_facts(facts).items() if name not in ("rope_theta", "rope_scaling")}
     return kept | {"rope_parameters": rope(facts)}
@@ -318,6 +336,7 @@ def native_moe(facts: Facts) -> Arguments:
 
 def diffusion_gemma(facts: Facts) -> Arguments:
     """Return options from a file that transformers wrote, with a rotary embedding per layer kind."""
+    check_stored_quantization(facts)
     text, vision = part(facts, "text_config"), part(facts, "vision_config")
     stated = part(text, "rope_parameters")
     accept(facts, {"rope_parameters": (), "rope_scaling": ()})

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,11 @@ from ..text.detokenize import load_tokenizer
 from .configs import Stated, part, unknown_fields
 from .families import Family, Token, name_of, read_facts, recognise
 from .reading import check_size, read_object, refuse_errors
+from .transformers_internals import bytes_to_unicode
 
 # Fields that the "dlstep" section of a config.json may have in addition to strategy options.
 SPEC_FACTS = ("decoding_strategy", "training", "head_shift", "accept_rule", "mask_token_id")
+BYTE_OF = {character: byte for byte, character in bytes_to_unicode().items()}  # of byte-level BPE
 # Strategy options that a generation_config.json may state under the same name.
 GENERATION_OPTIONS = ("max_denoising_steps", "t_min", "t_max", "stability_threshold", "confidence_threshold")
 
@@ -188,11 +189,14 @@ def _mask_id(sources: _Sources, explicit: int | None) -> int:
             f"{sources.folder}, read as {sources.family.name}, names no mask token, so it does not look like a diffusion "
             "language model: if it is one, give mask_token_id, or set it in its config.json"
         )
-    if not isinstance(mask_id, int) or isinstance(mask_id, bool) or not 0 <= mask_id < sources.text.vocab_size:
-        raise ValueError(
-            f"mask_token_id={mask_id!r} is not an id of {sources.folder}, whose network embeds {sources.text.vocab_size}"
-        )
-    return mask_id
+    return _embedded(sources, "mask_token_id", mask_id)
+
+
+def _embedded(sources: _Sources, name: str, index: Any) -> int:
+    """Return an id that the network embeds. Raises ValueError, naming `name`, for any other value."""
+    if index not in range(sources.text.vocab_size):
+        raise ValueError(f"{name}={index!r} is not an id of {sources.folder}, whose network embeds {sources.text.vocab_size}")
+    return index
 
 
 def _mask_ids(sources: _Sources, explicit: int | None) -> Iterator[Any]:
@@ -217,19 +221,8 @@ def _eos_ids(sources: _Sources) -> tuple[int, ...]:
         for value in source:
             ids += value if isinstance(value, list) else [value]
         if ids := [index for index in ids if index is not None]:
-            return _checked_eos(sources.folder, ids, text.vocab_size)
+            return tuple(dict.fromkeys(_embedded(sources, "eos_token_id", index) for index in ids))
     raise ValueError(f"{sources.folder} names no end-of-sequence token: set eos_token_id in its config.json")
-
-
-def _checked_eos(folder: Path, ids: list[Any], embedded: int) -> tuple[int, ...]:
-    """Return ids without repetitions. Raises ValueError unless the network embeds all of them."""
-    for index in ids:
-        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < embedded:
-            raise ValueError(
-                f"{folder}: eos_token_id={index!r} is not an id of its network, which embeds {embedded}: give a number, or a "
-                "list of numbers"
-            )
-    return tuple(dict.fromkeys(ids))
 
 
 def check_ends(description: Description) -> None:
@@ -274,15 +267,6 @@ def find_token(token: Token, vocabulary: dict[str, int], embedded: int) -> int |
     return token.id
 
 
-@cache
-def _byte_of_character() -> dict[str, int]:
-    """Return the byte map of byte-level BPE: printable bytes as they are, others from 256 on."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    others = [byte for byte in range(256) if byte not in printable]
-    named = {chr(byte): byte for byte in printable}
-    return named | {chr(256 + number): byte for number, byte in enumerate(others)}
-
-
 def _parts(description: object) -> set[str]:
     """Return the `type` of every part of a tokenizer's description, nested parts included."""
     kinds: set[str] = set()
@@ -300,10 +284,8 @@ def _parts(description: object) -> set[str]:
 def _piece(token: str, kinds: set[str]) -> bytes:
     """Return the bytes of one token, for a decoder with these parts."""
     if "ByteLevel" in kinds:
-        byte_of = _byte_of_character()
-        if all(character in byte_of for character in token):
-            return bytes(byte_of[character] for character in token)
-        return token.encode()
+        known = all(character in BYTE_OF for character in token)
+        return bytes(BYTE_OF[character] for character in token) if known else token.encode()
     if "ByteFallback" in kinds and len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
         return bytes([int(token[3:5], 16)])
     if "Replace" in kinds or "Metaspace" in kinds:

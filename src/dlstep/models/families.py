@@ -400,8 +400,7 @@ def _fits(signs: Signs, model_type: object, named: list[str]) -> bool:
 
 def _class_names(facts: dict[str, Any]) -> Iterator[str]:
     """Yield the class names in config.json; a class of the folder's own code has its module's name in front."""
-    named, own = facts.get("architectures"), facts.get("auto_map")
-    names = [*(named if isinstance(named, list) else []), *(own.values() if isinstance(own, dict) else [])]
+    names = (*(facts.get("architectures") or ()), *(facts.get("auto_map") or {}).values())
     yield from (name for name in names if isinstance(name, str))
 
 

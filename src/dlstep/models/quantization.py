@@ -5,7 +5,6 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,56 +15,11 @@ from dlstep_kernels import quantize_rows, scaled_linear, supports_fp8
 from .layers import SCALES, fits, install_experts, stacked_experts
 from .reading import READABLE, Stored
 
-KEY = "quantization_config"
 SCALE = "_scale"  # suffix: the scales of `layer.weight` are `layer.weight_scale`
 CODES = ("F8_E4M3", "I8")  # dtypes of quantized weights in files
 BLOCK = 128  # rows and columns of a block that has one scale
-STRATEGIES = ("tensor", "channel", "block")
 # Names of decoder layers. Embeddings, head, norms, routers and vision towers keep their dtype.
 QUANTIZED = re.compile(r"(?!.*(vision|router)).*\blayers\.\d+\..*")
-# Supported fields of a group's weights and input activations. Whether inputs are quantized depends on dlstep's option
-# `quantization`, so what a checkpoint states about inputs can be ignored if their scales are computed at run time.
-WEIGHTS: dict[str, tuple[Any, ...]] = {
-    "num_bits": (8,),
-    "type": ("float", "int"),
-    "symmetric": (True, None),
-    "dynamic": (False, None),
-    "strategy": STRATEGIES,
-    "block_structure": ([BLOCK, BLOCK], None),
-    "group_size": (None,),
-    "actorder": (None,),
-}
-INPUTS: dict[str, tuple[Any, ...]] = {"num_bits": (8,), "dynamic": (True,), "strategy": ("token", "group", None)}
-
-
-def check_stored_quantization(facts: Mapping[str, Any]) -> None:
-    """Raise ValueError for a `quantization_config` other than 8-bit compressed-tensors with dynamic scales of inputs."""
-    stated = facts.get(KEY)
-    if stated is None:
-        return
-    if not isinstance(stated, dict) or stated.get("quant_method") != "compressed-tensors":
-        raise ValueError(f"{KEY}={stated!r} is not supported, only compressed-tensors with 8-bit weights is")
-    groups: Any = stated.get("config_groups")
-    if not isinstance(groups, dict) or not groups:
-        raise ValueError(f"{KEY}.config_groups={groups!r} is not supported: it contains no group")
-    _accept(stated, f"{KEY}.", {"kv_cache_scheme": (None,), "quantization_status": ("compressed", None)})
-    for name, group in groups.items():
-        where = f"{KEY}.config_groups.{name}."
-        if not isinstance(group, dict) or not isinstance(group.get("weights"), dict):
-            raise ValueError(f"{where[:-1]}={group!r} is not supported: it has no weights")
-        _accept(group["weights"], f"{where}weights.", WEIGHTS)
-        _accept(group, where, {"output_activations": (None,)})
-        inputs = group.get("input_activations")
-        if inputs is not None:
-            _accept(inputs if isinstance(inputs, dict) else {}, f"{where}input_activations.", INPUTS)
-
-
-def _accept(facts: Mapping[str, Any], where: str, allowed: Mapping[str, tuple[Any, ...]]) -> None:
-    """Raise ValueError for a field whose value is not allowed; None among the values also allows a missing field."""
-    for name, values in allowed.items():
-        if (value := facts.get(name)) not in values:
-            only = " or ".join(repr(each) for each in values)
-            raise ValueError(f"{where}{name}={value!r} is not supported, only {only} is")
 
 
 def is_scale(name: str, tensors: Mapping[str, Stored]) -> bool:

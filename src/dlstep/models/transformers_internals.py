@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.activations import GELUTanh as GELUTanh, SiLUActivation as SiLUActivation
+from transformers.convert_slow_tokenizer import bytes_to_unicode as bytes_to_unicode
 from transformers.integrations.moe import ExpertsInterface as ExpertsInterface
 from transformers.models.diffusion_gemma.modeling_diffusion_gemma import DiffusionGemmaTextRouter as DiffusionGemmaTextRouter
 from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeMoE as Glm4MoeMoE, Glm4MoeTopkRouter as Glm4MoeTopkRouter

@@ -113,7 +113,7 @@ BAD: dict[str, tuple[Damage, str]] = {
     "a shift as text": (config(dlstep={"head_shift": "1"}), "Spec.head_shift must be one of 0, 1, got '1'"),
     "EOS as text": (config(eos_token_id="<eos>"), "config.json, read as sdar: Validation error"),
     "EOS in a nested list": (config(eos_token_id=[[2]]), "config.json, read as sdar: Validation error"),
-    "EOS beyond the network": (config(eos_token_id=99_999), "eos_token_id=99999 is not an id of its network"),
+    "EOS beyond the network": (config(eos_token_id=99_999), "eos_token_id=99999 is not an id of "),
     "EOS beyond the tokenizer": (config(eos_token_id=189), "eos_token_id=189 is not an id of its tokenizer"),
     "EOS below 0": (lambda folder: edit(folder, "generation_config.json", eos_token_id=-1), "eos_token_id=-1 is not an id"),
     "EOS equal to the mask": (config(eos_token_id=1, mask_token_id=1), "is also in Spec.eos_ids"),
