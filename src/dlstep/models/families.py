@@ -158,57 +158,43 @@ NEMOTRON_NAMES = (
 
 END_OF_TEXT = Token(("<|endoftext|>",), 151643)  # in tokenizers derived from Qwen's
 END_OF_TURN = Token(("<|im_end|>",), 151645)
-DREAM_CLASSES = ("DreamModel", "DreamForCausalLM")
-
-
-def _dream(name: str, signs: Signs) -> Family:
-    """Return a Qwen2 family with bidirectional attention, whose row p-1 predicts position p."""
-    return Family(
-        name,
-        Qwen2ForCausalLM,
-        signs,
-        configs.qwen2,
-        mask=Token(("<|mask|>",), 151666),
-        ends=(END_OF_TEXT, END_OF_TURN),
-        head_shift=1,
-        decoding_strategy="dual_cache",
-        training=BIDIRECTIONAL,
-        chat_template=CHATML_TEMPLATE,
-    )
-
-
-def _llada2(name: str, signs: Signs, decoding_strategy: str = "multi_bd", training: str = BLOCK_CAUSAL) -> Family:
-    """Return a mixture-of-experts family with blocks of 32."""
-    return Family(
-        name,
-        Glm4MoeForCausalLM,
-        signs,
-        configs.llada2,
-        weights=LLADA2_NAMES,
-        mask=Token(("<|mask|>",), 156895),
-        ends=(Token(("<|endoftext|>",), 156892), Token(("<|role_end|>",), None)),
-        decoding_strategy=decoding_strategy,
-        training=training,
-        options={"block_size": 32},
-        chat_template=LLADA2_TEMPLATE,
-    )
-
-
-def _sdar(name: str, network: type[PreTrainedModel], signs: Signs, config: Callable[[Facts], Arguments]) -> Family:
-    """Return a Qwen3 family with small blocks; its authors accept at a fixed probability."""
-    return Family(
-        name,
-        network,
-        signs,
-        config,
-        weights=SINGLE_EXPERTS if network is Qwen3MoeForCausalLM else (),
-        mask=Token(("<|MASK|>", "<|mask|>"), 151669),
-        ends=(END_OF_TEXT, END_OF_TURN),
-        decoding_strategy="multi_bd",
-        training=BLOCK_CAUSAL,
-        options={"block_size": 4, "accept_threshold": 0.95},
-        chat_template=CHATML_TEMPLATE,
-    )
+DREAM = Family(  # a Qwen2 with bidirectional attention, whose row p-1 predicts position p
+    "dream",
+    Qwen2ForCausalLM,
+    Signs(("DreamModel", "DreamForCausalLM"), ("Dream",)),
+    configs.qwen2,
+    mask=Token(("<|mask|>",), 151666),
+    ends=(END_OF_TEXT, END_OF_TURN),
+    head_shift=1,
+    decoding_strategy="dual_cache",
+    training=BIDIRECTIONAL,
+    chat_template=CHATML_TEMPLATE,
+)
+SDAR = Family(  # a Qwen3 with small blocks; its authors accept at a fixed probability
+    "sdar",
+    Qwen3ForCausalLM,
+    Signs(("SDARForCausalLM",), ("sdar",)),
+    configs.qwen3,
+    mask=Token(("<|MASK|>", "<|mask|>"), 151669),
+    ends=(END_OF_TEXT, END_OF_TURN),
+    decoding_strategy="multi_bd",
+    training=BLOCK_CAUSAL,
+    options={"block_size": 4, "accept_threshold": 0.95},
+    chat_template=CHATML_TEMPLATE,
+)
+LLADA2 = Family(  # a mixture of experts with blocks of 32
+    "llada2",
+    Glm4MoeForCausalLM,
+    Signs(("LLaDA2MoeModelLM",), ("llada2_moe",)),
+    configs.llada2,
+    weights=LLADA2_NAMES,
+    mask=Token(("<|mask|>",), 156895),
+    ends=(Token(("<|endoftext|>",), 156892), Token(("<|role_end|>",), None)),
+    decoding_strategy="multi_bd",
+    training=BLOCK_CAUSAL,
+    options={"block_size": 32},
+    chat_template=LLADA2_TEMPLATE,
+)
 
 
 def _native(name: str, network: type[PreTrainedModel], config: Callable[[Facts], Arguments] = configs.native) -> Family:
@@ -218,19 +204,14 @@ def _native(name: str, network: type[PreTrainedModel], config: Callable[[Facts],
 
 
 _ENTRIES = (
-    _dream("dream", Signs(DREAM_CLASSES, ("Dream",))),
-    _dream("diffucoder", Signs(DREAM_CLASSES, ("Dream",), published="diffucoder")),
-    Family(
-        "dream_reasoner",
-        Qwen3ForCausalLM,
-        Signs(DREAM_CLASSES, ("Dream",), tensor=r"model\.layers\.0\.self_attn\.q_norm\.weight"),
-        configs.qwen3,
+    DREAM,
+    replace(DREAM, name="diffucoder", signs=replace(DREAM.signs, published="diffucoder")),
+    replace(
+        SDAR,
+        name="dream_reasoner",
+        signs=replace(DREAM.signs, tensor=r"model\.layers\.0\.self_attn\.q_norm\.weight"),
         mask=Token(("<|mask|>", "<|MASK|>"), 151669),
-        ends=(END_OF_TEXT, END_OF_TURN),
-        decoding_strategy="multi_bd",
-        training=BLOCK_CAUSAL,
         options={"block_size": 32},
-        chat_template=CHATML_TEMPLATE,
     ),
     Family(
         "stable_diffcoder",
@@ -271,35 +252,41 @@ _ENTRIES = (
         options={"bd_size": 32},
         chat_template=CHATML_TEMPLATE,
     ),
-    _sdar("sdar", Qwen3ForCausalLM, Signs(("SDARForCausalLM",), ("sdar",)), configs.qwen3),
-    Family(
-        "idlm",
-        Qwen3ForCausalLM,
-        Signs(("SDARForCausalLM",), ("sdar",), published=r"\bi-?dlm", fact=configs.CAUSAL_MASKS),
-        configs.idlm,
-        mask=Token(("<|MASK|>", "<|mask|>"), 151669),
-        ends=(END_OF_TEXT, END_OF_TURN),
+    SDAR,
+    replace(
+        SDAR,
+        name="idlm",
+        signs=replace(SDAR.signs, published=r"\bi-?dlm", fact=configs.CAUSAL_MASKS),
+        config=configs.idlm,
         head_shift=1,
         decoding_strategy="strided",
         training=CAUSAL,
         options={"block_size": 3},
-        chat_template=CHATML_TEMPLATE,
     ),
-    _sdar("sdar_moe", Qwen3MoeForCausalLM, Signs(("SDARMoeForCausalLM",), ("sdar_moe",)), configs.qwen3_moe),
-    _llada2("llada2", Signs(("LLaDA2MoeModelLM",), ("llada2_moe",))),
-    _llada2("llada2_moe", Signs()),
-    _llada2("llada2_mini", Signs(("LLaDA2MoeModelLM",), ("llada2_moe",), published=r"llada2\.0")),
-    _llada2(
-        "llada2dot1_mini",
-        Signs(("LLaDA2MoeModelLM",), ("llada2_moe",), published=r"llada2\.1"),
-        "multi_bd_edit",
-        EDITS,
+    replace(
+        SDAR,
+        name="sdar_moe",
+        network=Qwen3MoeForCausalLM,
+        signs=Signs(("SDARMoeForCausalLM",), ("sdar_moe",)),
+        config=configs.qwen3_moe,
+        weights=SINGLE_EXPERTS,
     ),
-    _llada2(
-        "llada2_mini_dmax",
-        Signs(("LLaDA2MoeModelLM",), ("llada2_moe",), published="dmax"),
-        "dmax",
-        EDITS,
+    LLADA2,
+    replace(LLADA2, name="llada2_moe", signs=Signs()),
+    replace(LLADA2, name="llada2_mini", signs=replace(LLADA2.signs, published=r"llada2\.0")),
+    replace(
+        LLADA2,
+        name="llada2dot1_mini",
+        signs=replace(LLADA2.signs, published=r"llada2\.1"),
+        decoding_strategy="multi_bd_edit",
+        training=EDITS,
+    ),
+    replace(
+        LLADA2,
+        name="llada2_mini_dmax",
+        signs=replace(LLADA2.signs, published="dmax"),
+        decoding_strategy="dmax",
+        training=EDITS,
     ),
     Family(
         "nemotron_labs_diffusion",
