@@ -277,7 +277,6 @@ def tiled_attention(
     (n, heads, head_dim), kv_heads = queries.shape, key_pages.shape[1]
     group = heads // kv_heads
     assert scale > 0.0, f"the scale must be positive, got {scale}"
-    assert key_pages.stride(2) == value_pages.stride(2) == 1, "the numbers of a head must be contiguous in the pages"
     shape = tiles.shape
     height = max(16, power_of_two(shape.tile_rows * group))
     if chosen is None:
@@ -384,7 +383,6 @@ def store_kv(
     count, kv_heads, head_dim = keys.shape
     if count == 0:
         return
-    assert key_pages.stride(2) == value_pages.stride(2) == 1, "the numbers of a head must be contiguous in the pages"
     chosen = parameters("store_kv", architecture(keys.device))
     _store_rows[(count,)](
         keys,

@@ -16,10 +16,8 @@ from ..sampling import Drawn, Settings
 from .launch import architecture, compiled_with, parameters, power_of_two
 from .parts import (
     LEAST,
-    MAXIMA,
-    PLAINS,
-    TOTALS,
     Parts,
+    add_up,
     finite,
     line_of,
     peak_of,
@@ -44,15 +42,7 @@ def _measure_named(
     inverse = 1.0
     if RACED:
         _, inverse, _ = temperature_of(temperatures, row, True)
-    total, plain = 0.0, 0.0
-    for first in range(0, splits, CHUNK):
-        part = first + tl.arange(0, CHUNK)
-        inside, at = part < splits, row * splits + part
-        sunk = tl.load(numbers + MAXIMA * plane + at, mask=inside, other=float("-inf")) - base
-        share = tl.load(numbers + TOTALS * plane + at, mask=inside, other=0.0)
-        total += tl.sum(share * tl.exp(tl.maximum(sunk * inverse, LEAST)), 0)
-        if PLAIN:
-            plain += tl.sum(tl.load(numbers + PLAINS * plane + at, mask=inside, other=0.0) * tl.exp(sunk), 0)
+    total, _, plain, _ = add_up(numbers, None, row, base, inverse, plane, splits, CHUNK, 1, False, PLAIN)
     broken = ~(finite(peak) & (total < float("inf")))
     measured, scale = total, inverse
     if PLAIN:

@@ -164,9 +164,9 @@ def peak_of(numbers, row, plane, splits, CHUNK: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def _add_up(numbers, keys, row, base, inverse, plane, splits, CHUNK: tl.constexpr, KEPT: tl.constexpr,
+def add_up(numbers, keys, row, base, inverse, plane, splits, CHUNK: tl.constexpr, KEPT: tl.constexpr,
             ENTROPY: tl.constexpr, PLAIN: tl.constexpr):  # fmt: skip
-    """Return the sums over all parts relative to `base`, and the largest keys."""
+    """Return the sums over all parts relative to `base`, and the largest keys if there are `keys`."""
     total, moment, plain, kept = 0.0, 0.0, 0.0, no_keys(KEPT)
     for first in range(0, splits, CHUNK):
         part = first + tl.arange(0, CHUNK)
@@ -182,9 +182,10 @@ def _add_up(numbers, keys, row, base, inverse, plane, splits, CHUNK: tl.constexp
             moment += tl.sum((own + share * moved) * shrink, 0)
         if PLAIN:
             plain += tl.sum(tl.load(numbers + PLAINS * plane + at, mask=inside, other=0.0) * tl.exp(sunk), 0)
-        place = first * KEPT + tl.arange(0, CHUNK * KEPT)
-        more = tl.load(keys + row * splits * KEPT + place, mask=place < splits * KEPT, other=NO_KEY)
-        kept = keep_largest(kept, more)
+        if keys is not None:
+            place = first * KEPT + tl.arange(0, CHUNK * KEPT)
+            more = tl.load(keys + row * splits * KEPT + place, mask=place < splits * KEPT, other=NO_KEY)
+            kept = keep_largest(kept, more)
     return total, moment, plain, kept
 
 
@@ -242,7 +243,7 @@ def _answer_rows(
     temperature, inverse = 1.0, 1.0
     if RACED:
         temperature, inverse, hot = temperature_of(temperatures, row, True)
-    total, moment, plain, kept = _add_up(
+    total, moment, plain, kept = add_up(
         numbers, keys, row, base, inverse, plane, splits, CHUNK // KEPT, KEPT, entropies is not None, PLAIN
     )  # fmt: skip
     broken = 1 - (finite(peak) & (total < float("inf"))).to(tl.int32)
