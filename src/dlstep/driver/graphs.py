@@ -21,14 +21,18 @@ from .profile import region
 UNCAPTURED = {"top_k", "top_p", "min_p"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Captured:
-    """A graph, the arena that it sends to the device, the answer that it copies to the host, and the event after it."""
+    """A graph, the arena that it sends to the device, the answer that it copies to the host, and the event after it.
+
+    `laid` has the spans for which the tiles of the arena were computed.
+    """
 
     graph: torch.cuda.CUDAGraph
     arena: Arena
     received: Packed
     copied: torch.cuda.Event
+    laid: Laid | None = None
 
 
 # What a graph reads and writes, and when the host may touch it.
@@ -55,7 +59,6 @@ class PaddedExecutor(Executor):
         self._met: set[Bucket] = set()
         self._warm: set[Kind] = set()  # kinds for which all layers have run
         self._captured: dict[Bucket, Captured] = {}
-        self._laid: dict[Bucket, Laid] = {}  # the spans for which the tiles of each arena were computed
         self._mask_words = target.masks.words  # the table of token masks that graphs read
         self._pool: Any = torch.cuda.graph_pool_handle() if captures else None
         # All warm-ups share one stream, because cuBLAS keeps a workspace (32 MiB on Hopper) for each stream.
@@ -85,7 +88,6 @@ class PaddedExecutor(Executor):
                 torch.cuda.synchronize(self._target.device)
         for bucket in buckets:
             self._captured.pop(bucket).graph.reset()  # stack frames of an exception may still refer to the graph
-            self._laid.pop(bucket, None)
         self.graph_count = len(self._captured)
 
     def _graph_of(self, bucket: Bucket) -> Captured | None:
@@ -104,8 +106,9 @@ class PaddedExecutor(Executor):
             if not self._is_due(bucket):
                 return to_host(self._answer(self._filled(bucket, gathered)[1])[:, :sampled])
             captured = self._captured[bucket] = self._capture(bucket, gathered)
-        fill(captured.arena, bucket, gathered, self._target, self._laid.pop(bucket, None))
-        self._laid[bucket] = gathered.spans
+        laid, captured.laid = captured.laid, None
+        fill(captured.arena, bucket, gathered, self._target, laid)
+        captured.laid = gathered.spans
         captured.graph.replay()
         captured.copied.record()
         return Pending(captured.received[:, :sampled], captured.copied)

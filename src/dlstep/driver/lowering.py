@@ -78,7 +78,7 @@ class Placed:
     rows. `spans` has what rows see under each sliding window.
     """
 
-    facts: Int64[np.ndarray, "7 s"]
+    facts: list[tuple[int, ...]]
     starts: Int64[np.ndarray, " s"]
     firsts: Int64[np.ndarray, " s"]
     positions: Int64[np.ndarray, " n"]
@@ -125,14 +125,11 @@ def gather(
     changed its owner since.
     """
     spans = plan.spans
-    facts = np.array(
-        [
-            (len(fed.tokens), fed.start, fed.end, fed.grid.origin, fed.grid.size, fed.query_only, tables.rows[span.who.seq_id])
-            for span, fed in [(span, span.rows) for span in spans]
-        ],
-        dtype=np.int64,
-    ).T
-    placed = before if before is not None and np.array_equal(before.facts, facts) else placed_of(facts, tables, target)
+    facts = [
+        (len(fed.tokens), fed.start, fed.end, fed.grid.origin, fed.grid.size, fed.query_only, tables.rows[span.who.seq_id])
+        for span, fed in [(span, span.rows) for span in spans]
+    ]
+    placed = before if before is not None and before.facts == facts else placed_of(facts, tables, target)
     tokens = joined([span.rows.tokens for span in spans])
     counts = np.array([len(span.wanted.sampled) for span in spans], dtype=np.int64)
     sampled_positions = joined([span.wanted.sampled for span in spans])
@@ -147,7 +144,7 @@ def gather(
         "sampled_rows": sampled_rows,
     }
     if target.gated:
-        arrays["gates"] = np.repeat(np.array([span.rows.draft for span in spans], dtype=np.int64), placed.facts[0])
+        arrays["gates"] = np.repeat(np.array([span.rows.draft for span in spans], dtype=np.int64), [fact[0] for fact in facts])
     spec = plan.sample_spec
     sampler = SamplerConfig(spec.statistics, spec.ties, spec.best, spec.tempered, spec.all_ids)
     arrays |= _settings(plan, sampled_positions) | _carried(spans, slots)
@@ -157,12 +154,13 @@ def gather(
     return Gathered(arrays if merge is None else arrays | _soft(spans), placed, sampler, merge, processing_of(plan))
 
 
-def placed_of(facts: Int64[np.ndarray, "7 s"], tables: PageTables, target: LoweringTarget) -> Placed:
+def placed_of(facts: list[tuple[int, ...]], tables: PageTables, target: LoweringTarget) -> Placed:
     """Return where the rows of spans with these facts are, and what they see."""
-    counts, starts, ends, _, _, _, row_of = facts
+    columns = np.array(facts, dtype=np.int64).reshape(-1, 7).T
+    counts, starts, ends, _, _, _, row_of = columns
     firsts = np.cumsum(counts) - counts
     # The facts of each row's span.
-    _, row_starts, row_ends, origins, sizes, query_only, row_tables = np.repeat(facts, counts, axis=1)
+    _, row_starts, row_ends, origins, sizes, query_only, row_tables = np.repeat(columns, counts, axis=1)
     offsets = np.arange(len(row_starts)) - np.repeat(firsts, counts)
     positions = row_starts + offsets
     page = positions // target.page_size  # with `take`, half the time of `divmod` and of two indices

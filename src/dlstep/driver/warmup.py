@@ -86,7 +86,7 @@ def buckets_for(
             if any(span.wanted.sampled for span in plan.spans):
                 gathered = gather(network.forwards(plan)[-1], tables, target, slots.slots)
                 kind, empty = kind_of(gathered), {name: array[:0] for name, array in gathered.arrays.items()}
-                idle = replace(gathered, arrays=empty, placed=placed_of(gathered.placed.facts[:, :0], tables, target))
+                idle = replace(gathered, arrays=empty, placed=placed_of([], tables, target))
                 # In a plan with a long prompt, all spans use tiles of the maximum height.
                 met |= {kind: idle, replace(kind, widest=TILE_HEIGHT): idle}
     return [(idle, _sizes(kind, config, network.canvas_length)) for kind, idle in met.items()]

@@ -269,7 +269,7 @@ def with_graphs(driver: TorchDriver, monkeypatch: pytest.MonkeyPatch) -> TorchDr
         answer = executor._answer(batch)
         captured = object.__new__(Captured)  # its fields would be checked: the graph is none
         graph, copied = ReplayedOnHost(executor, arena, batch, answer), object.__new__(Finished)  # without a CUDA device
-        fields = {"graph": graph, "arena": arena, "received": answer, "copied": copied}
+        fields = {"graph": graph, "arena": arena, "received": answer, "copied": copied, "laid": None}
         for name, field in fields.items():
             object.__setattr__(captured, name, field)
         executor.graph_count += 1
