@@ -299,19 +299,6 @@ def _lower(
     return parts
 
 
-def _add(
-    parts: Float[Tensor, "pairs hidden"], chosen: Int64[Tensor, "n k"], experts: int, names: tuple[str, ...]
-) -> Float[Tensor, "n hidden"]:
-    """Return the sum of the parts of each row's pairs."""
-    launch = parameters("add_choices", *names)
-    (rows, count), width = chosen.shape, parts.shape[1]
-    answer = parts.new_empty((rows, width))
-    _add_choices[(rows, divided_up(width, launch["block"]))](
-        parts, chosen, answer, experts, width, COUNT=count, BLOCK=launch["block"], **compiled_with(launch)
-    )
-    return answer
-
-
 def mix_experts(
     hidden: Float[Tensor, "n hidden"],
     chosen: Int64[Tensor, "n k"],
@@ -331,4 +318,10 @@ def mix_experts(
     names = _names(down, chosen.numel())
     laid = _lay(chosen, experts, names)
     inner = _gate(hidden, gate_up, gate_up_scales, laid, chosen.shape[1], names, activation)
-    return _add(_lower(inner, down, down_scales, weights.contiguous(), laid, names), chosen, experts, names)
+    parts = _lower(inner, down, down_scales, weights.contiguous(), laid, names)
+    (rows, count), width = chosen.shape, parts.shape[1]
+    launch, answer = parameters("add_choices", *names), parts.new_empty((rows, width))
+    _add_choices[(rows, divided_up(width, launch["block"]))](
+        parts, chosen, answer, experts, width, COUNT=count, BLOCK=launch["block"], **compiled_with(launch)
+    )
+    return answer

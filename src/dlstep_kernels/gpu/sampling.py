@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..sampling import SIMPLE, Drawn, SamplerConfig, Settings
 from .draws import complement, complements, gumbel, keep_largest, no_keys, order_key, value_of
-from .launch import Parameters, architecture, compiled_with, parameters, power_of_two
+from .launch import architecture, compiled_with, divided_up, parameters, power_of_two
 from .named import with_named
 from .parts import (
     LEAST,
@@ -265,13 +265,6 @@ def _scan_tiles(
     tl.store(keys + part, tl.max(order_key(x, group, HIGHEST), 0))
 
 
-def _ranges(rows: int, width: int, chosen: Parameters) -> tuple[int, int]:
-    """Return the number of ranges of a row, and the tiles per range."""
-    tiles = -(-width // chosen["block"])
-    each = -(-tiles // min(tiles, max(1, chosen["programs"] // rows)))
-    return -(-tiles // each), each
-
-
 def sample(
     logits: Float[Tensor, "n vocab"],
     settings: Settings,
@@ -301,7 +294,9 @@ def _parts_of(logits: Tensor, settings: Settings, vocab_size: int, mask_id: int,
     name = f"{device}/{logits.dtype.itemsize}b" + ("/raced" if raced else "")
     names = f"{name}/n{power_of_two(max(1, rows))}", name, device
     chosen = parameters("read_tiles" if listed else "scan_tiles", *names)
-    splits, tiles = _ranges(max(rows, 1), width, chosen)
+    needed = divided_up(width, chosen["block"])
+    tiles = divided_up(needed, min(needed, max(1, chosen["programs"] // max(rows, 1))))  # of each program
+    splits = divided_up(needed, tiles)
     parts = room(rows, splits, sampler, logits.device)
     read = logits, logits.stride(0), width, vocab_size, mask_id, tiles, splits, rows * splits
     options = {
