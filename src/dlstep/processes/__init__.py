@@ -3,8 +3,7 @@
 Imports only the standard library.
 """
 
-from .child import HEARTBEAT_SECONDS, Heart, Heartbeat, last_words
-from .worker import Worker, WorkerDied, disconnect, limit_waits, watch
+from .worker import HEARTBEAT_SECONDS, Heart, Heartbeat, Worker, WorkerDied, disconnect, last_words, watch
 
 __all__ = [
     "HEARTBEAT_SECONDS",
@@ -14,6 +13,5 @@ __all__ = [
     "WorkerDied",
     "disconnect",
     "last_words",
-    "limit_waits",
     "watch",
 ]
