@@ -21,7 +21,7 @@ from dlstep.core import Driver
 from dlstep.engine.loader import LoadedEngine
 from dlstep.models.description import pieces
 from dlstep.processes import Heart, Worker, disconnect
-from dlstep.serve.engine_loop import execute_commands, info_of
+from dlstep.serve.engine_loop import execute_commands, known_facts
 from dlstep.serve.http.server import Server, listen
 from dlstep.serve.messages import EngineLoad
 from dlstep.serve.router.router import Router
@@ -143,7 +143,7 @@ class DeafHost(ThreadHost):
             return
         self.lives -= 1
         self.heart = Heart(connection)
-        self.heart.send(info_of(self._engine))
+        self.heart.send(known_facts(self._engine))
         with suppress(EOFError, OSError):
             while True:
                 connection.recv()
@@ -194,7 +194,7 @@ class Served:
 
     def until_idle(self) -> None:
         """Wait until no request runs or waits and no page is owned."""
-        self.until(lambda: not self.router.live and self.load[:3] == (0, 0, 0))
+        self.until(lambda: not self.router.live and self.load[:2] == (0, 0))
 
 
 @contextmanager

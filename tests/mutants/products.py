@@ -16,13 +16,13 @@ MUTANTS = (
         "batch/checkpoint.py",
         ("BatchCheckpoint.note", "store an answer twice", "answer['id'] not in self._known", "True"),
         ("_lasts", "store an error as the answer", "< TRY_AGAIN", "< 600"),
-        noticed_by=("unit/batch/test_runner.py", "unit/cli/test_batch.py"),
+        noticed_by=("unit/batch/test_checkpoint_runs.py", "unit/cli/test_batch.py"),
     ),
     *in_file(
         "batch/lines.py",
         ("content_key", "let the order of fields change a request's key", ", sort_keys=True", ""),
         ("content_key", "leave the engine out of a request's key", "facts, content", "content"),
-        noticed_by=("unit/batch/test_runner.py",),
+        noticed_by=("unit/batch/test_checkpoint_runs.py",),
     ),
     *in_file(
         "evaluate/checkpoint.py",
@@ -67,7 +67,7 @@ MUTANTS = (
     ),
     *in_file(
         "serve/http/guards.py",
-        ("_check_room", "queue any number of texts", "tasks >= most", "tasks < 0"),
+        ("WorkerThread._counted", "queue any number of texts", "tasks >= self._most", "tasks < 0"),
     ),
     *in_file(
         "serve/router/router.py",

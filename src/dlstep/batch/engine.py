@@ -21,18 +21,17 @@ from ..core.options import searched
 from ..engine.config import EngineConfig
 from ..engine.loader import LoadedEngine, load_engine
 from ..engine.step_limit import StepLimit
-from ..serve.engine_loop import MOST_FAILURES, EngineLoop, info_of
+from ..serve.engine_loop import MOST_FAILURES, EngineLoop, known_facts
 from ..serve.http import translate
 from ..serve.http.errors import FAULT, ApiError, first_fault, invalid
 from ..serve.http.replies import read_choices, reply_body, usage_of
 from ..serve.http.schema import ChatRequest, CompletionRequest, Strict, fields_of
 from ..serve.http.translate import TranslatedBody, head_for
-from ..serve.messages import EngineFailed, known_facts
+from ..serve.messages import EngineFailed
 from ..serve.router.pending_requests import Head, PendingRequest, id_of
-from ..serve.settings import ServeOptions
+from .checkpoint import answered
 from .facts import facts_of
 from .lines import Json, content_key, created_of
-from .runner import answered
 
 MODELS: dict[str, TypeAdapter[Any]] = {
     "/v1/completions": TypeAdapter(CompletionRequest),
@@ -84,11 +83,15 @@ class BatchEngine:
     def __init__(
         self, engine: LoadedEngine, name: str | None = None, template: str | None = None, limit: StepLimit | None = None
     ) -> None:
-        info = info_of(engine)
-        self._known = known_facts(info, engine.tokenizer, name, template, ServeOptions().max_queue)
+        self._known = replace(
+            known_facts(engine),
+            tokenizer=engine.tokenizer,
+            model=name or engine.name,
+            chat_template=template or engine.chat_template,
+        )
         self._loop, self._limit = EngineLoop(engine), limit
         self.facts = facts_of(engine) | {"served_model_name": self._known.model, "chat_template": template}
-        self.seats = info.config.max_num_reqs
+        self.seats = engine.first.config.max_num_reqs
         self._ids = count()
         self._running: dict[int, tuple[RunningRequest, PendingRequest]] = {}  # by the id of the pending request
         self._refused: list[AnsweredRequest] = []
@@ -187,7 +190,7 @@ def about(
         engine = loaded(config, name, template, folder)
         return engine.facts, engine.seats
     except (ValueError, OSError, DlstepError) as error:
-        return EngineFailed.because(error)
+        return EngineFailed(str(error))
 
 
 class EngineActor:

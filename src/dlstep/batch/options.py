@@ -1,7 +1,6 @@
 """Options of a batch, in addition to those of the engine."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 from annotated_types import Interval
@@ -40,7 +39,3 @@ class BatchOptions:
             )
         if self.ray == "":
             raise ValueError("BatchOptions.ray must be local, auto or an address like 10.0.0.1:6379, got an empty text")
-
-    def template(self) -> str | None:
-        """Return the text of the chat template's file; None if no file was given."""
-        return None if self.chat_template is None else Path(self.chat_template).read_text(encoding="utf-8")

@@ -23,6 +23,7 @@ from ..core import DlstepError
 from ..engine.config import EngineConfig
 from ..serve.http.errors import ApiError
 from ..serve.messages import EngineFailed
+from ..serve.settings import template_in
 from .engine import AnsweredRequest, BatchItem, EngineActor, about
 from .options import BatchOptions
 
@@ -52,7 +53,7 @@ class RayPool:
                 "num_gpus": 0 if config.device == "cpu" or not gpus else size,
                 "runtime_env": {"env_vars": variables},
             }
-            self._arguments = config, options.served_model_name, options.template(), str(Path.cwd())
+            self._arguments = config, options.served_model_name, template_in(options.chat_template), str(Path.cwd())
             found = ray.get(ray.remote(**self._remote, max_calls=1)(about).remote(*self._arguments))
             if isinstance(found, EngineFailed):
                 raise ValueError(found.error)

@@ -48,9 +48,8 @@ def run(options: Namespace) -> int:
     require("dlstep batch", "serve")
     if options.ray is not None:
         require("dlstep batch --ray", "ray")
-    from ..batch.checkpoint import folder_of
+    from ..batch.checkpoint import answer_all, folder_of
     from ..batch.lines import read_lines
-    from ..batch.runner import answer_all
     from ..engine.json_lines import check_free
     from ..views.progress_bars import counting_bar
 
@@ -73,9 +72,10 @@ def pool_of(config: EngineConfig, chosen: BatchOptions) -> AbstractContextManage
         from ..batch.engine import BatchEngine
         from ..engine.loader import load_engine
         from ..engine.step_limit import StepLimit
+        from ..serve.settings import template_in
 
         limit = StepLimit(chosen.engine_timeout)
-        return nullcontext(BatchEngine(load_engine(config), chosen.served_model_name, chosen.template(), limit))
+        return nullcontext(BatchEngine(load_engine(config), chosen.served_model_name, template_in(chosen.chat_template), limit))
     from ..batch.ray_pool import RayPool
 
     return closing(RayPool(config, chosen))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .. import rules, strategies, tiny
-from ..batch.runner import Show, no_show
+from ..batch.checkpoint import Show, no_show
 from ..core import Options, Rule, SamplingParams, Strategy, init, options_of
 from ..core.checks import short
 from ..core.options import StrategyOptions

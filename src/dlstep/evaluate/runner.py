@@ -7,8 +7,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from ..batch.checkpoint import Show, answered, no_show
 from ..batch.facts import code_of, facts_of
-from ..batch.runner import Show, answered, no_show
 from ..core import Request, SamplingParams, Update
 from ..engine.json_lines import Line, digest_of
 from ..engine.loader import LoadedEngine

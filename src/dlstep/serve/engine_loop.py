@@ -25,7 +25,7 @@ from ..processes import Heart, Worker, last_words
 from ..views.frames import Frame, FrameRecorder
 from ..views.usage import RequestUsage, Work, worked
 from .log_lines import LOG, LineHandler
-from .messages import EMPTY_WINDOW, Cancel, Command, Drop, EngineFailed, EngineLoad, ModelInfo, News, Origin, StepReport, Submit
+from .messages import EMPTY_WINDOW, Cancel, Command, Drop, EngineFailed, EngineLoad, Facts, News, Origin, StepReport, Submit
 
 
 class Steps:
@@ -38,9 +38,6 @@ class Steps:
         self._recorder = FrameRecorder()
         self._frames: dict[int, list[Frame]] = {}
         self._kept: dict[int, tuple[int, list[SequenceState]]] = {}  # id -> (seq of the first, all)
-
-    def __len__(self) -> int:
-        return len(self._kept)
 
     def open(self, request_id: int, sequence: SequenceState, *, keeps: bool) -> None:
         """Record a new request. Its first frame is not sent: the HTTP process computes it."""
@@ -60,11 +57,10 @@ class Steps:
 
     def unsent(self, request_id: int, *, over: bool) -> tuple[Frame, ...]:
         """Return and clear the unsent frames of a request; `over`: it has ended."""
-        frames = tuple(self._frames[request_id])
-        self._frames[request_id] = []
-        if over:
-            del self._frames[request_id]
-        return frames
+        frames = self._frames.pop(request_id)
+        if not over:
+            self._frames[request_id] = []
+        return tuple(frames)
 
     def drop(self, request_id: int) -> None:
         """Discard the kept sequences of a request. A live request continues."""
@@ -180,7 +176,7 @@ class EngineLoop:
         state = self._decode.state
         owned, cached = len(state.cache.owners), len(state.cache.cached)
         free = state.config.num_pages - owned - cached
-        return EngineLoad(len(state.running), len(state.waiting), owned, cached, free)
+        return EngineLoad(len(state.running), owned, cached, free)
 
     def _news(self, update: Update) -> News:
         submit, finish_info = self._submits[update.id], update.finish_info
@@ -217,19 +213,17 @@ def _news_of(submit: Submit, result: ReadResult) -> News:
     return News(submit.id, (), probabilities, EMPTY_WINDOW, passes, passes, result.cached, finish_info)
 
 
-def info_of(engine: LoadedEngine) -> ModelInfo:
+def known_facts(engine: LoadedEngine) -> Facts:
     """Return the facts of an engine that the HTTP process needs."""
-    first = engine.first
-    folder = engine.folder if engine.tokenizer is not None else None
-    texts = folder, engine.prompt_end, engine.chat_template
-    return ModelInfo(engine.name, first.config, first.strategy, *texts, engine.max_tokens)
+    folder = None if engine.tokenizer is None else engine.folder
+    return Facts(engine.first, folder, engine.prompt_end, engine.chat_template, engine.max_tokens, engine.name)
 
 
 def execute_commands(engine: LoadedEngine, heart: Heart) -> None:
     """Execute commands from the connection of `heart` until it closes or sends None."""
     loop, pipe = EngineLoop(engine), heart.connection
     try:
-        heart.send(info_of(engine))
+        heart.send(known_facts(engine))
         while True:
             while loop.idle or pipe.poll():
                 commands: tuple[Command, ...] | None = pipe.recv()
@@ -265,7 +259,7 @@ def run_process(pipe: Connection, config: EngineConfig, number: int) -> None:
     except RankLost as error:  # a restart may help, unlike for invalid options
         _end_with_rank(str(error))
     except (ValueError, OSError, DlstepError) as error:
-        heart.send(EngineFailed.because(error))
+        heart.send(EngineFailed(str(error)))
         return
     finally:
         gc.enable()

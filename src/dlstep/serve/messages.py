@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .. import tiny
-from ..core import Config, Request, State, Strategy, init
+from ..core import Request, State
 from ..core.options import StrategyOptions
 from ..core.sequence import Best, FinishInfo
 from ..text.detokenize import Tokenizer
@@ -15,37 +15,22 @@ from ..views.usage import Work
 
 
 @dataclass(frozen=True, slots=True)
-class ModelInfo:
-    """The facts of an engine without its weights: enough to check, encode and render requests.
-
-    `folder` holds the tokenizer; None if the engine has no tokenizer, or was not loaded from a folder.
-    """
-
-    name: str
-    config: Config
-    strategy: Strategy
-    folder: Path | None
-    prompt_end: str
-    chat_template: str | None
-    max_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts of a loaded engine.
+    """The facts of a loaded engine without its weights: enough to check, encode and render requests.
 
-    `first` is the engine's state before any request; `model` is the model name that clients use. One
-    body may request at most `most_answers` answers. The steps of a body with at most `most_kept` answers are kept.
+    The engine sends them without a tokenizer; `folder` holds it, or is None if there is none to load. `first` is the
+    engine's state before any request; `model` is the model name that clients use. One body may request at most
+    `most_answers` answers. The steps of a body with at most `most_kept` answers are kept.
     """
 
     first: State
     folder: Path | None
-    tokenizer: Tokenizer | None
     prompt_end: str
     chat_template: str | None
     max_tokens: int
     model: str
-    most_answers: int
+    tokenizer: Tokenizer | None = None
+    most_answers: int = 256
     most_kept: int = 0
 
 
@@ -56,23 +41,10 @@ def description_of(facts: Facts) -> str | None:
     return f"{tiny.PURPOSE[0].upper()}{tiny.PURPOSE[1:]}. {tiny.REMEDY[0].upper()}{tiny.REMEDY[1:]}."
 
 
-def known_facts(
-    info: ModelInfo, tokenizer: Tokenizer | None, name: str | None, template: str | None, most: int, most_kept: int = 0
-) -> Facts:
-    """Return the facts of an engine; `name` and `template` override those of `info`. `most`: see `most_answers`."""
-    texts = tokenizer, info.prompt_end, template or info.chat_template
-    return Facts(init(info.config, info.strategy), info.folder, *texts, info.max_tokens, name or info.name, most, most_kept)
-
-
 class EngineFailed(NamedTuple):
     """The engine could not be created, for the reason in `error`. No message follows."""
 
     error: str
-
-    @classmethod
-    def because(cls, error: Exception) -> "EngineFailed":
-        """Return the message for an exception, on one line."""
-        return cls(" ".join(str(error).split()))
 
 
 class Origin(NamedTuple):
@@ -160,7 +132,6 @@ class EngineLoad(NamedTuple):
     """The current numbers of requests and pages in the engine."""
 
     running: int = 0
-    waiting: int = 0
     pages_owned: int = 0
     pages_cached: int = 0
     pages_free: int = 0
@@ -178,6 +149,3 @@ class StepReport(NamedTuple):
     load: EngineLoad
     cpu_seconds: float = 0.0
     busy_seconds: float = 0.0
-
-
-Message = ModelInfo | EngineFailed | StepReport

@@ -93,6 +93,7 @@ class ServeOptions:
             raise ValueError(f"--api_key_file {self.api_key_file}: the file contains no key: write one key per line")
         return keys
 
-    def template(self) -> str | None:
-        """Return the text of the chat template's file; None if no file was given."""
-        return None if self.chat_template is None else Path(self.chat_template).read_text(encoding="utf-8")
+
+def template_in(path: str | None) -> str | None:
+    """Return the text of a chat template's file; None for no file."""
+    return None if path is None else Path(path).read_text(encoding="utf-8")

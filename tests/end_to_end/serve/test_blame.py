@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from openai import APIStatusError, AsyncOpenAI
 
+from dlstep.batch.checkpoint import answer_all
 from dlstep.batch.engine import BatchEngine
 from dlstep.batch.lines import read_lines
-from dlstep.batch.runner import answer_all
 from dlstep.core import init
 from dlstep.engine.loader import LoadedEngine
 from dlstep.strategies.multi_bd import MultiBD

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.batch.runner import answer_all
+from dlstep.batch.checkpoint import answer_all
 from dlstep.engine.json_lines import check_free
 
 from ...helpers.killing import child_that_holds, ended

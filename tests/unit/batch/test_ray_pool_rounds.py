@@ -14,9 +14,9 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, strategies as st
 
+from dlstep.batch.checkpoint import answer_all
 from dlstep.batch.lines import content_key
 from dlstep.batch.options import BatchOptions
-from dlstep.batch.runner import answer_all
 from dlstep.core import DlstepError
 from dlstep.engine.config import EngineConfig
 from dlstep.serve.messages import EngineFailed

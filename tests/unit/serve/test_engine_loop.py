@@ -12,7 +12,7 @@ from dlstep.core import Driver, Request
 from dlstep.engine.config import policy_of
 from dlstep.processes import Heart, Heartbeat
 from dlstep.serve.engine_loop import EngineLoop, execute_commands
-from dlstep.serve.messages import Cancel, ModelInfo, StepReport, Submit
+from dlstep.serve.messages import Cancel, Facts, StepReport, Submit
 
 from ...helpers.serving import Paced, shadow_engine
 
@@ -104,7 +104,7 @@ def test_work_counts_what_the_device_did() -> None:
     assert sum(step.cached_tokens for step in work) > 0, "equal prefixes are shared"
     assert sum(step.preemptions for step in work) > 0, "17 pages are not enough for all of them"
     assert 0 < sum(step.wasted for step in work) == wasted_by(driver.plans, 0) < sum(driver.rows)
-    assert reports[-1].load[:3] == (0, 0, 0)
+    assert reports[-1].load[:2] == (0, 0)
 
 
 def test_a_driver_that_fails_for_good_ends_the_engine() -> None:
@@ -124,7 +124,7 @@ def test_engine_ends_when_the_pipe_closes_or_when_asked() -> None:
         thread.start()
         assert isinstance(ours.recv(), Heartbeat)
         info = ours.recv()
-        assert isinstance(info, ModelInfo) and info.name == "shadow" and info.folder is None
+        assert isinstance(info, Facts) and info.model == "shadow" and info.folder is None
         ours.send((Submit(Request(0, PROMPT, SamplingParams(max_tokens=100))),))
         assert any(isinstance(ours.recv(), StepReport) for _ in range(5))
         if polite:

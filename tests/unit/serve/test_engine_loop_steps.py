@@ -135,15 +135,15 @@ def test_dropped_steps_are_removed_and_their_stream_continues() -> None:
     prompt, params = tuple(range(5, 25)), SamplingParams(max_tokens=30, ignore_eos=True)
     loop._steps = steps
     loop.execute([Submit(Request(number, prompt, params), steps=True, keeps=number != 2) for number in range(3)])
-    assert len(steps) == 2, "one is reported, and not kept"
+    assert len(steps._kept) == 2, "one is reported, and not kept"
     before = {news.id: [*news.frames] for news in loop.step().news}
     loop.execute([Drop(1), Drop(77)])
-    assert len(steps) == 1
+    assert len(steps._kept) == 1
     frames = {number: before.get(number, []) + more for number, more in run(loop).items()}
     assert tokens_of(frames[0]) == tokens_of(frames[1]) == tokens_of(frames[2]), "the stream goes on"
-    assert len(steps) == 1 and not steps._frames, "no frame is left after it was sent"
+    assert len(steps._kept) == 1 and not steps._frames, "no frame is left after it was sent"
     loop.execute([Drop(0)])
-    assert not len(steps)
+    assert not len(steps._kept)
 
 
 def test_an_abort_is_a_frame_and_no_step_to_fork_from() -> None:
@@ -176,4 +176,4 @@ def test_a_failed_forward_pass_leaves_no_frame_and_its_requests_end() -> None:
 def test_requests_without_steps_make_no_frames() -> None:
     loop = EngineLoop(engine_of("multi_bd"))
     loop.execute([Submit(Request(0, PROMPTS[0], SamplingParams(max_tokens=8)))])
-    assert all(not news.frames for news in loop.step().news) and not len(loop._steps)
+    assert all(not news.frames for news in loop.step().news) and not loop._steps._kept

@@ -37,7 +37,6 @@ from .translate import TranslatedBody
 Result = TypeVar("Result")
 Body = Sampling | ReadRequest | ForkRequest
 GONE = "the client disconnected"
-LONG = 2048  # tokens; longer answers are serialized in a thread (10 µs per token)
 LAST_LINES = 1.0  # seconds to write the last log lines when the server exits
 
 
@@ -81,8 +80,7 @@ class AnswerJob:
             await unless_gone(request.receive, self._until_ended())
             if fault := first_fault(self.pending_requests):
                 raise fault
-            long = sum(len(pending.tokens) for pending in self.pending_requests) > LONG
-            body = await asyncio.to_thread(self._reply) if long else self._reply()
+            body = await asyncio.to_thread(self._reply)  # may take 10 µs per token
             return Response(body, media_type="application/json")
         finally:
             self._close()
@@ -104,21 +102,18 @@ class AnswerJob:
         """Yield the events of the stream."""
         if begin := self._begin():
             yield begin
-        open_ = True
-        while open_:
+        while not self._over:
             self._changed.clear()
             for part in self._news():
                 yield part
                 await asyncio.sleep(0)  # a slow client may have thousands of chunks waiting
-            open_ = not self._over
-            if not open_:
-                yield self._end()
-            while open_ and not self._changed.is_set():
+            while not (self._over or self._changed.is_set()):
                 try:
                     async with asyncio.timeout(self._router.options.ping_seconds):
                         await self._changed.wait()
                 except TimeoutError:
                     yield PING
+        yield self._end()
 
     @property
     def _over(self) -> bool:

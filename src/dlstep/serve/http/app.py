@@ -1,5 +1,6 @@
 """The routes of the server. Checks that apply to all routes are in `guards`."""
 
+import asyncio
 import mimetypes
 from dataclasses import replace
 from functools import partial
@@ -13,6 +14,7 @@ from openai.types import Completion
 from openai.types.chat import ChatCompletion
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 
@@ -28,7 +30,7 @@ from . import recordings, translate
 from .answers import AnswerJob, Body, RequestLog, unless_gone
 from .choosable import choices_of
 from .errors import ApiError, json_response, response_of
-from .guards import OPEN, BodyGuard, CheckedRoute, FairWorker, HostGuard, KeyGuard, WorkerThread, hosts_of
+from .guards import OPEN, CheckedRoute, FairWorker, Guard, WorkerThread, hosts_of
 from .recordings import forked
 from .responses import ResponseJob, chat_of, renamed
 from .schema import (
@@ -66,7 +68,6 @@ class Api:
         options, refused = router.options, router.metrics.refused
         self.worker = WorkerThread("dlstep-texts", max(MOST_TEXTS, options.max_queue), refused, options.engine_timeout)
         self._compiler = FairWorker("dlstep-constraints", MOST_TEXTS, refused, constraints.stop)
-        self._steps = WorkerThread("dlstep-steps", MOST_TEXTS, refused)
 
     async def completions(self, request: Request, body: CompletionRequest) -> Response:
         """Continue prompts."""
@@ -101,7 +102,9 @@ class Api:
         find = partial(translate.find_constraint, facts, body, await self.worker.run(translate.reasoning_before, facts, body))
         if (known := await self.worker.run(find, constraints.known)) is not None:
             return known
-        compiling = self._compiler.run(request.scope["owner"], lambda event: find(partial(constraints.compiled, stopped=event)))
+        compiling = self._compiler.run_for(
+            request.scope["owner"], lambda event: find(partial(constraints.compiled, stopped=event))
+        )
         return await unless_gone(request.receive, compiling)
 
     async def reads(self, request: Request, body: ReadRequest) -> Response:
@@ -121,7 +124,7 @@ class Api:
     async def steps(self, request: Request, request_id: str, after: Annotated[int, Query(ge=-1, le=1 << 53)] = -1) -> Response:
         """Return the steps of a request so far, as a recording. Raises ApiError if not kept."""
         kept = recordings.kept_of(self.router, request_id, request.scope["owner"])
-        text = await self._steps.run(recordings.recording, self.router.facts, kept, after)
+        text = await asyncio.to_thread(recordings.recording, self.router.facts, kept, after)
         return Response(text, media_type="application/json")
 
     async def requests(self, request: Request) -> Response:
@@ -239,8 +242,8 @@ def create_app(router: Router, keys: tuple[str, ...] = ()) -> FastAPI:
         title="dlstep", version=__version__, openapi_url=None, docs_url=None, redoc_url=None, strict_content_type=False
     )
     api = Api(router)
-    app.router.route_class, app.state.worker = CheckedRoute, api.worker
-    app.state.log = api.log
+    app.router.route_class, options = CheckedRoute, router.options
+    app.state.worker, app.state.log, app.state.options = api.worker, api.log, options
     security = [Security(HTTPBearer(auto_error=False))] if keys else []  # for the schema; the guard checks keys
     for method, path, function, responses in (
         ("POST", "/v1/completions", api.completions, streamed(Completion)),
@@ -262,23 +265,13 @@ def create_app(router: Router, keys: tuple[str, ...] = ()) -> FastAPI:
     ):
         needs = [] if path in OPEN else security
         app.add_api_route(path, function, methods=[method], responses=responses, response_model=None, dependencies=needs)
-        if method == "GET":  # uvicorn sends no body
-            app.add_api_route(path, function, methods=["HEAD"], response_model=None, include_in_schema=False)
     app.add_api_route("/metrics", api.metrics, responses=METRICS, response_class=PlainTextResponse)
-    for path, function, *methods in (
-        ("/metrics", api.metrics, "HEAD"),
-        ("/openapi.json", api.schema, "GET", "HEAD"),
-        ("/", index, "GET", "HEAD"),
-    ):
-        app.add_api_route(path, function, methods=methods, include_in_schema=False)
+    for path, function in (("/openapi.json", api.schema), ("/", index)):
+        app.add_api_route(path, function, include_in_schema=False)
     app.mount("/page", PageFiles(directory=PAGE))
-    for error in (ApiError, QueueFull, NotReady, RequestValidationError, HTTPException, 500):
+    for error in (ApiError, QueueFull, NotReady, RequestValidationError, HTTPException, ClientDisconnect, 500):
         app.add_exception_handler(error, response_of)
-    options = router.options
-    app.add_middleware(BodyGuard, most=options.max_body_bytes, seconds=options.body_timeout)
-    app.add_middleware(KeyGuard, keys=keys)
-    if names := hosts_of(options):
-        app.add_middleware(HostGuard, names=names)
+    app.add_middleware(Guard, names=hosts_of(options), keys=keys)
     if options.allowed_origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=options.allowed_origins, allow_methods=["GET", "POST"], allow_headers=["*"]

@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from fastapi import Request
@@ -60,6 +61,15 @@ class ApiError(Exception):
         if self.status == 401:
             headers["WWW-Authenticate"] = "Bearer"
         return json_response(self.body, self.status, headers)
+
+
+@contextmanager
+def refusing(param: str) -> Iterator[None]:
+    """Raise an ApiError about the field `param` for a ValueError of the block."""
+    try:
+        yield
+    except ValueError as error:
+        raise ApiError(400, str(error), param=param) from error
 
 
 def first_fault(pending_requests: Iterable[PendingRequest]) -> ApiError | None:
@@ -132,7 +142,7 @@ def response_of(request: Request, error: Exception) -> Response:
             response = ApiError(status, messages.get(status, str(detail))).response
             response.headers.update(headers or {})
             return response
-        case _:
+        case _:  # a disconnected client gets none
             return ApiError(500, FAULT, code="internal_error").response
 
 

@@ -56,7 +56,6 @@ class Server(uvicorn.Server):
         self._log: RequestLog = app.state.log
         self._signals = 0
         self._router, self._ready = router, ready
-        self._drained: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
@@ -65,10 +64,9 @@ class Server(uvicorn.Server):
         for number in (signal.SIGINT, signal.SIGTERM) if current_thread() is main_thread() else ():
             signal.signal(number, self.handle_exit)
         async with self._router:
-            watches = [asyncio.create_task(wait) for wait in (self._until_failed(), self._until_ready())]
+            watch = asyncio.create_task(self._watch())
             await super().serve(sockets)
-            for watch in watches:
-                watch.cancel()
+            watch.cancel()
         await asyncio.to_thread(self._log.close)
 
     @contextmanager
@@ -87,22 +85,18 @@ class Server(uvicorn.Server):
     def ask_to_end(self) -> None:
         """Reject new requests, drain for up to `drain_seconds`, then end. Thread-safe."""
         assert self._loop is not None, "it serves"
-        self._loop.call_soon_threadsafe(self._drain)
-
-    def _drain(self) -> None:
-        if self._drained is None:
-            self._drained = asyncio.create_task(self._end())
+        self._ending = asyncio.run_coroutine_threadsafe(self._end(), self._loop)
 
     async def _end(self) -> None:
         LOG.warning("dlstep: shutting down; running requests: %s", self._router.live)
         await self._router.drain()
         self.should_exit = True
 
-    async def _until_ready(self) -> None:
-        await self._router.until(lambda: self._router.phase == "ready")
-        Thread(target=self._ready, daemon=True).start()  # opening a browser may take long
-
-    async def _until_failed(self) -> None:
+    async def _watch(self) -> None:
+        """Report that the server is ready, and end it once all engines have failed for good."""
+        await self._router.until(lambda: self._router.phase in ("ready", "failed"))
+        if self._router.phase == "ready":
+            Thread(target=self._ready, daemon=True).start()  # opening a browser may take long
         await self._router.until(lambda: self._router.phase == "failed")
         self.should_exit = True
 
@@ -118,21 +112,15 @@ def listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def show_page(url: str) -> None:
-    """Open a page in the user's browser, or print its address."""
-    if not webbrowser.open(url):
-        print(f"dlstep: no browser could be opened; the page is at {url}", file=sys.stderr, flush=True)
-
-
 def _once_ready(page: str | None) -> None:
-    """Exclude all existing objects from garbage collection, and open the page if requested.
+    """Exclude all existing objects from garbage collection, and open the page in a browser if requested.
 
     A large body triggers hundreds of collections, each of which would traverse every loaded module.
     """
     gc.collect()
     gc.freeze()
-    if page is not None:
-        show_page(page)
+    if page is not None and not webbrowser.open(page):
+        print(f"dlstep: no browser could be opened; the page is at {page}", file=sys.stderr, flush=True)
 
 
 def serve(config: EngineConfig, options: ServeOptions, *, opens: bool = False) -> int:

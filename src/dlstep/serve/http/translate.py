@@ -22,7 +22,7 @@ from ...views.frames import Frame, first_frame
 from ..messages import Facts, Submit
 from ..router.pending_requests import Head
 from ..shapes import Detokenized, Tokenized
-from .errors import ApiError, mentions
+from .errors import ApiError, mentions, refusing
 from .schema import (
     ChatRequest,
     CompletionRequest,
@@ -178,10 +178,8 @@ def _processors(body: Sampling) -> tuple[Processor, ...]:
     asked += [(f"dlstep.processors.{name}", name, options) for name, options in body.dlstep.processors.items()]
     processors: list[Processor] = []
     for field, name, options in asked:
-        try:
+        with refusing(field):
             processors += processors_of({name: options})
-        except ValueError as error:
-            raise ApiError(400, str(error), param=field) from error
     return tuple(processors)
 
 
@@ -203,10 +201,8 @@ def constraint_of(body: Sampling) -> dict[str, Any]:
 
 def called_function(body: ChatRequest) -> str | None:
     """Return the function that the answer calls; "" for any of them, None for none. Raises ApiError."""
-    try:
+    with refusing("tool_choice"):
         return chosen(body.tools or (), body.tool_choice)
-    except ValueError as error:
-        raise ApiError(400, str(error), param="tool_choice") from error
 
 
 def reasoning_before(facts: Facts, body: Sampling) -> tuple[Spec, Marks]:
@@ -277,10 +273,8 @@ def encoded_prompt(facts: Facts, prompt: str | list[int], special: bool | None =
     """Return the tokens of a prompt, including the model's `prompt_end`. Raises ApiError."""
     if isinstance(prompt, str):
         check_length(facts, len(prompt), "prompt")
-    try:
+    with refusing("prompt"):
         return encode(facts, prompt, special=special)
-    except ValueError as error:
-        raise ApiError(400, str(error), param="prompt") from error
 
 
 def _echoed(facts: Facts, prompt: str | list[int], tokens: tuple[int, ...]) -> str:
@@ -354,10 +348,7 @@ def tokenized(facts: Facts, body: TokenizeRequest) -> Tokenized:
         ids = encoded_prompt(facts, body.prompt, body.add_special_tokens)
     else:
         ids = conversation(facts, body.messages, variables=body.chat_template_kwargs)
-    tokenizer, strings = facts.tokenizer, None
-    if body.return_token_strs:
-        strings = [] if tokenizer is None else [str(tokenizer.convert_ids_to_tokens(index)) for index in ids]
-    return Tokenized(count=len(ids), max_model_len=facts.first.config.max_model_len, tokens=list(ids), token_strs=strings)
+    return Tokenized(count=len(ids), max_model_len=facts.first.config.max_model_len, tokens=list(ids))
 
 
 def detokenized(facts: Facts, body: DetokenizeRequest) -> Detokenized:
@@ -396,10 +387,8 @@ def read(facts: Facts, body: ReadRequest) -> TranslatedBody:
     reading = Reading(facts.first.strategy)
     if reason := reading.incompatibility(config.spec):
         raise ApiError(400, f"the model {facts.model!r} cannot be read: {reason}", param="model")
-    try:
+    with refusing("template"):
         template = encode_template(facts.tokenizer, body.template)
-    except ValueError as error:
-        raise ApiError(400, str(error), param="template") from error
     return TranslatedBody([_submit(facts, reading, prompt, template) for prompt in encoded], [""] * len(encoded), [])
 
 

@@ -63,9 +63,6 @@ class Pages:
         self._most = most
         self._keys: OrderedDict[bytes, None] = OrderedDict()
 
-    def __len__(self) -> int:
-        return len(self._keys)
-
     def known(self, keys: Iterable[bytes]) -> int:
         """Return the number of leading keys that are known."""
         count = 0

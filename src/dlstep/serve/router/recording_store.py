@@ -33,9 +33,6 @@ class RecordingStore:
         self.most, self._positions, self._drop = most, positions, drop
         self._requests: dict[tuple[str, str], KeptRequest] = {}  # by owner and id, oldest first
 
-    def __len__(self) -> int:
-        return len(self._pending())
-
     def _pending(self) -> list[PendingRequest]:
         """Return the answers of all requests."""
         return [pending for request in self._requests.values() for pending in request.pending_requests]

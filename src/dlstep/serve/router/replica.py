@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from ...engine.step_limit import StepLimit
 from ...processes import Worker, disconnect, watch
 from ..log_lines import LOG
-from ..messages import Command, EngineFailed, EngineLoad, ModelInfo, StepReport
+from ..messages import Command, EngineFailed, EngineLoad, Facts, StepReport
 from ..settings import ServeOptions
 from ..shapes import ReplicaPhase
 from .pending_requests import PendingRequest
@@ -58,12 +58,10 @@ class Replica:
         self.deaths = 0
         self.died: Worker | None = None  # the last process that died
         self.failure = ""  # why the engine could not be created; empty if it could
-        self.silent = False  # whether heartbeats are overdue
         self.load = EngineLoad()
-        self.info: ModelInfo | None = None
+        self.info: Facts | None = None
         self.sent: dict[int, PendingRequest] = {}
         self.abandoned: set[int] = set()  # ids of requests that only the router ended
-        self.preparation: asyncio.Task[None] | None = None  # the router's preparation for the model
         self._pages = Pages(0)
         self._unsent: list[Command] = []
         self._commands: Commands = SimpleQueue()
@@ -105,7 +103,9 @@ class Replica:
                 break
             if self._closing.is_set():
                 leaving += passed
-                if leaving > PATIENCE or self.silent or self._ready_age is None:  # it reads no commands while it loads
+                if (
+                    leaving > PATIENCE or worker.silence > SILENCE or self._ready_age is None
+                ):  # it reads no commands while it loads
                     break
             elif missed is None and (overdue := self._overdue(worker)) is not None:
                 missed, reason = overdue
@@ -127,17 +127,18 @@ class Replica:
             match message:
                 case EngineFailed():
                     self.failure = message.error
-                case ModelInfo():
+                case Facts():
                     self._ready_age = worker.age
+                    loop.call_soon_threadsafe(self.set_loaded, self._router.known(message))
                 case StepReport():
                     self._limit.note(message.busy_seconds)
-            loop.call_soon_threadsafe(self._router.on_message, self, message)
+                    loop.call_soon_threadsafe(self._router.on_report, self, message)
         worker.inbox.clear()
         if not self.sent and not self.abandoned:
             worker.standstill = 0.0
-        self.silent = worker.silence > SILENCE
-        if self.phase == ("ready" if self.silent else "silent"):
-            loop.call_soon_threadsafe(self.set_silent, self.silent)
+        silent = worker.silence > SILENCE
+        if self.phase == ("ready" if silent else "silent"):
+            loop.call_soon_threadsafe(self.set_silent, silent)
 
     def _overdue(self, worker: Worker) -> tuple[Deadline, str] | None:
         """Return the deadline that the engine has missed, with a message; None if there is none."""
@@ -170,10 +171,11 @@ class Replica:
             self.phase = "silent" if silent else "ready"
             self._router.on_change()
 
-    def set_loaded(self, info: ModelInfo) -> None:
+    def set_loaded(self, info: Facts) -> None:
         """Store the facts of the loaded engine, and become ready."""
-        self.info, self._pages = info, Pages(info.config.num_pages)
+        self.info, self._pages = info, Pages(info.first.config.num_pages)
         self.phase = "ready"
+        self._router.on_change()
 
     def command(self, command: Command) -> None:
         """Queue a command. Commands that a dead engine has not read are lost."""
@@ -194,20 +196,13 @@ class Replica:
         self._pages.learn(pending.keys)
         self.command(pending.submit)
 
-    def remove(self, pending: PendingRequest) -> None:
-        """Remove a request from those that were sent to the engine."""
-        del self.sent[pending.id]
-
     def abandon(self, pending: PendingRequest) -> None:
         """Stop waiting for the engine to end a request, which still counts toward its load."""
-        self.remove(pending)
+        del self.sent[pending.id]
         self.abandoned.add(pending.id)
 
     def reset(self) -> None:
         """Forget the load, the pages, the commands and the abandoned requests of an engine that has ended."""
-        if self.preparation is not None:
-            self.preparation.cancel()
-            self.preparation = None
         self.load = EngineLoad()
         self._unsent.clear()
         self.abandoned.clear()
@@ -218,7 +213,7 @@ class Replica:
         """Whether the engine is ready and can be sent one more request."""
         if self.phase != "ready" or self.info is None:
             return False
-        return len(self.sent) + len(self.abandoned) < self.info.config.max_num_reqs + AHEAD
+        return len(self.sent) + len(self.abandoned) < self.info.first.config.max_num_reqs + AHEAD
 
     def candidate(self, keys: tuple[bytes, ...]) -> Candidate:
         """Return its number of requests, and how many leading pages of `keys` it should have."""

@@ -4,17 +4,14 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import count
-from pathlib import Path
-from threading import Thread
+from itertools import chain, count
 from types import TracebackType
-from typing import Generic, TypeVar
 
 from ...core.sequence import FinishInfo
 from ...processes import Worker
-from ...text.detokenize import Tokenizer
-from ..messages import Cancel, Drop, Facts, Message, ModelInfo, StepReport, Submit, known_facts
-from ..settings import ServeOptions
+from ...text.detokenize import Tokenizer, load_tokenizer
+from ..messages import Cancel, Drop, Facts, StepReport, Submit
+from ..settings import ServeOptions, template_in
 from ..shapes import Phase
 from .metrics import Metrics
 from .pending_requests import Fault, PendingRequest
@@ -29,7 +26,6 @@ NOT_READY: dict[Phase, str] = {
     "failed": "the engine is gone and the server is ending",
 }
 GRACE = 1.0  # seconds that an engine has to end a cancelled request before the router ends it
-Item = TypeVar("Item")
 
 
 class QueueFull(Exception):
@@ -40,39 +36,39 @@ class NotReady(Exception):
     """Error: no request can be answered now. The message says why."""
 
 
-class FairQueue(Generic[Item]):
-    """One queue per owner. `pop` serves owners round-robin, so no owner can starve another."""
+class FairQueue:
+    """One queue of requests per owner. `pop` serves owners round-robin, so no owner can starve another."""
 
     def __init__(self) -> None:
-        self._queues: OrderedDict[str, deque[Item]] = OrderedDict()
+        self._queues: OrderedDict[str, deque[PendingRequest]] = OrderedDict()
 
     def __len__(self) -> int:
         return sum(map(len, self._queues.values()))
 
-    def __iter__(self) -> Iterator[Item]:
-        return iter([item for queue in self._queues.values() for item in queue])
+    def __iter__(self) -> Iterator[PendingRequest]:
+        return chain.from_iterable(self._queues.values())
 
-    def push(self, owner: str, item: Item) -> None:
-        """Append an item to its owner's queue."""
-        self._queues.setdefault(owner, deque()).append(item)
+    def push(self, pending: PendingRequest) -> None:
+        """Append a request to its owner's queue."""
+        self._queues.setdefault(pending.owner, deque()).append(pending)
 
-    def first(self) -> Item:
-        """Return the item that `pop` would return, without removing it."""
-        return next(iter(self._queues.values()))[0]
+    def first(self) -> PendingRequest:
+        """Return the request that `pop` would return, without removing it."""
+        return next(iter(self))
 
-    def pop(self) -> Item:
-        """Remove and return the first item of the next owner, and move the owner to the end."""
+    def pop(self) -> PendingRequest:
+        """Remove and return the first request of the next owner, and move the owner to the end."""
         owner, queue = self._queues.popitem(last=False)
-        item = queue.popleft()
+        pending = queue.popleft()
         if queue:
             self._queues[owner] = queue
-        return item
+        return pending
 
-    def remove(self, owner: str, item: Item) -> None:
-        """Remove a queued item."""
-        self._queues[owner].remove(item)
-        if not self._queues[owner]:
-            del self._queues[owner]
+    def remove(self, pending: PendingRequest) -> None:
+        """Remove a queued request."""
+        self._queues[pending.owner].remove(pending)
+        if not self._queues[pending.owner]:
+            del self._queues[pending.owner]
 
 
 class Router:
@@ -90,9 +86,8 @@ class Router:
         self.options = options
         self.replicas = [Replica(number, start, options, self) for number, start in enumerate(starts)]
         self._draining = self._over = False
-        self._facts: Facts | None = None  # of the newest engine
-        self._tokenizer, self._template = tokenizer, options.template()
-        self._queue: FairQueue[PendingRequest] = FairQueue()
+        self._tokenizer, self._template = tokenizer, template_in(options.chat_template)
+        self._queue = FairQueue()
         self.metrics = Metrics(self.replicas, self._queue)
         self.recording_store = RecordingStore(options.kept_requests, options.kept_positions, self._drop)
         self._ids = count()
@@ -100,8 +95,6 @@ class Router:
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "Router":
-        if self._tokenizer is None:  # while the engine loads
-            Thread(target=_tokenizer_loader, name="dlstep-imports", daemon=True).start()
         self._task = asyncio.create_task(self._run())
         return self
 
@@ -177,9 +170,10 @@ class Router:
     @property
     def facts(self) -> Facts:
         """The facts of the model. Raises NotReady before an engine has loaded it."""
-        if self._facts is None:
-            raise NotReady(self.not_ready_reason() or "the model is loading")
-        return self._facts
+        for replica in self.replicas:
+            if replica.info is not None:
+                return replica.info
+        raise NotReady(self.not_ready_reason() or "the model is loading")
 
     def not_ready_reason(self) -> str | None:
         """Return why no request can be answered now; None if requests can be answered."""
@@ -216,6 +210,7 @@ class Router:
         loop = asyncio.get_running_loop()
         pending_requests: list[PendingRequest] = []
         own = b"" if self.options.share_prefix_cache else owner.encode()
+        too_long = f"the request took longer than {self.options.request_timeout:g} seconds"
         for submit in submits:
             salt = own + b"/" + submit.request.salt if submit.request.salt else own
             request = replace(submit.request, id=next(self._ids), salt=salt)
@@ -225,16 +220,16 @@ class Router:
                 pending.parent = self.recording_store.forking(submit.origin.id)
             elif len(self.replicas) > 1:
                 pending.keys = page_keys(self.facts.first, request)
-            pending.timers.append(loop.call_later(self.options.request_timeout, self._took_too_long, pending))
+            pending.timers.append(loop.call_later(self.options.request_timeout, self.cancel, [pending], too_long))
             self._enqueue(pending)
         self._send_waiting()
         return pending_requests
 
     def _enqueue(self, pending: PendingRequest) -> None:
         """Queue a request for at most `queue_timeout` seconds."""
-        self._queue.push(pending.owner, pending)
+        self._queue.push(pending)
         loop = asyncio.get_running_loop()
-        pending.queue_timer = loop.call_later(self.options.queue_timeout, self._waited_too_long, pending)
+        pending.timers.append(loop.call_later(self.options.queue_timeout, self._waited_too_long, pending))
 
     def cancel(self, pending_requests: Iterable[PendingRequest], reason: str) -> None:
         """End running answers with their settled tokens.
@@ -246,13 +241,13 @@ class Router:
                 continue
             pending.cancelled = reason
             if pending.sent is None:
-                self._queue.remove(pending.owner, pending)
+                self._queue.remove(pending)
                 self._finish(pending, FinishInfo("abort", len(pending.request.prompt), reason))
                 continue
             assert pending.replica is not None, "it was sent to one"
             replica = self.replicas[pending.replica]
             replica.command(Cancel(pending.id, reason))
-            if replica.silent:
+            if replica.phase == "silent":
                 self._abandon(pending)
             else:
                 pending.timers.append(asyncio.get_running_loop().call_later(GRACE, self._abandon, pending))
@@ -262,7 +257,7 @@ class Router:
         assert pending.replica is not None, "it was sent to one"
         replica, settled = self.replicas[pending.replica], len(pending.request.prompt) + len(pending.tokens)
         replica.abandon(pending)
-        if replica.silent:
+        if replica.phase == "silent":
             error = f"{pending.cancelled}, and the engine sends no heartbeats; the request can be sent again"
             self._finish(pending, FinishInfo("error", settled, error), "engine_timeout")
         else:
@@ -284,8 +279,6 @@ class Router:
         now = asyncio.get_running_loop().time()
         while self._queue and (replica := self._replica_for(self._queue.first())) is not None:
             pending = self._queue.pop()
-            assert pending.queue_timer is not None, "it waited"
-            pending.queue_timer.cancel()
             replica.send(pending, now)
             if pending.parent is not None:
                 self.recording_store.forked(pending.parent)
@@ -302,31 +295,21 @@ class Router:
             return None
         return self.replicas[choose(candidates, bound(sum(candidate.requests for candidate in candidates), len(candidates)))]
 
-    def on_message(self, replica: Replica, message: Message) -> None:
-        """Handle a message of an engine."""
-        match message:
-            case ModelInfo():
-                replica.preparation = asyncio.create_task(self._prepare(replica, message))
-            case StepReport():
-                self._apply(replica, message)
-            case _:
-                return  # the replica keeps the reason of a failed start
-        self._notify()
-
-    async def _prepare(self, replica: Replica, info: ModelInfo) -> None:
-        """Prepare for a loaded model. Its tokenizer takes seconds, so a thread loads it."""
-        if self._tokenizer is None and info.folder is not None:
-            folder = info.folder
-            self._tokenizer = await asyncio.to_thread(lambda: _tokenizer_loader()(folder))
-        options = self.options
-        self._facts = known_facts(
-            info, self._tokenizer, options.served_model_name, self._template, options.max_queue, options.kept_requests
+    def known(self, facts: Facts) -> Facts:
+        """Return the facts of a loaded model as the server uses them. Takes seconds: it loads the tokenizer."""
+        if self._tokenizer is None and facts.folder is not None:
+            self._tokenizer = load_tokenizer(facts.folder)
+        return replace(
+            facts,
+            tokenizer=self._tokenizer,
+            model=self.options.served_model_name or facts.model,
+            chat_template=self._template or facts.chat_template,
+            most_answers=self.options.max_queue,
+            most_kept=self.options.kept_requests,
         )
-        replica.set_loaded(info)
-        self._send_waiting()
-        self._notify()
 
-    def _apply(self, replica: Replica, report: StepReport) -> None:
+    def on_report(self, replica: Replica, report: StepReport) -> None:
+        """Apply the changes of a step, and send waiting requests."""
         now = asyncio.get_running_loop().time()
         replica.load = report.load
         self.metrics.work(replica.number, report)
@@ -339,10 +322,10 @@ class Router:
             pending.apply(news, now)
             if pending.ended is not None:
                 self._retire(pending)
-        self._send_waiting()
+        self.on_change()
 
     def on_change(self) -> None:
-        """React to an engine that accepts requests again or no longer does."""
+        """React to a change of an engine: send waiting requests, and wake the tasks in `until`."""
         self._send_waiting()
         self._notify()
 
@@ -360,20 +343,19 @@ class Router:
             if pending.cancelled:
                 self._finish(pending, FinishInfo("abort", len(pending.request.prompt) + len(pending.tokens), pending.cancelled))
             elif others and pending.can_restart:
-                replica.remove(pending)
+                del replica.sent[pending.id]
                 pending.restart()
                 self._enqueue(pending)
             else:
                 self._finish(pending, FinishInfo("error", 0, f"{reason}; the request can be sent again"), "engine_died")
         for pending in list(self._queue):
             if pending.parent is not None and pending.parent.keeper == replica.number:
-                self._queue.remove(pending.owner, pending)
+                self._queue.remove(pending)
                 self._finish(
                     pending, FinishInfo("error", 0, "the engine died, and the step to fork from is lost"), "engine_died"
                 )
         self.recording_store.died(replica.number)
-        self._send_waiting()
-        self._notify()
+        self.on_change()
 
     def _end_all(self, reason: str) -> None:
         waiting = [self._queue.pop() for _ in range(len(self._queue))]
@@ -388,20 +370,18 @@ class Router:
 
     def _retire(self, pending: PendingRequest) -> None:
         if pending.sent is not None and pending.replica is not None:
-            if pending.id in (replica := self.replicas[pending.replica]).sent:  # it was not abandoned
-                replica.remove(pending)
+            self.replicas[pending.replica].sent.pop(pending.id, None)  # it may have been abandoned
         elif pending.parent is not None:
             self.recording_store.forked(pending.parent)
         pending.release()
         self.metrics.ended(pending)
 
     def _waited_too_long(self, pending: PendingRequest) -> None:
-        self._queue.remove(pending.owner, pending)
+        if pending.sent is not None:
+            return
+        self._queue.remove(pending)
         reason = f"the request waited longer than {self.options.queue_timeout:g} seconds: try again later"
         self._finish(pending, FinishInfo("abort", 0, reason), "queue_timeout")
-
-    def _took_too_long(self, pending: PendingRequest) -> None:
-        self.cancel([pending], f"the request took longer than {self.options.request_timeout:g} seconds")
 
     def _drop(self, pending: PendingRequest) -> None:
         """Make the engine discard the kept steps of an answer."""
@@ -413,10 +393,3 @@ class Router:
         """Wake the tasks in `until`. With a new event, each of them wakes exactly once."""
         self._changed.set()
         self._changed = asyncio.Event()
-
-
-def _tokenizer_loader() -> Callable[[Path], Tokenizer]:
-    """Return the function that loads a checkpoint's tokenizer. Imports transformers, which takes seconds."""
-    from ...text.detokenize import load_tokenizer
-
-    return load_tokenizer

@@ -41,20 +41,20 @@ def test_owners_take_turns_and_tasks_end_with_their_callers() -> None:
 
         def task(owner: str, name: str) -> asyncio.Task[object]:
             return asyncio.create_task(
-                worker.run(owner, lambda event: (name == "endless" and event.wait(60), done.append(name)))
+                worker.run_for(owner, lambda event: (name == "endless" and event.wait(60), done.append(name)))
             )
 
         endless, leaves, stays, last = (task("a", name) for name in ("endless", "leaves", "stays", "last"))
         other = task("b", "other")
         await asyncio.sleep(0.01)
         with pytest.raises(ApiError, match="4 requests of this API key wait for the compilation of a constraint") as caught:
-            await worker.run("a", print)
+            await worker.run_for("a", print)
         assert caught.value.status == 429 and refused.collect()[0].samples[0].value == 1
         leaves.cancel()
         endless.cancel()
         await asyncio.gather(other, stays, last)
         assert done == ["endless", "other", "stays", "last"] and leaves.cancelled() and endless.cancelled()
-        await worker.run("a", lambda event: None)
+        await worker.run_for("a", lambda event: None)
 
     asyncio.run(run())
 
@@ -64,7 +64,7 @@ def test_callers_that_leave_at_any_moment_block_no_other() -> None:
         random = Random(seed)
         worker = FairWorker("test", 99, Counter("refused", "Refused.", registry=CollectorRegistry()), threading.Event.set)
         tasks = [
-            asyncio.create_task(worker.run(random.choice("abc"), lambda event: event.wait(random.random() / 1000)))
+            asyncio.create_task(worker.run_for(random.choice("abc"), lambda event: event.wait(random.random() / 1000)))
             for _ in range(20)
         ]
         for task in random.sample(tasks, 15):
@@ -72,7 +72,7 @@ def test_callers_that_leave_at_any_moment_block_no_other() -> None:
                 await asyncio.sleep(random.choice((0, 0.001)))
             task.cancel()
         await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
-        assert await asyncio.wait_for(worker.run("d", lambda event: 3), 10) == 3
+        assert await asyncio.wait_for(worker.run_for("d", lambda event: 3), 10) == 3
 
     for seed in range(20):
         asyncio.run(run(seed))

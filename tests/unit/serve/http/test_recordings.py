@@ -271,7 +271,7 @@ def test_kept_steps_are_bounded_in_positions_and_dropped_in_the_engine_too() -> 
         ids.append(answered(http, prompt="x", max_tokens=100, ignore_eos=True))
         assert answered(http, max_tokens=4), "the large one goes when the next one comes"
         assert {http.get(f"/v1/requests/{each}/steps").status_code for each in ids} == {404}
-        assert len(server.router.recording_store) == 1
+        assert len(server.router.recording_store._requests) == 1
     with served(shadow_engine(), kept_requests=0) as server, server.http() as http:
         request_id = answered(http)
         assert http.get(f"/v1/requests/{request_id}/steps").status_code == 404

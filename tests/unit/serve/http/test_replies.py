@@ -1,14 +1,15 @@
 """One choice of a request, for readers that are slow."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 from hypothesis import given, strategies as st
 
 from dlstep.core import Request, SamplingParams, add
 from dlstep.core.sequence import FinishInfo
-from dlstep.serve.engine_loop import info_of
+from dlstep.serve.engine_loop import known_facts
 from dlstep.serve.http.replies import ChoiceReader, text_of
-from dlstep.serve.messages import News, Origin, Submit, known_facts
+from dlstep.serve.messages import News, Origin, Submit
 from dlstep.serve.router.pending_requests import Head, PendingRequest
 from dlstep.stream import window_texts
 from dlstep.text.detokenize import TextStream
@@ -20,7 +21,7 @@ from ....helpers.serving import shadow_engine
 @given(cuts=st.lists(st.integers(0, 3), max_size=12), stops=st.sampled_from([(), ("a",), ("xy", "b")]), data=st.data())
 def test_a_slow_reader_loses_no_frame(cuts: list[int], stops: tuple[str, ...], data: st.DataObject) -> None:
     engine = shadow_engine()
-    facts = known_facts(info_of(engine), engine.tokenizer, None, None, 1)
+    facts = replace(known_facts(engine), tokenizer=engine.tokenizer)
     session_like = data.draw(st.lists(st.lists(st.integers(3, 60), max_size=4), min_size=1, max_size=12))
     pending = PendingRequest(
         Submit(Request(0, (5,), SamplingParams(stop=stops)), steps=True, origin=Origin(1, 0)), "key-0", 0.0, lambda: None
@@ -69,7 +70,7 @@ def test_however_a_reader_is_delayed_it_loses_drafts_and_never_text(
     groups: list[list[News]], drafts: bool, stops: tuple[str, ...]
 ) -> None:
     engine = shadow_engine()
-    facts = known_facts(info_of(engine), engine.tokenizer, None, None, 1)
+    facts = replace(known_facts(engine), tokenizer=engine.tokenizer)
     pending = PendingRequest(Submit(Request(0, (5,), SamplingParams(stop=stops)), drafts=drafts), "key-0", 0.0, lambda: None)
     choice, pieces = ChoiceReader(0, pending, Head("completion", "shadow", False, False), facts), []
     for group in groups:

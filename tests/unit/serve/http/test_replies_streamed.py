@@ -59,7 +59,7 @@ def reader(form: CallFormat, kind: Kind, head: Head, stops: tuple[str, ...], thi
     submit = Submit(Request(0, prompt, SamplingParams(stop=stops)), probabilities=head.logprobs or head.token_ids)
     spec = Spec(mask_id=0, eos_ids=(), vocab_size=len(tokenizer), pieces=pieces(tokenizer))
     pending = PendingRequest(submit, "key-0", 0.0, lambda: None)
-    facts = Facts(init(Config(spec), Autoregressive()), None, tokenizer, "", template, 0, "model", 1)
+    facts = Facts(init(Config(spec), Autoregressive()), None, "", template, 0, "model", tokenizer)
     return ChoiceReader(0, pending, head, facts)
 
 

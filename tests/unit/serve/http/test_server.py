@@ -81,12 +81,9 @@ def test_models_can_be_retrieved_and_get_routes_take_head() -> None:
         missing = http.get("/v1/models/other")
         assert missing.status_code == 404 and missing.json()["error"]["code"] == "model_not_found"
         app: Any = server.server.config.app
-        paths = {
-            method: {route.path for route in app.routes if method in getattr(route, "methods", ())}
-            for method in ("GET", "HEAD")
-        }
-        assert paths["GET"] == paths["HEAD"] and len(paths["GET"]) > 10
-        for path in (path for path in paths["GET"] if "{" not in path):
+        paths = {route.path for route in app.routes if "GET" in getattr(route, "methods", ())}
+        assert len(paths) > 10
+        for path in (path for path in paths if "{" not in path):
             answer = http.head(path)
             assert answer.status_code == 200 and not answer.content and http.get(path).content, path
 

@@ -4,16 +4,16 @@ import gc
 import tracemalloc
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from threading import Event
 from typing import Any
 
 import pytest
 from tokenizers import processors
 
-from dlstep.serve.engine_loop import info_of
+from dlstep.serve.engine_loop import known_facts
 from dlstep.serve.http import app, translate
 from dlstep.serve.http.schema import CompletionRequest
-from dlstep.serve.messages import known_facts
 from training.tokenizer import EOS_ID, build_tokenizer
 
 from ....helpers.serving import Served, served, shadow_engine
@@ -86,7 +86,7 @@ def test_special_tokens_are_added_to_texts_unless_the_body_declines(given: bool 
     tokenizer, engine = build_tokenizer(), shadow_engine()
     adding = processors.TemplateProcessing(single="<eos> $A", special_tokens=[("<eos>", EOS_ID)])
     tokenizer.backend_tokenizer.post_processor = adding
-    facts = known_facts(info_of(engine), tokenizer, None, None, 4)
+    facts = replace(known_facts(engine), tokenizer=tokenizer, most_answers=4)
     plain = tuple(tokenizer.encode("ab", add_special_tokens=False))
     body = {"prompt": "ab", "add_special_tokens": given}
     for found in (

@@ -82,7 +82,7 @@ def test_pages_know_the_newest_keys(learnt: list[tuple[bytes, ...]], most: int, 
         pages.learn(keys)
         order = [key for key in order if key not in keys] + list(reversed(keys))
     kept = order[len(order) - most :] if most < len(order) else order
-    assert len(pages) == len(kept)
+    assert len(pages._keys) == len(kept)
     known = next((place for place, key in enumerate(asked) if key not in kept), len(asked))
     assert pages.known(asked) == known
 

@@ -6,8 +6,6 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from threading import Event
 from time import monotonic
 
 import httpx2
@@ -16,17 +14,12 @@ import pytest
 
 from dlstep import SamplingParams
 from dlstep.core import Request
-from dlstep.processes import Worker
 from dlstep.serve.engine_loop import EngineLoop
 from dlstep.serve.messages import Cancel, News, Submit
-from dlstep.serve.router import router as module
 from dlstep.serve.router.pending_requests import PendingRequest
 from dlstep.serve.router.replica import AHEAD, Replica
-from dlstep.serve.router.router import Router
-from dlstep.serve.settings import ServeOptions
-from dlstep.text.detokenize import Tokenizer
 
-from ....helpers.serving import Paced, ThreadHost, served, shadow_engine, stalls_of_loop
+from ....helpers.serving import Paced, served, shadow_engine, stalls_of_loop
 from ..http.test_translate import statuses
 
 REQUESTS = 400
@@ -72,7 +65,7 @@ def test_random_requests_and_aborts_in_few_pages_leave_nothing_behind(strategy: 
         for news in report.news:
             apply(news)
     assert ends == Counter(range(REQUESTS)) and len(aborted) > 100
-    assert report.load[:3] == (0, 0, 0) and sum(report.load[2:]) == 220
+    assert report.load[:2] == (0, 0) and sum(report.load[1:]) == 220
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -91,7 +84,7 @@ def test_dropped_clients_free_their_pages_at_once(stream: bool, capfd: pytest.Ca
                 await asyncio.gather(*tasks, return_exceptions=True)
 
         asyncio.run(drop())
-        server.until(lambda: not server.router.live and server.load[:3] == (0, 0, 0))
+        server.until(lambda: not server.router.live and server.load[:2] == (0, 0))
         assert 'finished_reason="abort"} 32.0' in server.router.metrics.text().decode()
         with server.http() as http:
             assert http.post("/v1/completions", json={"prompt": "next", "max_tokens": 4}).status_code == 200
@@ -236,30 +229,3 @@ def test_a_forward_that_fails_twice_ends_its_requests_and_no_others() -> None:
         assert "secret" not in failed.text
         assert http.post("/v1/completions", json={"prompt": "x", "max_tokens": 32}).status_code == 200
         server.until_idle()
-
-
-def test_what_loads_tokenizers_is_imported_while_the_engine_loads(monkeypatch: pytest.MonkeyPatch) -> None:
-    imported, loaded = Event(), Event()
-    engine = shadow_engine()
-    tokenizer = engine.tokenizer
-    assert tokenizer is not None
-
-    class Slow(ThreadHost):
-        def start(self) -> Worker:
-            assert loaded.wait(20)
-            return super().start()
-
-    def loader() -> Callable[[Path], Tokenizer]:
-        imported.set()
-        return lambda folder: tokenizer
-
-    monkeypatch.setattr(module, "_tokenizer_loader", loader)
-
-    async def run() -> None:
-        async with Router([Slow(engine).start], ServeOptions()) as router:
-            assert await asyncio.to_thread(imported.wait, 20)
-            assert router.phase == "loading"
-            loaded.set()
-            await router.until(lambda: router.phase == "ready")
-
-    asyncio.run(run())

@@ -2,19 +2,26 @@
 
 from hypothesis import given, strategies as st
 
+from dlstep.core import Request
+from dlstep.serve.messages import Submit
+from dlstep.serve.router.pending_requests import PendingRequest
 from dlstep.serve.router.router import FairQueue
 
 
-@given(pushes=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), max_size=40))
-def test_owners_take_turns_and_each_is_served_in_order(pushes: list[tuple[str, int]]) -> None:
-    queue = FairQueue[tuple[str, int]]()
-    for number, (owner, _) in enumerate(pushes):
-        queue.push(owner, (owner, number))
-    assert len(queue) == len(pushes) == len(list(queue))
-    order = [queue.pop() for _ in pushes]
+@given(owners=st.lists(st.sampled_from("abc"), max_size=40))
+def test_owners_take_turns_and_each_is_served_in_order(owners: list[str]) -> None:
+    queue = FairQueue()
+    for number, owner in enumerate(owners):
+        queue.push(PendingRequest(Submit(Request(number, (0,))), owner, 0.0, lambda: None))
+    assert len(queue) == len(owners) == len(list(queue))
+    order: list[tuple[str, int]] = []
+    for _ in owners:
+        first = queue.first()
+        assert queue.pop() is first
+        order.append((first.owner, first.id))
     assert not queue
     for owner in "abc":
-        assert [item for item in order if item[0] == owner] == [(o, n) for n, (o, _) in enumerate(pushes) if o == owner]
+        assert [item for item in order if item[0] == owner] == [(o, n) for n, o in enumerate(owners) if o == owner]
     for place in range(len(order)):
         waiting = {item[0] for item in order[place:]}
         turns = [item[0] for item in order[place : place + len(waiting)]]

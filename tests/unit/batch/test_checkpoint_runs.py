@@ -11,8 +11,8 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, strategies as st
 
+from dlstep.batch.checkpoint import answer_all
 from dlstep.batch.engine import AnsweredRequest
-from dlstep.batch.runner import answer_all
 
 from .batches import Killed, Scripted, answers_file, numbered
 
