@@ -11,9 +11,9 @@ from rich.console import Console
 
 from .. import strategies
 from ..core.checks import short
-from ..engine.config import EngineConfig
+from ..engine.config import ENGINE_FIELDS, EngineConfig
 from ..text.words import printable
-from .eval import ENGINE_FIELDS, report_failures
+from .eval import report_failures
 from .options import OF_STRATEGY, ArgumentParser, Namespace, json_text
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ MARKS = (
     "= as right as the best, as far as these problems can tell",
 )
 OWN_OF_EVAL = ("tasks", "out", "dataset_limit", "problem_seed", "grid")  # fixed, or set by other options
-OWN_OF_ENGINE = ("decoding_strategy", "sampling_mode", "seed", "quantization")
+OWN_OF_ENGINE = (*OF_STRATEGY, "decoding_strategy", "sampling_mode", "seed", "quantization")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ def add_options(parser: ArgumentParser) -> None:
     from ..evaluate.options import EvalOptions
 
     parser.add_options(EvalOptions, "evaluation", without=OWN_OF_EVAL)
-    parser.add_options(EngineConfig, "engine", without=(*OF_STRATEGY, *OWN_OF_ENGINE))
+    parser.add_options(EngineConfig, "engine", without=OWN_OF_ENGINE)
 
 
 def run(options: Namespace) -> int:
@@ -103,7 +103,7 @@ def run(options: Namespace) -> int:
     grid_of(options.grid)  # raises before a model is loaded
     public = public_of(chosen)
     problems = sum(facts["count"] for facts in problems_of(chosen, public).values())
-    engine = {field.name: options[field.name] for field in ENGINE_FIELDS if field.name not in OWN_OF_ENGINE}
+    engine = {name: options[name] for name in ENGINE_FIELDS if name not in OWN_OF_ENGINE}
     carried = [options.strategies] if isinstance(options.strategies, str) else options.strategies
     carried = list(strategies.available()) if carried == ["all"] else carried
     found, left_out = entries(

@@ -24,7 +24,6 @@ from ..session import Session
 from ..text.words import counted, harmless
 from ..views import frames_view, legend, sequence_view
 from ..views.progress_bars import drawing, measuring_bar
-from ..views.terminal import MASK
 from .options import Namespace, json_text
 
 EXAMPLES = "dlstep demo\ndlstep demo --problems 500\ndlstep demo --json > rows.json"
@@ -73,25 +72,33 @@ def run(options: Namespace) -> int:
 
 
 def show_all(problems: Sequence[tiny.Problem], device: str | None, console: Console) -> None:
-    """Show a recorded decode while the first model loads, then decode `problems` with several decoders.
+    """Decode `problems` with several decoders. On a terminal, show a recorded decode while the first model loads.
 
     On a terminal, show pictures with a legend; otherwise, print text.
     """
     if console.is_terminal:
-        print_legend(console)
-    # The first model takes seconds to load because torch and transformers are imported; the others load at once. Ctrl-C must
-    # not wait for the loading thread, so the pool is shut down without waiting.
-    pool = ThreadPoolExecutor(1)
-    first = show_recorded(tiny.recorded()["runs"], console, lambda: pool.submit(SHOWN[0].model, SHOWN[0].values[0], device))
-    pool.shutdown(wait=False)
-    for number, problem in enumerate([] if console.is_terminal else problems, 1):
-        print(f"problem {number}: {problem.prompt.strip()} ({problem.answer})")
+        first = first_model(device, console)
+    else:
+        for number, problem in enumerate(problems, 1):
+            print(f"problem {number}: {problem.prompt.strip()} ({problem.answer})")
+        first = SHOWN[0].model(SHOWN[0].values[0], device)
     described: set[str] = set()
     for decoder in SHOWN:
-        llm = first.result() if decoder is SHOWN[0] else decoder.model(decoder.values[0], device)
+        llm = first if decoder is SHOWN[0] else decoder.model(decoder.values[0], device)
         summary = (getdoc(sys.modules[type(llm.state.strategy).__module__]) or "").splitlines()[0].partition(": ")[2]
         show(llm, problems, console, f"{decoder.label}: {'another option' if decoder.strategy in described else summary}")
         described.add(decoder.strategy)
+
+
+def first_model(device: str | None, console: Console) -> LLM:
+    """Return the first model, and show a legend and a recorded decode while it loads."""
+    print_legend(console)
+    # Loading takes seconds because torch and transformers are imported; other models load at once. Ctrl-C must not wait for
+    # the loading thread, so the pool is shut down without waiting.
+    pool = ThreadPoolExecutor(1)
+    first = show_recorded(tiny.recorded()["runs"], console, lambda: pool.submit(SHOWN[0].model, SHOWN[0].values[0], device))
+    pool.shutdown(wait=False)
+    return first.result()
 
 
 def print_legend(console: Console) -> None:
@@ -100,15 +107,11 @@ def print_legend(console: Console) -> None:
     console.print(legend(("prompt", "masked", "draft", "open", "held", "final")))
 
 
-def title_of(runs: Runs) -> str:
-    """Return the title of a recorded decode."""
-    return f"recorded decode of {runs[0]['head']['model']}, until torch and transformers are imported"
-
-
 def recorded_picture(runs: Runs, forwards: int, note: str = "") -> Group:
     """Return a picture of a recorded decode after some forward passes, with a note below it."""
+    title = f"recorded decode of {runs[0]['head']['model']}, until torch and transformers are imported"
     panels = (frames_view(run["head"], run["frames"][: forwards + 1]) for run in runs)
-    return Group(Text(title_of(runs), style="bold"), *panels, *([Text(note, "dim")] if note else []))
+    return Group(Text(title, style="bold"), *panels, *([Text(note, "dim")] if note else []))
 
 
 def show_recorded(runs: Runs, console: Console, load: Callable[[], Future[LLM]]) -> Future[LLM]:
@@ -116,12 +119,6 @@ def show_recorded(runs: Runs, console: Console, load: Callable[[], Future[LLM]])
 
     Call `load` after the first frame, wait until its future is done, and return the future.
     """
-    if not console.is_terminal:
-        print_recorded(runs)
-        loading = load()
-        wait([loading])
-        return loading
-
     last = max(len(run["frames"]) for run in runs) - 1
     with Live(recorded_picture(runs, 0), console=console, auto_refresh=False) as live:
         live.refresh()
@@ -135,18 +132,6 @@ def show_recorded(runs: Runs, console: Console, load: Callable[[], Future[LLM]])
             wait([loading], SECONDS_PER_STEP)
         live.update(recorded_picture(runs, last), refresh=True)
     return loading
-
-
-def print_recorded(runs: Runs) -> None:
-    """Print the first answer of a recording as text, one line per forward pass."""
-    run = runs[0]
-    print(f"{title_of(runs)}\n{run['head']['prompt'].strip()}")
-    settled = ""
-    for frame in run["frames"]:
-        settled += "".join(text for *_, text in frame["tokens"])
-        window = "".join(MASK if text is None else text for *_, text in frame["cells"])
-        print(f"{frame['nfe']:4} {harmless(settled + window)}")
-    sys.stdout.flush()
 
 
 def show(llm: LLM, problems: Sequence[tiny.Problem], console: Console, title: str) -> None:

@@ -19,7 +19,6 @@ dlstep eval --grid '{"accept_threshold": [0.5, 0.9]}' --dataset_limit 100
 dlstep eval --decoding_strategy d2f --out d2f --against dlstep-eval
 dlstep report dlstep-eval       wrong answers and costs"""
 TABLE = "table.json"
-ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name not in OF_STRATEGY)
 
 
 @dataclass(frozen=True, kw_only=True)

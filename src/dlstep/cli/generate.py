@@ -42,6 +42,9 @@ dlstep generate 'a prompt' --json_schema schema.json
 dlstep generate 'a prompt' --pinned '{"5": 42, "9": " shells"}'"""
 
 
+RATIOS = ("tokens_per_forward", "tokens_per_step")  # properties of an output
+
+
 @dataclass(frozen=True)
 class GenerateCommand:
     """Answer prompts, all of them decoded together."""
@@ -95,7 +98,7 @@ def run(options: Namespace) -> int:
     if tiny.is_embedded(llm.engine.folder) and not all(map(tiny.is_story, options.prompts)):
         print(fill(f"dlstep: {tiny.PURPOSE}; {tiny.REMEDY}", WIDTH), file=sys.stderr)
     if options.json:
-        print(json_text([as_row(output) for output in outputs]))
+        print(json_text([asdict(output) | {name: getattr(output, name) for name in RATIOS} for output in outputs]))
     for output in outputs:
         if not options.json:
             print(shown(output.text))
@@ -123,12 +126,6 @@ def prompts_of(llm: LLM, options: Namespace) -> list[Prompt]:
     first = [] if options.system is None else [{"role": "system", "content": options.system}]
     conversations = [[*first, {"role": "user", "content": prompt}] for prompt in options.prompts]
     return [llm.chat_prompt(conversation, options.chat_template_kwargs) for conversation in conversations]
-
-
-def as_row(output: Output) -> dict[str, object]:
-    """Return the output with its ratios as JSON data."""
-    ratios = {"tokens_per_forward": output.tokens_per_forward, "tokens_per_step": output.tokens_per_step}
-    return {**asdict(output), **ratios}
 
 
 def statistics(output: Output) -> str:

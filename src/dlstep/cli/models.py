@@ -1,6 +1,6 @@
 """`dlstep models`: list the supported families of networks."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -57,11 +57,7 @@ def family_row(family: "Family") -> dict[str, Any]:
     return {
         "name": family.name,
         "network": family.network.__name__,
-        "classes": list(family.signs.classes),
-        "model_types": list(family.signs.model_types),
-        "tensor": family.signs.tensor,
-        "published": family.signs.published,
-        "fact": family.signs.fact,
+        **asdict(family.signs),
         "mask_id": family.mask.id if family.mask else None,
         "masked": family.masked,
         "head_shift": family.head_shift,

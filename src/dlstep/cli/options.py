@@ -6,10 +6,9 @@ help and checks its value. Every mistake raises a ValueError.
 
 import argparse
 import json
-import math
 import re
 from argparse import SUPPRESS
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -152,16 +151,14 @@ def options_in(source: str, command: str) -> dict[Any, Any]:
     Raises ValueError for invalid YAML and for a value that would import a module.
     """
     path = Path(source)
-    if path.suffix in (".yml", ".yaml") and not path.is_file():
-        raise ValueError(f"--config: there is no file {source!r}")
     where, text = (f"the file {source!r}", path.read_text(encoding="utf-8")) if path.is_file() else ("the text", source)
     try:
         content = load(text)
     except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"--config: {where} is no YAML of options: {error}") from error
     if not isinstance(content, dict):
-        absent = "" if path.is_file() else f", and there is no file {source!r}"
-        raise ValueError(f"--config: {where} holds no names and values, like `max_tokens: 32`{absent}")
+        absent = "" if path.is_file() else f"there is no file {source!r}, and "
+        raise ValueError(f"--config: {absent}{where} holds no names and values, like `max_tokens: 32`")
     given = {name: value for name, value in content.items() if name not in SECTIONS}
     for section in SECTIONS:
         inside = content.get(section, {})
@@ -169,8 +166,6 @@ def options_in(source: str, command: str) -> dict[Any, Any]:
             raise ValueError(f"--config: in {where}, `{section}:` holds no names and values, got {short(inside)}")
         given |= inside if section in (ENGINE, command) else {}
     options = {name.replace("-", "_") if isinstance(name, str) else name: value for name, value in given.items()}
-    if len(options) < len(given):
-        raise ValueError(f"--config: {where} says an option twice, with a hyphen and with an underscore")
     for name in IMPORTED:
         for value in _names_in(options.get(name)):
             if any(mark in value for mark in "./\\:"):
@@ -213,7 +208,6 @@ class ArgumentParser(argparse.ArgumentParser):
         super().__init__(prog, description=description, formatter_class=HelpFormatter, add_help=False, allow_abbrev=False)
         self.usage = f"{prog} [options]"
         self.register("action", None, StoreOption)
-        self.register("action", "config", ConfigFile)
         if not partial:
             self.add_argument("-h", "--help", action="help", help="Show this help message and exit.")
 
@@ -304,7 +298,7 @@ def add_config_option(parser: ArgumentParser) -> None:
     """Add `--config FILE.yaml` and `--print_config`."""
     parser.add_argument(
         "--config",
-        action="config",
+        action=ConfigFile,
         default=SUPPRESS,
         metavar="FILE",
         help="YAML file of options by their names, or in sections like `engine:`; options after it override it.",
@@ -416,16 +410,4 @@ def add_strategy_options(parser: ArgumentParser, arguments: Sequence[str]) -> No
 
 def json_text(value: object) -> str:
     """Return `value` as JSON, with null for numbers that are not finite, which JSON cannot represent."""
-    return json.dumps(_finite(value), allow_nan=False)
-
-
-def _finite(value: object) -> object:
-    match value:
-        case float():
-            return value if math.isfinite(value) else None
-        case Mapping():
-            return {key: _finite(each) for key, each in value.items()}
-        case list() | tuple():
-            return [_finite(each) for each in value]
-        case _:
-            return value
+    return json.dumps(json.loads(json.dumps(value), parse_constant=lambda number: None))

@@ -2,14 +2,13 @@
 
 import re
 from dataclasses import KW_ONLY, asdict, dataclass
-from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
 from .. import rules, strategies
 from ..core import Rule, needs_canvas
-from ..core.options import options_of, searched
+from ..core.options import options_of
 from ..engine.config import paragraphs
 from ..strategies._canvas import Canvas
 from .options import Namespace, json_text
@@ -64,8 +63,7 @@ def carriers(rule: Rule) -> tuple[str, ...]:
 def run(options: Namespace) -> int:
     """Print the list, or a rule."""
     if options.name is not None:
-        with searched(Path.cwd()):
-            return print_options(rules.PLUGINS.value(options.name), as_json=options.json)
+        return print_options(rules.PLUGINS, options)
     rows = rule_rows()
     if options.json:
         print(json_text([asdict(row) for row in rows]))

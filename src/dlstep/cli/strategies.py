@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import strategies
-from ..core.options import Options, searched
+from ..core.options import Options, PluginGroup, searched
 from ..engine.compatibility import Features, MatrixRow, matrix
 from ..engine.config import EngineConfig, embedded_models_for, option_rows, paragraphs, parts_of
 from .options import Namespace, as_yaml, json_text, title_of
@@ -54,8 +54,7 @@ def run(options: Namespace) -> int:
     if options.name is not None:
         if options.matrix:
             raise ValueError("--matrix is about all strategies: leave the name out")
-        with searched(Path.cwd()):
-            return print_options(strategies.PLUGINS.value(options.name), as_json=options.json)
+        return print_options(strategies.PLUGINS, options)
     if options.json:
         rows = [asdict(row) for row in matrix()] if options.matrix else [*map(strategy_row, strategies.available())]
         print(json_text(rows))
@@ -84,10 +83,11 @@ def print_wrapped(console: Console, texts: Iterable[str], indent: str = "  ") ->
         console.print(Text("\n".join(lines)))
 
 
-def print_options(value: Options, *, as_json: bool) -> int:
-    """Print every option of a strategy or rule and of the values that it contains: range, default, help."""
-    parts = list(parts_of(value))
-    if as_json:
+def print_options(plugins: PluginGroup[Any], options: Namespace) -> int:
+    """Print every option of the named strategy or rule and of the values that it contains: range, default, help."""
+    with searched(Path.cwd()):
+        parts = list(parts_of(plugins.value(options.name)))
+    if options.json:
         rows = [row for part in parts for row in option_rows(part)]
         facts = [{"name": row.name, "default": row.default, "allowed": row.allowed, "help": row.help} for row in rows]
         print(json_text(facts))
