@@ -444,7 +444,7 @@ MUTANTS = (
             "request.limit + self.block_size:",
         ),
         ("Blocks._settled", "seal a block before an earlier one", "break", "continue"),
-        ("Blocks._may_open_next", "open the next block whatever the last one holds", "self.add_block_threshold", "0.0"),
+        ("Blocks._opened", "open the next block whatever the last one holds", "self.add_block_threshold", "0.0"),
         ("Blockwise.next_blocks", "let a forward pass unmask nothing", "(0, True)", "(0, False)"),
         (
             "Blockwise.stable_share",
@@ -606,8 +606,8 @@ MUTANTS = (
         (
             "CausalBlocks.measure",
             "forget the passes of first tokens",
-            "full * (1 + self._most(size - 1))",
-            "full * self._most(size - 1)",
+            "1 + self._most(count - 1)",
+            "self._most(count - 1)",
         ),
         ("CausalBlocks._advanced", "never store a block", "final, stop = (end, end + 1)", "stop = end + 1"),
         noticed_by=("reference/test_causal_blocks.py",),

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from .block import Block
-from .checks import short
+from .checks import short, values_of
 from .contract import ascending, before_forward, falls, is_block, whole
 from .errors import WrongAnswer
 from .filtering import passes_left
@@ -99,12 +99,13 @@ class Rule(Options, ABC):
         return size
 
     def incompatibility(self, spec: Spec) -> str | None:
-        """Return why the rule cannot decode such a model; None if it can.
+        """Return why the rule, or a rule inside it, cannot decode such a model; None if it can.
 
         Args:
             spec: Facts of the model.
         """
-        return None
+        inner = [part for part in values_of(self).values() if isinstance(part, Rule)]
+        return next(filter(None, [rule.incompatibility(spec) for rule in inner]), None)
 
 
 @dataclass(frozen=True, slots=True)

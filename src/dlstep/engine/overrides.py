@@ -20,6 +20,7 @@ from ..core import (
 )
 from ..core.checks import short
 from ..core.lifecycle import incompatibility, sized
+from ..strategies._blocks import retired
 
 
 def with_changes(
@@ -58,9 +59,8 @@ def with_changes(
 
 def _handed_over(sequence: SequenceState, strategy: Strategy, config: Config) -> SequenceState:
     """Return `sequence` with its blocks changed so that `strategy`, a new one, and its rule can continue them."""
-    past, window, settled = sequence.past, sequence.window, sequence.settled
-    while window and window[0].end <= sequence.final:  # `fold_commits` may be on from now on
-        past, window = past.push_front(window[0].sealed()), window[1:]
+    settled = sequence.settled
+    past, window = retired(sequence.past, sequence.window, sequence.final)  # `fold_commits` may be on from now on
     held = [option for option in options_of(strategy).values() if isinstance(option, Rule)]
     if any(rule.remasks for rule in held):
         # Users have seen the settled tokens, and stop strings, repetition limits and the constraint have read them.

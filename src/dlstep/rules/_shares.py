@@ -1,6 +1,6 @@
 """Shares of a block that passes unmask: the highest scores, and even shares of fixed schedules; and remasking."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..core import Block, Spec
 
@@ -33,6 +33,12 @@ def share(size: int, steps: int | None, number: int) -> int:
 def length(size: int, steps: int | None) -> int:
     """Return the number of forward passes of a schedule of `steps` for `size` positions."""
     return min(steps or size, size)
+
+
+def in_parts(size: int, part: int, bound: Callable[[int], int]) -> int:
+    """Return an upper bound on the passes for `size` positions in parts, each of which takes `bound(positions)` passes."""
+    full, rest = divmod(size, part)
+    return full * bound(part) + (bound(rest) if rest else 0)
 
 
 def remasked(block: Block, positions: Sequence[int], spec: Spec) -> Block:

@@ -65,10 +65,6 @@ class AdaBlock(CanvasRule):
         spec = self.inner.sample_spec
         return spec if spec.best else replace(spec, best=1)
 
-    def incompatibility(self, spec: Spec) -> str | None:
-        """Return why the inner rule cannot decode such a model; None if it can."""
-        return self.inner.incompatibility(spec)
-
     def opens(self, size: int, answer: int) -> int:
         """Return the block size of the canvas, or the length of the search if that is larger."""
         return max(size, floor(self.look_ahead * answer))

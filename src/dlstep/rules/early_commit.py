@@ -18,6 +18,7 @@ from typing import Annotated, final
 from annotated_types import Gt, Interval
 
 from ..core import Block, CanvasRule, Extra, SampleSpec, SequenceState, SpanSamples, Spec, check_ranges, draw
+from ._shares import in_parts
 from .quota import Quota
 
 BEST = 2  # the gap needs two; no schedule needs any
@@ -71,10 +72,6 @@ class EarlyCommit(CanvasRule):
         """The statistics of the schedule, and the two best probabilities, which give the gap."""
         return replace(self.inner.sample_spec, best=BEST, tempered=False)
 
-    def incompatibility(self, spec: Spec) -> str | None:
-        """Return why the schedule cannot decode such a model; None if it can."""
-        return self.inner.incompatibility(spec)
-
     def sampled(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
         """Return all masked positions, and those of the region."""
         region = self._region(block, limit)
@@ -111,8 +108,7 @@ class EarlyCommit(CanvasRule):
 
     def bound(self, size: int) -> int:
         """Return the number of passes that the schedule takes for all parts."""
-        full, rest = divmod(size, self.part_size)
-        return full * self.inner.bound(self.part_size) + (self.inner.bound(rest) if rest else 0)
+        return in_parts(size, self.part_size, self.inner.bound)
 
     def due(self, progress: float) -> float | None:
         """Return the mean gap that ends decoding; None if no gap does.

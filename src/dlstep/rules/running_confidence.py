@@ -11,7 +11,7 @@ from typing import Annotated, final
 from annotated_types import Gt
 
 from ..core import Block, CanvasRule, SequenceState, SpanSamples, Spec, draw
-from ._shares import remasked
+from ._shares import in_parts, remasked
 
 
 @final
@@ -69,9 +69,7 @@ class RunningConfidence(CanvasRule):
 
     def bound(self, size: int) -> int:
         """Return the length of the schedule."""
-        segment = self.segment_size or size
-        full, rest = divmod(size, segment)
-        return full * self._forwards(segment) + (self._forwards(rest) if rest else 0)
+        return in_parts(size, self.segment_size or size, self._forwards)
 
     def _forwards(self, size: int) -> int:
         """Return the number of passes after which all of `size` positions are kept."""

@@ -76,10 +76,6 @@ class Sliding(CanvasRule):
         """The statistics of the inner rule."""
         return self.inner.sample_spec
 
-    def incompatibility(self, spec: Spec) -> str | None:
-        """Return why the inner rule cannot decode such a model; None if it can."""
-        return self.inner.incompatibility(spec)
-
     def sampled(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
         """Return the positions of the window that the inner rule samples."""
         return self.inner.sampled(self._window(block), limit, number)

@@ -10,7 +10,7 @@ from typing import Annotated, final
 
 from annotated_types import Gt
 
-from ..core import Block, CanvasRule, Choice, SampleSpec, SequenceState, SpanSamples, Spec, best, check_ranges, chosen_by
+from ..core import Block, CanvasRule, Choice, SampleSpec, SequenceState, SpanSamples, best, check_ranges, chosen_by
 from .sliding import check_inner
 from .threshold import Threshold
 
@@ -64,10 +64,6 @@ class Spaced(Choice, CanvasRule):
     def whole(self) -> bool:
         """Whether the inner rule needs the whole answer as one block."""
         return isinstance(self.inner, CanvasRule) and self.inner.whole
-
-    def incompatibility(self, spec: Spec) -> str | None:
-        """Return why the inner rule cannot decode such a model; None if it can."""
-        return self.inner.incompatibility(spec)
 
 
 RULE = Spaced

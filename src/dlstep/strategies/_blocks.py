@@ -38,6 +38,7 @@ from ..core import (
 from ..core.filtering import WindowFilter, passes_left, passes_to_come, window_filter_of
 from ..core.rule import check_falls
 from ..core.sequence import masks_of
+from ..rules._shares import in_parts
 from ..rules.threshold import Threshold
 
 
@@ -60,12 +61,6 @@ def still_open(rule: Rule, block: Block, limit: int) -> bool:
 def unfinished(rule: Rule, block: Block, limit: int) -> bool:
     """Return whether the block has masks, or the rule may still change it."""
     return bool(block.masked) or still_open(rule, block, limit)
-
-
-def bound_of(rule: Rule, count: int, size: int) -> int:
-    """Return an upper bound on the rule's passes for `count` positions in fresh blocks of `size`."""
-    full, rest = divmod(count, size)
-    return full * rule.bound(size) + (rule.bound(rest) if rest else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +128,7 @@ def _committed(
     return after
 
 
-def _retire(past: "List[Block]", window: tuple[Block, ...], final: int) -> tuple["List[Block]", tuple[Block, ...]]:
+def retired(past: "List[Block]", window: tuple[Block, ...], final: int) -> tuple["List[Block]", tuple[Block, ...]]:
     """Return past and window with the blocks before `final` moved from the window to the past."""
     while window and window[0].end <= final:
         past, window = past.push_front(window[0].sealed()), window[1:]
@@ -216,7 +211,7 @@ class Blocks(Strategy):
         """Apply the results, seal complete blocks and open the next block."""
         window = self.next_blocks(sequence, rows, spec)
         if not self.fold_commits:
-            past, window = _retire(sequence.past, window, sequence.final)  # held blocks, which the last pass stored
+            past, window = retired(sequence.past, window, sequence.final)  # held blocks, which the last pass stored
             sequence = sequence.with_window(past, sequence.window, sequence.final, sequence.settled)
         return self._advanced(sequence, window, spec)
 
@@ -244,12 +239,12 @@ class Blocks(Strategy):
         while True:  # each iteration seals complete blocks and opens at most one
             final, settled = self._settled(window, final, limit)
             if self.fold_commits:
-                past, window = _retire(past, window, final)
+                past, window = retired(past, window, final)
             if settled >= limit:  # the answer is complete
                 break
             before, window = window, self._opened(sequence, window, final, spec)
             if window and window[-1].start < final:  # all blocks are held, none is open: retire them now
-                past, window = _retire(past, window, final)
+                past, window = retired(past, window, final)
                 window = self._opened(sequence, window, final, spec)
             if window is before or settled < window[-1].start:  # no block opened, or an earlier one is incomplete
                 break
@@ -279,15 +274,13 @@ class Blocks(Strategy):
         start = window[-1].end if window else final
         if start >= request.limit:
             return window
-        if window and not self._may_open_next(window[-1], request.limit):
+        if window and window[-1].progress < self.add_block_threshold:
+            return window
+        if window and self.stable_share(window[-1], request.limit) < self.token_stability_threshold:
             return window
         if any(stop_id in block.tokens[max(length - block.start, 0) :] for block in window for stop_id in request.stop_ids):
             return window
         return (*window, opened(sequence, start, self.block_size, spec))
-
-    def _may_open_next(self, block: Block, limit: int) -> bool:
-        stability = self.token_stability_threshold
-        return block.progress >= self.add_block_threshold and self.stable_share(block, limit) >= stability
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,4 +371,4 @@ class Blockwise(Blocks):
             for block in sequence.window
             if unfinished(rule, block, limit)
         )
-        return of_window + passes_to_come(sequence, bound_of(rule, unopened, self.block_size), unopened)
+        return of_window + passes_to_come(sequence, in_parts(unopened, self.block_size, rule.bound), unopened)

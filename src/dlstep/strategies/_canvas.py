@@ -23,8 +23,9 @@ from ..core import (
 )
 from ..core.filtering import passes_left, passes_to_come
 from ..core.sequence import masks_of
+from ..rules._shares import in_parts
 from ..rules.threshold import Threshold
-from ._blocks import Warm, bound_of, cooled, decided, mask_of, masked_only, opened, unfinished
+from ._blocks import Warm, cooled, decided, mask_of, masked_only, opened, unfinished
 
 Cached = Literal["none", "prefix", "dual"]
 
@@ -145,7 +146,7 @@ class Canvas(Strategy):
     def measure(self, sequence: SequenceState) -> int:
         """Return a bound on the passes for the block and for those to come."""
         block, *rest = sequence.window
-        to_come = bound_of(self.rule, len(rest[0].tokens) if rest else 0, self.block_size)
+        to_come = in_parts(len(rest[0].tokens) if rest else 0, self.block_size, self.rule.bound)
         of_block = 0
         if unfinished(self.rule, block, sequence.request.limit):
             of_block = passes_left(sequence, block, self.rule.measure(sequence, block), remasks=self.rule.remasks)

@@ -29,6 +29,7 @@ from ..core import (
 )
 from ..core.filtering import passes_left, passes_to_come
 from ..core.sequence import masks_of
+from ..rules._shares import in_parts
 from ..rules.threshold import Threshold
 from ._blocks import decided, opened, still_open, unfit
 
@@ -114,9 +115,8 @@ class CausalBlocks(Strategy):
             return 0
         (block,) = sequence.window
         stop = max(block.end, min(final + size, limit))  # a fork may lower the size below that of the open block
-        full, left = divmod(limit - stop, size)
         # Each later block takes one pass for its first token, and those of the rule for the others.
-        to_come = self._most(stop - block.end) + full * (1 + self._most(size - 1)) + (1 + self._most(left - 1) if left else 0)
+        to_come = self._most(stop - block.end) + in_parts(limit - stop, size, lambda count: 1 + self._most(count - 1))
         of_block = 1
         if block.start != final:
             scheduled = max(0, self.rule.measure(sequence, block))

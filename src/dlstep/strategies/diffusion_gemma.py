@@ -38,6 +38,7 @@ from ..core import (
     positions,
     span_of,
 )
+from ..core.automaton import members
 from ..core.draws import integers
 from ..core.filtering import FilteredBlock, WindowFilter, passes_left, passes_to_come, window_filter_of
 from ..core.request import COLDEST
@@ -58,10 +59,8 @@ class CanvasDraft(Extra):
     run: int
 
 
-@lru_cache(maxsize=1024)  # validating again would take half the time of `schedule`
-def _at(temperature: float, top_logprobs: int) -> SamplingParams:
-    """Return the parameters that a pass reads. Excludes a request's long texts from the cache."""
-    return SamplingParams(temperature=temperature, top_logprobs=top_logprobs)
+# The parameters that a pass reads. Validating them again would take half the time of `schedule`.
+_params = lru_cache(maxsize=1024)(SamplingParams)
 
 
 def _fp32(number: float) -> float:
@@ -145,14 +144,15 @@ class DiffusionGemma(Strategy):
             masks=masks_of(sequence, sampled),
             joins=False,
         )
-        params = _at(self.temperature(self.max_denoising_steps - number), request.params.top_logprobs)
+        temperature = self.temperature(self.max_denoising_steps - number)
+        params = _params(temperature=temperature, top_logprobs=request.params.top_logprobs)
         return replace(span, who=replace(span.who, params=params))
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Accept tokens and renoise the others; after the last pass, commit the most probable tokens."""
         block, window_filter = sequence.window[0], window_filter_of(sequence, sequence.window)
         best, chances, entropies = rows.best_ids, rows.best_probabilities, rows.entropies
-        pinned = _offsets(block.given) if block.given else ()
+        pinned = members(block.given)
         if pinned:
             best = mixed(best, block.tokens, pinned)
             chances = mixed(chances, block.probabilities, pinned)
@@ -287,11 +287,6 @@ def _consistent(block: FilteredBlock, chosen: list[int], rows: SpanSamples) -> l
     kept = block.kept([block.start + index for index in inside], tokens, certainties)
     dropped = set(inside).difference([inside[number] for number in kept])
     return [index for index in chosen if index not in dropped]
-
-
-def _offsets(bitmap: int) -> tuple[int, ...]:
-    """Return the offsets of the set bits."""
-    return tuple([offset for offset in range(bitmap.bit_length()) if bitmap >> offset & 1])
 
 
 def mixed(values: tuple[Item, ...], others: tuple[Item, ...], offsets: Sequence[int]) -> tuple[Item, ...]:

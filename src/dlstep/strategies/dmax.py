@@ -29,6 +29,7 @@ from ..core.filtering import FilteredBlock, window_filter_of
 from ..core.plan import MergeMode
 from ._edit import Revising, Revision
 
+_merge = lru_cache(typed=True)(Merge)  # validated once
 CONFIDENT = 0.9  # a block with this confidence at all positions is ready, as in the authors' code
 
 
@@ -236,12 +237,6 @@ def _put_back(block: Block, places: tuple[int, ...], inner: Block) -> Block:
         tokens[place - block.start], probabilities[place - block.start] = inner.tokens[index], inner.probabilities[index]
     masked = tuple([places[index] for index in inner.masked])
     return Block(block.start, tuple(tokens), masked, tuple(probabilities), block.given, block.opened, inner.extra)
-
-
-@lru_cache(typed=True)
-def _merge(mode: MergeMode, renormalize: bool, weight: float) -> Merge:
-    """Return the cached `Merge` of these values, validated once."""
-    return Merge(mode, renormalize, weight)
 
 
 def _filled(probabilities: tuple[float, ...], begin: int, end: int, accept: float) -> int:

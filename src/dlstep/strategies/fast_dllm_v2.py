@@ -19,6 +19,8 @@ from ..core.sequence import masks_of
 from ..rules.threshold import Threshold
 from ._blocks import Warm, cooled, decided, masked_only, opened
 
+_above = lru_cache(Threshold)  # validated once
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -115,12 +117,6 @@ class FastDLLMV2(Strategy):
     def _opened(self, sequence: SequenceState, start: int, spec: Spec) -> Block:
         """Return the block at `start`, cut at the answer's end."""
         return opened(sequence, start, min(self.block_size * self.buffer_size, sequence.request.limit - start), spec)
-
-
-@lru_cache
-def _above(accept_threshold: float) -> Threshold:
-    """Return the cached rule of a threshold, validated once."""
-    return Threshold(accept_threshold)
 
 
 STRATEGY = FastDLLMV2
