@@ -16,9 +16,6 @@ from typing import Annotated, NamedTuple, final
 from annotated_types import Gt
 
 from ..core import (
-    Block,
-    CanvasRule,
-    Choice,
     DlstepError,
     Event,
     Request,
@@ -41,46 +38,12 @@ from ..strategies.dual_cache import DualCache
 from ..strategies.multi_bd import MultiBD
 from ..text.output import LogLikelihood, log_of
 from .loader import LoadedEngine
+from .reads import Reading
 
 Ids = tuple[int, ...]
 Masks = tuple[int, ...]  # offsets in an answer, ascending
 PAIRS = 256  # pairs whose likelihoods are computed together
 LONGEST_PART = 512  # tokens of an answer that a causal network scores in one forward pass
-# The probabilities of scored ids under the plain softmax of all ids, as published.
-SAMPLE_SPEC = SampleSpec(tempered=False, scored=1, all_ids=True)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Given(Choice, CanvasRule):
-    """A rule that reports the probabilities of the tokens of `answer` at the masked positions."""
-
-    answer: Ids = ()
-    """The tokens of the answer, as many as `max_tokens`."""
-
-    @property
-    def sample_spec(self) -> SampleSpec:
-        """The probabilities of scored ids."""
-        return SAMPLE_SPEC
-
-    @property
-    def grids(self) -> bool:
-        """Return True: the rule works on a grid of blocks."""
-        return True
-
-    @property
-    def whole(self) -> bool:
-        """Return True: on a canvas the answer is one block."""
-        return True
-
-    def scored_ids(self, block: Block, limit: int, number: int) -> Ids:
-        """Return the token of the answer at each masked position."""
-        first = limit - len(self.answer)
-        return tuple([self.answer[position - first] for position in block.masked])
-
-    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
-        """Return all rows."""
-        return list(range(begin, begin + len(block.masked)))
 
 
 @final
@@ -88,13 +51,13 @@ class Given(Choice, CanvasRule):
 class GivenAnswer(Causal):
     """A strategy that scores a given answer in one forward pass, in which each row scores the next token."""
 
-    answer: Ids = ()
+    labels: Ids = ()
     """The tokens of the answer, as many as `max_tokens`."""
 
     @property
     def sample_spec(self) -> SampleSpec:
-        """The probabilities of scored ids; ties go to the lowest id."""
-        return replace(SAMPLE_SPEC, ties="lowest")
+        """The probabilities of the labels under the plain softmax of all ids, as published; ties go to the lowest id."""
+        return SampleSpec(ties="lowest", tempered=False, scored=1, all_ids=True)
 
     def atom(self, request: Request) -> int:
         """Return the length of the answer."""
@@ -102,7 +65,7 @@ class GivenAnswer(Causal):
 
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Open the answer as proposals, followed by a mask that is not fed; the prompt is final."""
-        fed = self.answer[:-1]
+        fed = self.labels[:-1]
         return self._proposed(sequence, len(sequence.request.prompt), fed, (0.0,) * len(fed), 1, spec)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
@@ -111,13 +74,13 @@ class GivenAnswer(Causal):
         sampled = positions(block.start, block.end)
         tokens, draws = block.tokens[:-1], (0,) * len(sampled)
         return span_of(
-            request, block.start, tokens, request.grid, sampled, draws, scored_ids=self.answer, shift=1, keeps_window=True
+            request, block.start, tokens, request.grid, sampled, draws, scored_ids=self.labels, shift=1, keeps_window=True
         )
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Settle the answer, which ends the request."""
         (block,) = sequence.window
-        settled = replace(block, tokens=self.answer, probabilities=rows.scored_probabilities).sealed()
+        settled = replace(block, tokens=self.labels, probabilities=rows.scored_probabilities).sealed()
         sequence = replace(sequence, past=sequence.past.push_front(settled))
         return self._proposed(sequence, settled.end, (), (), 0, spec)
 
@@ -152,7 +115,7 @@ class _Query(NamedTuple):
         """Parameters that sample the masked positions; all other positions are pinned."""
         masked = set(self.masks)
         pinned = tuple([(offset, token) for offset, token in enumerate(self.answer) if offset not in masked])
-        options = (("answer", self.answer),)
+        options = (("labels", tuple([self.answer[offset] for offset in self.masks])),)
         return SamplingParams(max_tokens=len(self.answer), ignore_eos=True, pinned=pinned, strategy_options=options)
 
 
@@ -175,10 +138,8 @@ class Likelihoods:
             )
         if spec.mask_id is None:
             raise DlstepError(f"{engine.name} has no mask id, and likelihoods need one: choose a task that generates")
-        if isinstance(strategy, MultiBD):
-            reads = replace(strategy, rule=Given())
-        else:
-            reads = GivenAnswer() if causal else DualCache(cache="none", rule=Given())
+        base = strategy if self.exact else DualCache(cache="none")
+        reads = GivenAnswer() if causal else Reading(base)
         # A mask must not see a later token of the answer, so a strategy that feeds masks scores one token per pass.
         self._part = min(LONGEST_PART, engine.first.config.max_num_batched_tokens - spec.head_shift) if causal else 1
         config = replace(engine.first.config, processors=())
