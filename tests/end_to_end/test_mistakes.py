@@ -169,9 +169,7 @@ COMMANDS = [
     command("generate STORY --decoding_strategy multibd", "'multibd' is unknown: did you mean multi_bd?"),
     command("generate STORY --block_size 0", "--block_size must be more than 0, got 0"),
     command("generate STORY --block_size 4096", "max_num_batched_tokens=4096 is less than the 16384 rows", "lower block_size"),
-    command(
-        "generate STORY --dtype fp16", "dtype must be one of float32, bfloat16, float16", "got 'fp16': did you mean float16?"
-    ),
+    command("generate STORY --dtype fp16", "dtype must be one of 'float32', 'bfloat16', 'float16'", "got 'fp16'"),
     command("generate STORY --device gpu", "device must be cpu, cuda or cuda:N, got 'gpu'"),
     command("generate STORY --model ''", "model is an empty text: give a folder or a name"),
     command("generate STORY --model tiny_bd", "no checkpoint folder at 'tiny_bd'", "did you mean tiny-bd?"),

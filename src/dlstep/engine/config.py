@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from annotated_types import Ge, Gt, Interval
 from docstring_parser import parse_from_object
@@ -107,13 +107,6 @@ def _rung(owner: str, entry: object) -> Rung:
     return most, sorted_options(owner, options)
 
 
-DTYPES = ("float32", "bfloat16", "float16")
-QUANTIZATIONS = ("fp8",)
-CAPTURES = ("start", "lazy")
-ABBREVIATIONS = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}
-SAMPLING_MODES = ("naive", "edit")
-
-
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """Options of the engine. None uses the checkpoint's value, or else the strategy's default.
@@ -137,7 +130,7 @@ class EngineConfig:
     """Merge the adapter into the weights at load time, or keep it separate; None: merge."""
     decoding_strategy: str | type[Strategy] | Strategy | None = None
     """Strategy: a name, module path, .py file, class or instance; None: from the checkpoint."""
-    sampling_mode: str | None = None
+    sampling_mode: Literal["naive", "edit"] | None = None
     """`edit`: unmasked tokens may change until their block is sealed; `naive`: they never do."""
     strategy_options: StrategyOptions = ()
     """Options of the strategy and of its rule by name, as a mapping or pairs; `dlstep strategies` lists them."""
@@ -166,9 +159,9 @@ class EngineConfig:
     """Reuse KV cache pages of equal prefixes between requests."""
     device: str | None = None
     """`cpu`, `cuda` or `cuda:N`; None: cuda if there is one."""
-    dtype: str | None = None
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None
     """`float32`, `bfloat16` or `float16`; None: float32 on a CPU, bfloat16 on cuda."""
-    quantization: str | None = None
+    quantization: Literal["fp8"] | None = None
     """`fp8`: store weights of layers and experts in FP8, and quantize their inputs; on a CPU for comparison only, as it is
     slower there. None: the weights have `dtype`."""
     num_threads: Annotated[int, Gt(0)] | None = None
@@ -181,7 +174,7 @@ class EngineConfig:
     rank_timeout: Annotated[float, Interval(gt=0.0, le=1e6)] = 300.0
     """With tensor_parallel_size above 1: seconds without a heartbeat of another rank, or for one forward pass, after which
     the group ends with an error. Compilation and graph capture inside a forward pass count."""
-    capture_graphs: str = "start"
+    capture_graphs: Literal["start", "lazy"] = "start"
     """On cuda: capture CUDA graphs at the `start`, or `lazy`, when a batch size occurs again."""
     compile_layers: bool | None = None
     """Fuse small operations by torch.compile, which slows the first steps; None: on cuda."""
@@ -196,7 +189,10 @@ class EngineConfig:
         object.__setattr__(self, "buffer_policy", policy_of(self.buffer_policy, "EngineConfig.buffer_policy"))
         check_ranges(self)
         object.__setattr__(self, "strategy_options", sorted_options("EngineConfig.strategy_options", self.strategy_options))
-        _check_names(self)
+        if self.model == "":
+            raise ValueError(
+                "EngineConfig.model is an empty text: give a folder or a name, or leave it out for an embedded model"
+            )
         _check_memory(self)
         if self.lora_path is None and self.use_lora:
             raise ValueError("EngineConfig.use_lora=True needs lora_path, the folder of an adapter")
@@ -210,22 +206,6 @@ class EngineConfig:
                 f"decoding_strategy={self.decoding_strategy!r} is an instance, so {names} cannot be given as well: set them in "
                 "the instance"
             )
-
-
-def _check_names(config: EngineConfig) -> None:
-    """Raise ValueError for a name that is not allowed."""
-    if config.model == "":
-        raise ValueError("EngineConfig.model is an empty text: give a folder or a name, or leave it out for an embedded model")
-    for name, value, allowed in (
-        ("sampling_mode", config.sampling_mode, SAMPLING_MODES),
-        ("dtype", config.dtype, DTYPES),
-        ("quantization", config.quantization, QUANTIZATIONS),
-        ("capture_graphs", config.capture_graphs, CAPTURES),
-    ):
-        if value is not None and value not in allowed:
-            more = did_you_mean(ABBREVIATIONS.get(value, value), allowed, ": ")
-            more = "; leave it out for the dtype that suits the device" if value == "auto" else more
-            raise ValueError(f"EngineConfig.{name} must be one of {', '.join(allowed)}, got {short(value)}{more}")
 
 
 def _check_memory(config: EngineConfig) -> None:

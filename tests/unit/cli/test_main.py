@@ -56,7 +56,7 @@ def test_a_config_file_gives_options_and_the_command_line_overrides_them(capsys:
         (["generate", "a", "--config", "{1: 2}"], "--config: `dlstep generate` has no option 1"),
         (["generate", "a", "--config", "{config: a.yaml}"], "--config: `dlstep generate` has no option 'config'"),
         (["models", "check", "--json"], "dlstep models check needs a path"),
-        (["generate", "a", "--sampling_mode", "edits"], "sampling_mode must be one of naive, edit"),
+        (["generate", "a", "--sampling_mode", "edits"], "sampling_mode must be one of 'naive', 'edit'"),
         (["replay", "/nonsense.jsonl"], "/nonsense.jsonl"),
     ],
 )

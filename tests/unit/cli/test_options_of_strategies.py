@@ -105,7 +105,7 @@ def test_a_path_in_a_yaml_file_imports_nothing(option: str, folder: Path, capsys
     [
         (["--max_num_seqs", "4"], "unrecognized arguments: --max_num_seqs 4: here it is --max_num_reqs"),
         (["--trust-remote-code", "true"], ": leave it out, code of checkpoints is never run"),
-        (["--dtype", "auto"], "leave it out for the dtype that suits the device"),
+        (["--dtype", "auto"], "--dtype must be one of 'float32', 'bfloat16', 'float16' or null, got 'auto'"),
         (["--accept_threshold", "1.5"], "error: --accept_threshold must be at most 1.0, got 1.5"),
         (["--decoding_strategy", "dual_cache", "--cache", "all"], "--cache must be one of 'none', 'prefix', 'dual', got 'all'"),
         (["--decoding_strategy", "dmax", "--rule", "quota"], "'dmax' has no option 'rule'"),

@@ -17,9 +17,8 @@ from dlstep.strategies.d2f import D2F
             "gpu_memory_utilization=0.5 does nothing without num_pages=-1",
         ),
         ({"num_pages": -1, "kv_cache_gib": 1.0, "gpu_memory_utilization": 0.5}, "give one of them"),
-        ({"sampling_mode": "edits"}, "sampling_mode must be one of naive, edit, got 'edits'"),
-        ({"dtype": "int8"}, "dtype must be one of float32.*'int8'"),
-        ({"dtype": "auto"}, "dtype must be one of float32.*'auto'; leave it out for the dtype that suits the device"),
+        ({"sampling_mode": "edits"}, "sampling_mode must be one of 'naive', 'edit' or None, got 'edits'"),
+        ({"dtype": "auto"}, "dtype must be one of 'float32', 'bfloat16', 'float16' or None, got 'auto'"),
         ({"decoding_strategy": 5}, "EngineConfig.decoding_strategy must be a text.* or a class derived from Strategy or"),
         (
             {"decoding_strategy": Blocks},
