@@ -487,8 +487,8 @@ MUTANTS = (
         (
             "DiffusionGemma.forget",
             "continue a canvas whose carried state was lost",
-            "block = self._opened(sequence, sequence.window[0].start, spec)",
-            "block = sequence.window[0]",
+            "(self._opened(sequence, block.start, spec),)",
+            "(block,)",
         ),
         ("DiffusionGemma.commit", "commit tokens that contradict", "done = _kept(window_filter", "_ = _kept(window_filter"),
         ("DiffusionGemma.measure", "leave the age of a canvas out", "most - (sequence.steps - block.opened)", "most"),
@@ -566,7 +566,7 @@ MUTANTS = (
         ("Verified.schedule", "verify with unshifted rows", "shift=1", "shift=0"),
         ("Verified.schedule", "draft with shifted rows", "shift=0", "shift=1"),
         ("Verified.schedule", "apply the adapter to verifying passes", "keeps_window=True", "draft=True"),
-        ("Verified.commit", "feed masks without the last token", "(block,), end - 1, end", "(block,), end, end"),
+        ("Verified.commit", "feed masks without the last token", "int(masks > 0)", "0"),
         (
             "Verified.measure",
             "forget the drafts",

@@ -202,18 +202,15 @@ class Blocks(Strategy):
 
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Open the window at the prompt's last group boundary; all earlier positions are final."""
-        length = len(sequence.request.prompt)
-        first = sequence.request.grid.start(length)
-        block = opened(sequence, first, self.block_size, spec)
-        return self._advanced(sequence.with_window(sequence.past, (), first, length), (block,), spec)
+        first = sequence.request.grid.start(len(sequence.request.prompt))
+        return self._advanced(sequence, sequence.past, (opened(sequence, first, self.block_size, spec),), first, spec)
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Apply the results, seal complete blocks and open the next block."""
-        window = self.next_blocks(sequence, rows, spec)
+        past, window = sequence.past, self.next_blocks(sequence, rows, spec)
         if not self.fold_commits:
-            past, window = retired(sequence.past, window, sequence.final)  # held blocks, which the last pass stored
-            sequence = sequence.with_window(past, sequence.window, sequence.final, sequence.settled)
-        return self._advanced(sequence, window, spec)
+            past, window = retired(past, window, sequence.final)  # held blocks, which the last pass stored
+        return self._advanced(sequence, past, window, sequence.final, spec)
 
     def grid(self, request: Request) -> Grid:
         """Return groups of `block_size` from position 0 on."""
@@ -230,9 +227,11 @@ class Blocks(Strategy):
         steps, length = sequence.steps, len(sequence.request.prompt)
         return blocks, len(blocks) < len(sequence.window) or any(b.opened < steps or b.start < length for b in blocks)
 
-    def _advanced(self, sequence: SequenceState, window: tuple[Block, ...], spec: Spec) -> SequenceState:
+    def _advanced(
+        self, sequence: SequenceState, past: "List[Block]", window: tuple[Block, ...], final: int, spec: Spec
+    ) -> SequenceState:
         """Return the sequence with finished blocks sealed, and the next block with masks open."""
-        past, final, limit = sequence.past, sequence.final, sequence.request.limit
+        limit = sequence.request.limit
         if len(window) >= self.buffer_size and window[0].masked:  # the common case: no block to seal, no room for another
             end = self.settled_end(window[0], limit)
             return sequence.with_window(past, window, final, end if end < limit else limit)

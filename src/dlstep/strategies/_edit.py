@@ -9,7 +9,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from itertools import chain
 
-from ..core import Block, Extra, SequenceState, Span, SpanSamples, Spec, positions, span_of
+from ..core import Block, Extra, SequenceState, Span, SpanSamples, Spec, span_of
 from ..core.filtering import passes_left, passes_to_come
 from ..core.plan import SoftTokens
 from ..core.sequence import masks_of
@@ -92,18 +92,13 @@ class Revising(Blocks):
         request, final, steps = sequence.request, sequence.final, sequence.steps
         blocks, joins = (sequence.window, True) if self.fold_commits else self._unsealed(sequence)
         tokens: tuple[int, ...] = ()
+        sampled: tuple[int, ...] = ()
         draws: tuple[int, ...] = ()
         for block in blocks:
-            held = block.tokens
-            tokens += held
-            draws += (steps - block.opened,) * len(held)
-        stop = final + len(tokens)
-        if request.params.pinned:
-            sampled = sampled_of(blocks, request.limit)
-            draws = tuple([draws[position - final] for position in sampled])
-        else:
-            first, end = blocks[0].first, min(stop, request.limit)  # rows are consecutive except at pinned tokens
-            sampled, draws = positions(first, end), draws[first - final : end - final]
+            tokens += block.tokens
+            of_block = block.sampled(request.limit)
+            sampled += of_block
+            draws += (steps - block.opened,) * len(of_block)
         masks, soft, penalty = masks_of(sequence, sampled), self.soft(blocks, request.limit), self.penalty()
         grid = request.grid
         return span_of(request, final, tokens, grid, sampled, draws, soft=soft, masks=masks, penalty=penalty, joins=joins)

@@ -27,24 +27,6 @@ from ._blocks import mask_of, masked_only
 SAMPLE_SPEC = SampleSpec(ties="lowest")
 
 
-def proposing(
-    start: int, tokens: tuple[int, ...], probabilities: tuple[float, ...], masks: int, opened: int, spec: Spec
-) -> Block:
-    """Return a block of proposed tokens followed by masks.
-
-    Args:
-        start: First position.
-        tokens: Proposed tokens.
-        probabilities: The probability of each proposed token.
-        masks: Number of masks.
-        opened: Number of sampling passes of the sequence so far.
-        spec: Facts of the model.
-    """
-    first = start + len(tokens)
-    masked = positions(first, first + masks)
-    return Block(start, tokens + (mask_of(spec),) * masks, masked, probabilities + (0.0,) * masks, opened=opened)
-
-
 def accepted(block: Block, rows: SpanSamples) -> tuple[int, Block]:
     """Return the number of right proposals, and a sealed block of these and the token sampled after them.
 
@@ -79,13 +61,25 @@ class Causal(Strategy):
 
     @staticmethod
     def _proposed(
-        sequence: SequenceState, start: int, tokens: tuple[int, ...], probabilities: tuple[float, ...], masks: int, spec: Spec
+        sequence: SequenceState,
+        start: int,
+        tokens: tuple[int, ...],
+        probabilities: tuple[float, ...],
+        masks: int,
+        spec: Spec,
+        unstored: int = 0,
     ) -> SequenceState:
-        """Return the sequence with a window of proposed tokens and masks; all tokens before the window are final."""
+        """Return the sequence with a window of proposed tokens and masks, unless the answer ends at `start`.
+
+        All tokens before the window are final, except the last `unstored` ones.
+        """
         if start == sequence.request.limit:
             return sequence.with_window(sequence.past, (), start, start)
-        block = proposing(start, tokens, probabilities, masks, sequence.steps, spec)
-        return sequence.with_window(sequence.past, (block,), start, start)
+        first = start + len(tokens)
+        masked = positions(first, first + masks)
+        tokens, probabilities = tokens + (mask_of(spec),) * masks, probabilities + (0.0,) * masks
+        block = Block(start, tokens, masked, probabilities, opened=sequence.steps)
+        return sequence.with_window(sequence.past, (block,), start - unstored, start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +132,8 @@ class Verified(Causal):
         sequence = replace(sequence, past=sequence.past.push_front(settled))
         # Do not draft the last position of the answer: the pass that verifies the positions before it samples it anyway.
         end = settled.end
-        if masks := max(0, min(self.draft_rows - 1, limit - 1 - end)):
-            block = proposing(end, (), (), masks, sequence.steps, spec)
-            return sequence.with_window(sequence.past, (block,), end - 1, end)
-        return self._proposed(sequence, end, (), (), 1, spec)
+        masks = max(0, min(self.draft_rows - 1, limit - 1 - end))
+        return self._proposed(sequence, end, (), (), masks or 1, spec, unstored=int(masks > 0))
 
     def measure(self, sequence: SequenceState) -> int:
         """Return an upper bound on the passes: each verifying pass settles a token, and at most one draft precedes it."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Annotated, final
 
 from annotated_types import Gt
-from rpds import List
 
 from ..core import (
     Block,
@@ -72,7 +71,7 @@ class CausalBlocks(Strategy):
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Open the first position after the prompt; the prompt is final."""
         final = len(sequence.request.prompt)
-        return self._advanced(sequence, sequence.past, opened(sequence, final, 1, spec), final, spec)
+        return self._advanced(sequence, opened(sequence, final, 1, spec), final, spec)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span that samples a block's first position, or that feeds the whole block and samples for the rule."""
@@ -106,7 +105,7 @@ class CausalBlocks(Strategy):
             block = block.unmask_rows((0,), 0, rows.tokens, rows.probabilities)
         else:
             block = decided(self.rule, sequence, block, rows, spec)
-        return self._advanced(sequence, sequence.past, block, final, spec)
+        return self._advanced(sequence, block, final, spec)
 
     def measure(self, sequence: SequenceState) -> int:
         """Return an upper bound on the passes for the open block and for the blocks after it."""
@@ -127,13 +126,13 @@ class CausalBlocks(Strategy):
         """Return an upper bound on the rule's passes for `count` positions of a block; 0 for none."""
         return self.rule.bound(count) if count else 0
 
-    def _advanced(self, sequence: SequenceState, past: "List[Block]", block: Block, final: int, spec: Spec) -> SequenceState:
+    def _advanced(self, sequence: SequenceState, block: Block, final: int, spec: Spec) -> SequenceState:
         """Return the sequence whose window is `block`, or the first part after it that is not complete.
 
         The parts of a block are its first position and its other positions. `final` is the start of
         the block to which `block` belongs.
         """
-        limit = sequence.request.limit
+        past, limit = sequence.past, sequence.request.limit
         while True:  # pinned tokens may complete several parts at once
             if block.masked or (block.start != final and still_open(self.rule, block, limit)):
                 settled = block.first if self.rule.remasks else block.masked[0]

@@ -122,9 +122,7 @@ class DiffusionGemma(Strategy):
 
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Mark the prompt as final and open the first canvas."""
-        length = len(sequence.request.prompt)
-        sequence = sequence.with_window(sequence.past, (), length, length)
-        return self._advanced(sequence, self._opened(sequence, length, spec), spec)
+        return self._advanced(sequence, self._opened(sequence, len(sequence.request.prompt), spec), spec)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span that samples the whole canvas. Final rows never join it."""
@@ -165,7 +163,7 @@ class DiffusionGemma(Strategy):
             done = Block(block.start, best, (), chances, block.given, block.opened)
             if window_filter is not None:
                 done = _kept(window_filter, block, best, chances, rows.noise)
-            return self._advanced(sequence.with_window(sequence.past, (), sequence.final, sequence.settled), done, spec)
+            return self._advanced(sequence, done, spec)
         chosen = accepted(entropies, self.entropy_bound)
         if window_filter is not None:
             chosen = _consistent(window_filter.enter(block), chosen, rows)
@@ -177,10 +175,9 @@ class DiffusionGemma(Strategy):
 
     def forget(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Return the sequence with its canvas restarted; equal draws give the same answer."""
-        opened = sequence.window[0].opened
-        sequence = replace(sequence, steps=opened)
-        block = self._opened(sequence, sequence.window[0].start, spec)
-        return sequence.with_window(sequence.past, (block,), sequence.final, sequence.settled)
+        (block,) = sequence.window
+        sequence = replace(sequence, steps=block.opened)
+        return replace(sequence, window=(self._opened(sequence, block.start, spec),))
 
     def grid(self, request: Request) -> Grid:
         """Return single positions as groups: final tokens are encoded causally."""

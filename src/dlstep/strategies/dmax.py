@@ -23,7 +23,6 @@ from ..core import (
     SoftTokens,
     SpanSamples,
     Spec,
-    positions,
 )
 from ..core.filtering import FilteredBlock, window_filter_of
 from ..core.plan import MergeMode
@@ -109,14 +108,11 @@ class DMax(Revising):
         probabilities: tuple[float, ...] = ()
         for block in blocks:
             extra = block.extra
-            count = min(block.end, limit) - block.start - block.given.bit_count() - len(block.masked)
+            places = block.sampled(limit)
+            held = places[: len(places) - len(block.masked)]
             # A fork may have changed `token_merge_top_k`: then one pass feeds plain tokens.
-            if isinstance(extra, Softened) and len(extra.ids) == count * top_k:
-                if block.given & (block.given + 1):
-                    at += block.sampled(block.end)[:count]
-                else:
-                    first = block.start + block.given.bit_length()
-                    at += positions(first, first + count)
+            if isinstance(extra, Softened) and len(extra.ids) == len(held) * top_k:
+                at += held
                 ids += extra.ids
                 probabilities += extra.probabilities
         if not at:
