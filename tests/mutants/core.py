@@ -154,7 +154,12 @@ MUTANTS = (
             "return self._with(Block.remask(self, [position for position in chosen if position not in masked], mask_id))",
             "return Block.remask(self, [position for position in chosen if position not in masked], mask_id)",
         ),
-        ("FilteredBlock.edit", "edit against the constraint", "self.kept(chosen, tokens, probabilities)", "range(len(chosen))"),
+        (
+            "FilteredBlock.edit",
+            "edit against the constraint",
+            "*self._chosen(chosen, tokens, probabilities)",
+            "chosen, tokens, probabilities",
+        ),
         ("FilteredBlock.remask", "mask a position twice", "if position not in masked", ""),
         (
             "FilteredBlock.part",
@@ -507,12 +512,12 @@ MUTANTS = (
         "strategies/dmax.py",
         ("DMax.revised", "refresh a block forever", "- block.opened >= self.most_forwards", "< 0"),
         (
-            "DMax._refreshed_within",
+            "DMax._refreshed_at",
             "fill masks past a token that contradicts",
             "sum((index == number for number, index in enumerate(kept)))",
             "len(kept)",
         ),
-        ("DMax._refreshed_within", "call a block whose tokens were dropped sure", "changes == len(changed)", "True"),
+        ("DMax._refreshed_at", "call a block whose tokens were dropped sure", "changes == len(changed)", "True"),
         ("_filled", "skip the first mask unless its probability is high", "min(begin + 1, end)", "begin"),
     ),
     *in_file(

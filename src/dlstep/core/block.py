@@ -155,6 +155,19 @@ class Block:
             new_tokens[position - start], new_probabilities[position - start] = token, probability
         return Block(start, tuple(new_tokens), tuple(masked), tuple(new_probabilities), self.given, self.opened, self.extra)
 
+    def edit(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "Block":
+        """Return the block with other tokens at some unmasked positions.
+
+        Args:
+            chosen: The positions.
+            tokens: Their new tokens.
+            probabilities: The probabilities of these tokens.
+        """
+        start, new_tokens, new_probabilities = self.start, list(self.tokens), list(self.probabilities)
+        for position, token, probability in zip(chosen, tokens, probabilities, strict=True):
+            new_tokens[position - start], new_probabilities[position - start] = token, probability
+        return Block(start, tuple(new_tokens), self.masked, tuple(new_probabilities), self.given, self.opened, self.extra)
+
     def remask(self, chosen: Sequence[int], mask_id: int) -> "Block":
         """Return the block with some unmasked positions remasked: the inverse of `unmask`.
 

@@ -1,7 +1,7 @@
 """Keep a window within a constraint: masks for sampling, and blocks that drop contradicting tokens."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -143,17 +143,18 @@ class FilteredBlock(Block):
 
     def unmask(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "FilteredBlock":
         """Return the block with the positions of `chosen` unmasked that `kept` selects."""
-        kept = self.kept(chosen, tokens, probabilities)
-        at = [chosen[index] for index in kept], [tokens[index] for index in kept], [probabilities[index] for index in kept]
-        return self._with(Block.unmask(self, *at))
+        return self._with(Block.unmask(self, *self._chosen(chosen, tokens, probabilities)))
 
     def edit(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "FilteredBlock":
         """Return the block with new tokens at those unmasked positions of `chosen` that `kept` selects."""
-        new_tokens, new_probabilities = list(self.tokens), list(self.probabilities)
-        for index in self.kept(chosen, tokens, probabilities):
-            offset = chosen[index] - self.start
-            new_tokens[offset], new_probabilities[offset] = tokens[index], probabilities[index]
-        return replace(self, tokens=tuple(new_tokens), probabilities=tuple(new_probabilities))
+        return self._with(Block.edit(self, *self._chosen(chosen, tokens, probabilities)))
+
+    def _chosen(
+        self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]
+    ) -> tuple[list[int], list[int], list[float]]:
+        """Return what `kept` selects."""
+        kept = self.kept(chosen, tokens, probabilities)
+        return [chosen[index] for index in kept], [tokens[index] for index in kept], [probabilities[index] for index in kept]
 
     def remask(self, chosen: Sequence[int], mask_id: int) -> "FilteredBlock":
         """Return the block with the positions `chosen` remasked, which no constraint forbids.
