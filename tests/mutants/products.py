@@ -41,7 +41,11 @@ MUTANTS = (
     *in_file(
         "engine/likelihood.py",
         ("Likelihoods._exactly", "score the parts of an answer without those before", "prompt + answer[:at]", "prompt"),
-        ("GivenAnswer.schedule", "score each token with the row of its own position", "shift=1", "shift=0"),
+    ),
+    *in_file(
+        "engine/reads.py",
+        ("Reading.schedule", "score each token with the row of its own position", "self.labels[:-1], 1", "self.labels[:-1], 0"),
+        noticed_by=("unit/engine/test_likelihood.py",),
     ),
     *in_file(
         "engine/overrides.py",

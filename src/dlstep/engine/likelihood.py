@@ -11,7 +11,7 @@ from functools import partial
 from itertools import islice
 from random import Random
 from statistics import fmean, stdev
-from typing import Annotated, NamedTuple, final
+from typing import Annotated, NamedTuple
 
 from annotated_types import Gt
 
@@ -20,14 +20,8 @@ from ..core import (
     Event,
     Request,
     Samples,
-    SampleSpec,
-    SequenceState,
-    Span,
     SpanSamples,
-    Spec,
     init,
-    positions,
-    span_of,
 )
 from ..core.checks import check_ranges
 from ..core.request import SamplingParams, Seed
@@ -44,49 +38,6 @@ Ids = tuple[int, ...]
 Masks = tuple[int, ...]  # offsets in an answer, ascending
 PAIRS = 256  # pairs whose likelihoods are computed together
 LONGEST_PART = 512  # tokens of an answer that a causal network scores in one forward pass
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class GivenAnswer(Causal):
-    """A strategy that scores a given answer in one forward pass, in which each row scores the next token."""
-
-    labels: Ids = ()
-    """The tokens of the answer, as many as `max_tokens`."""
-
-    @property
-    def sample_spec(self) -> SampleSpec:
-        """The probabilities of the labels under the plain softmax of all ids, as published; ties go to the lowest id."""
-        return SampleSpec(ties="lowest", tempered=False, scored=1, all_ids=True)
-
-    def atom(self, request: Request) -> int:
-        """Return the length of the answer."""
-        return request.params.max_tokens
-
-    def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
-        """Open the answer as proposals, followed by a mask that is not fed; the prompt is final."""
-        fed = self.labels[:-1]
-        return self._proposed(sequence, len(sequence.request.prompt), fed, (0.0,) * len(fed), 1, spec)
-
-    def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
-        """Return a span of the answer without its last token; each row predicts the next position."""
-        (block,), request = sequence.window, sequence.request
-        sampled = positions(block.start, block.end)
-        tokens, draws = block.tokens[:-1], (0,) * len(sampled)
-        return span_of(
-            request, block.start, tokens, request.grid, sampled, draws, scored_ids=self.labels, shift=1, keeps_window=True
-        )
-
-    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
-        """Settle the answer, which ends the request."""
-        (block,) = sequence.window
-        settled = replace(block, tokens=self.labels, probabilities=rows.scored_probabilities).sealed()
-        sequence = replace(sequence, past=sequence.past.push_front(settled))
-        return self._proposed(sequence, settled.end, (), (), 0, spec)
-
-    def measure(self, sequence: SequenceState) -> int:
-        """Return the number of passes left."""
-        return len(sequence.window)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +89,7 @@ class Likelihoods:
             )
         if spec.mask_id is None:
             raise DlstepError(f"{engine.name} has no mask id, and likelihoods need one: choose a task that generates")
-        base = strategy if self.exact else DualCache(cache="none")
-        reads = GivenAnswer() if causal else Reading(base)
+        reads = Reading(strategy if self.exact else DualCache(cache="none"), feeds_labels=causal)
         # A mask must not see a later token of the answer, so a strategy that feeds masks scores one token per pass.
         self._part = min(LONGEST_PART, engine.first.config.max_num_batched_tokens - spec.head_shift) if causal else 1
         config = replace(engine.first.config, processors=())

@@ -44,11 +44,13 @@ class Reading(Strategy):
     """The strategy of the engine, which defines the groups of positions."""
     labels: tuple[int, ...] = ()
     """Label ids, slot after slot; each slot has the same number of entries, padded with -1."""
+    feeds_labels: bool = False
+    """Whether the labels, one for each position, are fed as well: for causal networks, whose rows then score the next one."""
 
     @property
     def sample_spec(self) -> SampleSpec:
         """The probabilities of the labels under the plain softmax of all ids."""
-        return SampleSpec(tempered=False, scored=MOST_LABELS, all_ids=True)
+        return SampleSpec(ties=self.base.sample_spec.ties, tempered=False, scored=MOST_LABELS, all_ids=True)
 
     def incompatibility(self, spec: Spec) -> str | None:
         """Return why slots cannot be fed; None if they can."""
@@ -81,7 +83,8 @@ class Reading(Strategy):
         """Return a span of the block that samples its slots."""
         (block,), request = sequence.window, sequence.request
         draws = (0,) * len(block.masked)
-        return span_of(request, block.start, block.tokens, request.grid, block.masked, draws, scored_ids=self.labels)
+        tokens, shift = (self.labels[:-1], 1) if self.feeds_labels else (block.tokens, None)
+        return span_of(request, block.start, tokens, request.grid, block.masked, draws, scored_ids=self.labels, shift=shift)
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Fill the slots, which ends the request."""
