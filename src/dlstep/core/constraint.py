@@ -50,11 +50,11 @@ class TokenMask:
     def count(self) -> int:
         """The number of allowed ids."""
         assert self.constraint is not None, "a mask that was read from a trace has no ids to look up"
-        sizes = self.constraint.sizes()
+        sizes = self.constraint.sizes
         return sum([sizes[letter] for letter in members(self.classes)])
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, eq=False)  # without slots, because cached properties need a `__dict__`
 class Constraint:
     """An automaton together with the ids that end an answer; `bound` builds it.
 
@@ -81,16 +81,14 @@ class Constraint:
     )
     _by_classes: dict[int, TokenMask] = field(default_factory=dict[int, TokenMask], repr=False)
     _letters: dict[tuple[object, ...], list[int]] = field(default_factory=dict[tuple[object, ...], list[int]], repr=False)
-    _sizes: "Counter[int]" = field(default_factory=Counter[int], repr=False)
 
     def __reduce__(self) -> tuple[object, ...]:
         return bound, (self.automaton, self.stop_ids)
 
+    @cached_property
     def sizes(self) -> "Counter[int]":
-        """Return the number of ids of each class."""
-        if not self._sizes:
-            self._sizes.update(self.class_of)
-        return self._sizes
+        """The number of ids of each class."""
+        return Counter(self.class_of)
 
     def letters(self, start: int, tokens: tuple[int, ...], masked: tuple[int, ...]) -> list[int]:
         """Return the class of each token, and ANY at the `masked` positions; the first token is at position `start`.

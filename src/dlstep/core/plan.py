@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Protocol, runtime_checkable
 from annotated_types import Ge
 
 from .block import Grid
-from .checks import check_ranges, short
+from .checks import Checked, short
 from .constraint import TokenMask
 from .errors import SamplesMismatch
 from .request import Request, Who
@@ -22,7 +22,7 @@ MergeMode = Literal["dmax_topk", "iter_smooth_topk"]
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class Merge(Checked):
     """How to compute a soft token's embedding from table E, probabilities q_k and residual r.
 
     The mode `dmax_topk` computes `s = sum q_k E[id_k] + r E[mask]`, scaled to the norm `sum q_k
@@ -36,9 +36,6 @@ class Merge:
     """With `dmax_topk`: scale the blend."""
     weight: Annotated[float, Ge(0.0)] = 1.0
     """With `iter_smooth_topk`: factor of the blend."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .. import strategies
-from ..core import Config, Request, SamplingParams, Spec, Strategy, add, init
+from ..core import Request, SamplingParams, Spec
 from ..core.spec import TRAININGS, training_mismatch
 from .config import EngineConfig, incompatibility, mode_of, resolve
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ..models.families import Family
 
 PROMPT = (5,) * 64  # long enough for every strategy's blocks
-_SPECS = [Spec(mask, (1,), 9, head) for mask in (0, None) for head in (0, 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,24 +76,16 @@ def features(name: str) -> Features:
     """Return the features of the strategy of this name."""
     strategy = strategies.load(name)()
     request = Request(0, PROMPT, SamplingParams(max_tokens=1))
-    opened = _opened(strategy, request)
+    first_group = strategy.grid(request).origin
     return Features(
         sampling_mode=mode_of(name),
         blocks_in_flight=strategy.buffer_size if isinstance(strategy, strategies.Blocks) else 1,
         exact=strategy.exact,
-        shares_prefixes=opened > 0,
-        cuts_prompts=strategy.grid(request).origin < len(PROMPT),
+        shares_prefixes=first_group <= len(PROMPT),
+        cuts_prompts=first_group < len(PROMPT),
         temperature=not strategy.refusal(Request(0, PROMPT, SamplingParams(temperature=1.0))),
         carries=strategy.carries,
     )
-
-
-def _opened(strategy: Strategy, request: Request) -> int:
-    """Return the number of prompt positions that are final before the first forward pass."""
-    spec = next(spec for spec in _SPECS if not strategy.incompatibility(spec))
-    sequence = add(init(Config(spec), strategy), request).find(request.id)
-    assert sequence is not None, "it was just added"
-    return sequence.final
 
 
 def incompatible_strategies(model: "Description") -> dict[str, str | None]:

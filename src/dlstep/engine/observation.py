@@ -17,7 +17,7 @@ from dlstep_kernels.head import logits_of
 from dlstep_kernels.sampling import capped
 
 from ..core import EMPTY_CACHE, NO_SAMPLES, Plan, Samples, Span, State, Trace, commit, rebuild, schedule
-from ..core.checks import check_ranges, plain, short, whole_numbers
+from ..core.checks import Checked, plain, short, whole_numbers
 from ..driver import TorchDriver
 from ..driver.lowering import Gathered, pack, unpack
 from ..models.layers import stacked_experts
@@ -30,7 +30,7 @@ Row = dict[str, str | int | float | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(Checked):
     """The results to observe; the fields are the arguments of `Session.observe`."""
 
     best: Annotated[int, Ge(1)] = 5
@@ -40,9 +40,6 @@ class Chosen:
     attentions: Layers = ()
     heads: Layers = "all"
     experts: Layers = ()
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
     def numbers(self, network: PagedNetwork) -> dict[str, tuple[int, ...]]:
         """Return the numbers of the chosen layers and heads by field. Raises ValueError for one that does not exist."""

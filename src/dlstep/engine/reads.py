@@ -178,7 +178,7 @@ class Reads:
 def _result(span: Span, rows: SpanSamples, cached: int) -> ReadResult:
     """Return the distributions from the probabilities that the driver returned."""
     slots = list[Distribution]()
-    width = len(span.wanted.scored_ids) // len(span.wanted.sampled)
+    width = span.wanted.scored_width
     for begin in range(0, len(span.wanted.scored_ids), width):
         ids, found = span.wanted.scored_ids[begin : begin + width], rows.scored_probabilities[begin : begin + width]
         own = [probability for token, probability in zip(ids, found, strict=True) if token >= 0]
