@@ -20,7 +20,7 @@ from ..core import (
 )
 from ..core.checks import short
 from ..core.lifecycle import incompatibility, sized
-from ..strategies._blocks import retired
+from ..strategies._blocks import mask_of, retired
 
 
 def with_changes(
@@ -67,9 +67,8 @@ def _handed_over(sequence: SequenceState, strategy: Strategy, config: Config) ->
         window = tuple([block.with_given(settled) for block in window])
     if held and window and not window[0].masked:
         # Only a rule that remasks leaves a block full but unfinished. The new rule may have nothing to sample there.
-        last, mask_id = window[0].with_given(settled).sampled(sequence.request.limit)[-1:], config.spec.mask_id
-        assert mask_id is not None, "rules unmask positions"
-        window = (window[0].remask(last, mask_id), *window[1:])
+        last = window[0].with_given(settled).sampled(sequence.request.limit)[-1:]
+        window = (window[0].remask(last, mask_of(config.spec)), *window[1:])
     return sequence.with_window(past, window, sequence.final, settled)
 
 

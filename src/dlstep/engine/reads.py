@@ -24,9 +24,9 @@ from ..core import (
     Spec,
     Strategy,
     init,
-    open_block,
     span_of,
 )  # fmt: skip
+from ..strategies._blocks import opened
 from ..text.read_templates import MOST_LABELS, ReadTemplate
 from .loader import LoadedEngine
 
@@ -71,12 +71,9 @@ class Reading(Strategy):
 
     def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
         """Open the template as one block; all earlier groups are final."""
-        request, limit = sequence.request, sequence.request.limit
-        length = len(request.prompt)
-        first = sequence.request.grid.start(length)
-        assert spec.mask_id is not None, "`incompatibility` has checked it"
-        size = self.reach(request) - first
-        block = open_block(first, size, limit, request.prompt, spec.mask_id, pinned=request.params.pinned)
+        request = sequence.request
+        first = request.grid.start(len(request.prompt))
+        block = opened(sequence, first, self.reach(request) - first, spec)
         return sequence.with_window(sequence.past, (block,), first, block.masked[0])
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
