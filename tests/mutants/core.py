@@ -421,7 +421,7 @@ MUTANTS = (
     ),
     *in_file(
         "rules/remdm.py",
-        ("ReMDM._early", "put the loops at the end of the schedule", "(size) * 7 // 8", "(size)"),
+        ("ReMDM._after_llada_pass", "put the loops at the end of the schedule", "(size) * 7 // 8", "(size)"),
         ("ReMDM.commit", "start again after a schedule that left masks", "step < total or block.masked", "step < total"),
         noticed_by=("property/test_rules.py",),
     ),

@@ -119,13 +119,10 @@ def _scheduled(sequence: SequenceState, spec: Spec) -> Span:
     strategy = sequence.request.strategy
     span = strategy.schedule(sequence, spec)
     check_span(strategy, sequence, span, spec)
-    return _with_tokens(span, sequence) if sequence.request.params.processors else span
-
-
-def _with_tokens(span: Span, sequence: SequenceState) -> Span:
-    """Return the span with the fed tokens of its request, which processors read."""
-    tokens = sequence.tokens(0, span.rows.start) + span.rows.tokens
-    return replace(span, wanted=replace(span.wanted, so_far=SoFar(tokens, len(sequence.request.prompt))))
+    if not sequence.request.params.processors:
+        return span
+    so_far = SoFar(sequence.tokens(0, span.rows.start) + span.rows.tokens, len(sequence.request.prompt))
+    return replace(span, wanted=replace(span.wanted, so_far=so_far))
 
 
 def _stuck(state: State) -> RequestFault:

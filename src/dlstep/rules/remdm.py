@@ -122,10 +122,6 @@ class ReMDM(Rule):
     def _length(self, size: int) -> int:
         return length(size, self.steps_per_block) if self.variant == "llada" else self.steps_per_block or size
 
-    def _early(self, size: int) -> int:
-        """Return the number of passes before those that remask."""
-        return max(self._length(size) * 7 // 8, 1)
-
     def _loops(self, size: int) -> int:
         return self._length(size) if self.remask_forwards is None else self.remask_forwards
 
@@ -138,7 +134,7 @@ class ReMDM(Rule):
         """Return the block after a pass of `llada`, remasked if the next pass remasks."""
         sampled, number = block.sampled(sequence.request.limit), draw(sequence, block)
         size, steps, count = len(sampled), self.steps_per_block, self.remask_count or 1
-        early, loops = self._early(size), self._loops(size)
+        early, loops = max(self._length(size) * 7 // 8, 1), self._loops(size)  # passes before those that remask, and those
         usual = number if number < early else max(early, number - loops)  # schedule passes before this one
         if number + 1 >= self.bound(size):
             count_unmasked = size
