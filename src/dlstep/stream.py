@@ -130,7 +130,8 @@ class Stream(Generator[Item, None, Output], Generic[Item]):
             tb: Traceback to raise it with.
         """
         self.close()
-        return super().throw(typ, val, tb)
+        error = typ if val is None else val
+        raise error if tb is None else error.with_traceback(tb)
 
     def close(self) -> None:
         """Abort the request if it is unfinished, and end the stream."""
