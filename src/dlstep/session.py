@@ -14,7 +14,6 @@ from .core import (
     Samples,
     SamplingParams,
     State,
-    Strategy,
     Trace,
     init,
     rebuild,
@@ -252,8 +251,14 @@ class Session:
         Raises:
             ValueError: For an unknown name, and for a change that unfinished blocks do not allow.
         """
-        changes = rules.with_values(dict(sorted_options("fork", changes)))
-        state = forked(self.state, changed_strategy(self.state.strategy, changes), changes, seed)
+        changes, strategy = rules.with_values(dict(sorted_options("fork", changes))), self.state.strategy
+        # The rule first, because it has the other options.
+        held = {name: changes[name] for name in rules.HOLDERS if name in options_of(strategy) and name in changes}
+        base = with_options(strategy, held)
+        for name, value in changes.items():
+            if name not in options_of(base):
+                raise ValueError(unknown(f"strategy {type(strategy).__name__}", name, value, base))
+        state = forked(self.state, with_options(base, changes), changes, seed)
         if state.cache_digest != EMPTY_CACHE and not self._rewound().fork():
             state = rebuild(state)
         branch = Session(self._engine, Trace(state))
@@ -286,16 +291,3 @@ def trace_of(engine: LoadedEngine, source: Trace | State) -> Trace:
             shown = "" if field.name == "spec" else f": {was!r} there, {now!r} here"
             raise ValueError(f"the saved decode was made for another {field.name}{shown}; give the LLM the same options")
     return trace
-
-
-def changed_strategy(strategy: Strategy, changes: dict[str, Any]) -> Strategy:
-    """Return `strategy` with some options changed, its rule first.
-
-    Raises ValueError for a name that the strategy with that rule does not have.
-    """
-    held = {name: changes[name] for name in rules.HOLDERS if name in options_of(strategy) and name in changes}
-    base = with_options(strategy, held)
-    for name, value in changes.items():
-        if name not in options_of(base):
-            raise ValueError(unknown(f"strategy {type(strategy).__name__}", name, value, base))
-    return with_options(base, changes)

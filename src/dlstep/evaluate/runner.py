@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # The options that select problems are not in the key, because the key has a digest of the problems.
 NOT_IN_KEY = ("data", "questions", "out", "dataset_limit", "problem_seed")
 PLAIN = SamplingParams()
+PARAMS = [field.name for field in fields(PLAIN) if field.name != "strategy_options"]
 
 
 AnsweredItem = tuple[Item, Line, Line]  # an item, what depends only on its request, and what does not
@@ -52,9 +53,10 @@ class Live:
     def answered(self, update: Update, engine: LoadedEngine) -> AnsweredItem:
         """Return the answer, from the update that ended it."""
         sequence, item, tokens = update.sequence, self.item, update.sequence.answer
+        params = {name: value for name in PARAMS if (value := getattr(item.params, name)) != getattr(PLAIN, name)}
         key = {"task": item.task, "document": item.number, "options": dict(item.params.strategy_options)}
         row = key | {
-            "prompt": item.prompt, "special": item.special, "params": given_params(item.params),
+            "prompt": item.prompt, "special": item.special, "params": params,
             "answer": cut(decode(engine.tokenizer, tokens), item.params.stop), "tokens": list(tokens), "steps": sequence.steps,
             "finish": sequence.finish, "error": sequence.error, "seed": sequence.request.seed,
         }  # fmt: skip
@@ -66,12 +68,6 @@ class Live:
             "probabilities": [round(probability, ROUND) for probability in sequence.probabilities],
         }
         return item, row, beside
-
-
-def given_params(params: SamplingParams) -> dict[str, Any]:
-    """Return the sampling parameters that differ from their defaults, without the options of the strategy."""
-    names = [field.name for field in fields(params) if field.name != "strategy_options"]
-    return {name: value for name in names if (value := getattr(params, name)) != getattr(PLAIN, name)}
 
 
 class Answering:

@@ -151,18 +151,21 @@ def _open(hint: Any, default: object) -> tuple[type[int] | type[float], int, int
     """
     parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     kinds = {get_args(part)[0] if get_origin(part) is Annotated else part for part in parts} - {type(None)}
-    limits = dict(limits_of(hint))
-    if kinds not in ({int}, {float}) or len(limits) > 1:
+    if kinds not in ({int}, {float}):
         return None
     (kind,) = kinds
     number = default if isinstance(default, int | float) and isfinite(default) else 0
-    if "at least" in limits or "more than" in limits:
-        low = ceil(limits["at least"]) if "at least" in limits else floor(limits["more than"]) + 1
-        return kind, low, max(low + 8, 2 * ceil(number))
-    if "at most" in limits or "less than" in limits:
-        high = floor(limits["at most"]) if "at most" in limits else ceil(limits["less than"]) - 1
-        return kind, min(high - 8, floor(number)), high
-    return kind, min(0, floor(number)), max(8, 2 * ceil(number))
+    match [*limits_of(hint)]:
+        case []:
+            return kind, min(0, floor(number)), max(8, 2 * ceil(number))
+        case [("at least" | "more than" as side, bound)]:
+            low = ceil(bound) + (side == "more than")
+            return kind, low, max(low + 8, 2 * ceil(number))
+        case [("at most" | "less than" as side, bound)]:
+            high = floor(bound) - (side == "less than")
+            return kind, min(high - 8, floor(number)), high
+        case _:
+            return None
 
 
 def open_fields(value: Options) -> Iterator[tuple[str, type[int] | type[float], int, int]]:

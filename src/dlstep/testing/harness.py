@@ -246,24 +246,6 @@ def _check_reason(sequence: SequenceState, params: SamplingParams, spec: Spec, l
             assert reason == "abort"
 
 
-def check_order(step: Step) -> None:
-    """Check that the plan of a step respects the order of the sequence numbers."""
-    planned, plan = step.planned, step.plan
-    live = [sequence.request.id for sequence in (*planned.running, *planned.waiting)]
-    seq_ids = [sequence.request.seq_id for sequence in (*planned.running, *planned.waiting)]
-    assert seq_ids == sorted(seq_ids)
-    served = [span.who.id for span in plan.spans]
-    assert served == live[: len(served)], "a request was overtaken"
-    assert live == [] or served, "the oldest got no span"
-    assert not plan.preemptions or not plan.admissions
-    running = [sequence.request.seq_id for sequence in planned.running]
-    victims = list(plan.preemptions)
-    assert victims == running[::-1][: len(victims)], "the youngest are not the victims"
-    serving = [span.who.seq_id for span in plan.spans]
-    assert not set(victims) & set(serving)
-    assert [admission.seq_id for admission in plan.admissions] == serving[len(planned.running) :]
-
-
 def check_tampering(trace: Trace) -> None:
     """Check that a replay detects a changed plan."""
     for number, event in enumerate(trace.events):

@@ -48,7 +48,6 @@ from .harness import (
     answered_alone,
     check_answer,
     check_device,
-    check_order,
     check_ownership,
     check_tampering,
     disturbed,
@@ -280,7 +279,17 @@ def second_turns(kind: Kind, data: DataObject) -> None:
 def order(kind: Kind, data: DataObject) -> None:
     """First come, first served: nothing overtakes; only younger sequences are preempted."""
     for step in run_case(data.draw(cases(kind) | crowds(kind))).steps:
-        check_order(step)
+        planned, plan = step.planned, step.plan
+        running = [sequence.request.seq_id for sequence in planned.running]
+        live = running + [sequence.request.seq_id for sequence in planned.waiting]
+        served, victims = [span.who.seq_id for span in plan.spans], list(plan.preemptions)
+        assert live == sorted(live)
+        assert served == live[: len(served)], "a request was overtaken"
+        assert served or not live, "the oldest got no span"
+        assert not victims or not plan.admissions
+        assert victims == running[::-1][: len(victims)], "the youngest are not the victims"
+        assert not set(victims) & set(served)
+        assert [admission.seq_id for admission in plan.admissions] == served[len(running) :]
 
 
 def aborts(kind: Kind, data: DataObject) -> None:

@@ -170,7 +170,11 @@ def _requests(config: Config, strategy: Strategy, data: DataObject) -> tuple[Req
             fits = False
         return own if fits else request
 
-    requests = short(data.draw(batches(strategy, most=2)))
+    # Errors of sharing show in the first steps.
+    requests = [
+        replace(each, params=each.params.shortened(min(each.params.max_tokens, 6)))
+        for each in data.draw(batches(strategy, most=2))
+    ]
     return tuple([bringing(each, data.draw(changes(strategy))) if data.draw(booleans()) else each for each in requests])
 
 
@@ -186,11 +190,6 @@ def _users(strategy: Strategy, config: Config, data: DataObject) -> list[tuple[C
         more = data.draw(sampled_from([0, 0, 1, 7]))
         users.append((replace(config, num_pages=config.num_pages + more), requests))
     return users
-
-
-def short(requests: tuple[Request, ...]) -> tuple[Request, ...]:
-    """Return the requests with short answers: errors of sharing show in the first steps."""
-    return tuple(replace(r, params=r.params.shortened(min(r.params.max_tokens, 6))) for r in requests)
 
 
 @dataclass

@@ -18,7 +18,7 @@ from .texts import event_text
 
 Kind = Literal["unmasked", "changed", "remasked", "old", "new"]
 MOST_INNER, MOST_RUNS = 8, 12  # shown by `str`
-_WORDS = {"cache_digest": "KV cache", "cache": "pages", "live": "ids in use", "ended": "order of endings"}
+_WORDS = {"cache_digest": "KV cache", "cache": "pages", "live": "ids in use", "ended": "order of endings", "config": "spec"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,7 @@ def _state_diff(old: State, new: State) -> ValueDiff:
     moves = _moves(_facts(old), _facts(new))
     requests = tuple(_requests_diff(old, new))
     if not (moves or requests):
-        names = ("waiting", "running", "finished", "ended", "live", "cache", "cache_digest", "next_seq_id", "releases")
-        others = differing(old, new, names) + differing(old.config, new.config, ("spec",))
-        moves = [f"other {_WORDS.get(name, name)}" for name in others]
+        moves = [f"other {_WORDS.get(name, name)}" for name in differing(old, new, names_of(old))]
     return ValueDiff("", tuple(moves), (), requests)
 
 
@@ -144,8 +142,7 @@ def _request_diff(title: str, old: tuple[SequenceState, bool], new: tuple[Sequen
     redrafted = sum(drafts.get(position, token) != token for position, token in _drafts(one).items())
     parts = [*_numbers(runs), *([f"{redrafted} redrafted"] if redrafted else []), *_moves(_counts(*old), _counts(*new))]
     if not parts:
-        others = differing(one.request, two.request, names_of(AddedRequest))
-        others += differing(one, two, ("extra", "window", "past", "stop_state", "storage", "finish_info"))
+        others = differing(one.request, two.request, names_of(AddedRequest)) or differing(one, two, names_of(one))
         parts = [f"other {name}" for name in others]
     return ValueDiff(title, tuple(parts), tuple(runs))
 

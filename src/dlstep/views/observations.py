@@ -7,6 +7,7 @@ contain no styles, because the content security policy of the page forbids them.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from itertools import cycle
 from math import exp
 from typing import TYPE_CHECKING, Any
 
@@ -51,13 +52,10 @@ def candidates_picture(rows: Rows, offset: int, *, request: int = 0) -> Picture:
     """
     found = _last_layer([row for row in rows if (row["request"], row["offset"]) == (request, offset)])
     steps = {step: column for column, step in enumerate(sorted({row["step"] for row in found}))}
-    hues: dict[int, str] = {}
-    for row in found:
-        hues.setdefault(row["token_id"], HUES[len(hues) % len(HUES)])
     tops = [0.0] * len(steps)
-    order = list(hues)
     parts = [_text(8, TOP + 10, "1"), _text(8, TOP + HIGH, "0")]
-    for row in sorted(found, key=lambda row: order.index(row["token_id"])):
+    hues = dict(zip(dict.fromkeys(row["token_id"] for row in found), cycle(HUES), strict=False))
+    for row in (row for token in hues for row in found if row["token_id"] == token):
         column, chance, text = steps[row["step"]], exp(row["log_probability"]), _name(row)
         tops[column] += chance
         x, y, high = LEFT + column * BAR, TOP + HIGH * (1 - tops[column]), HIGH * chance
