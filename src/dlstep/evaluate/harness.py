@@ -72,7 +72,7 @@ class DlstepLM(TemplateLM):
         known = {name: value for name, value in options.items() if name not in OWN}
         if "pretrained" in known:  # lm_eval's name for the model
             known["model"] = known.pop("pretrained")
-        if str(known.get("device")).startswith("cuda") and (llm is not None or not torch.cuda.is_available()):
+        if str(known.get("device")).startswith("cuda") and not torch.cuda.is_available():
             del known["device"]  # lm_eval passes cuda:0 if the user gave no device
         self._settings, self._check_greedy = MonteCarlo(mc_num, mc_batch, mc_seed), check_greedy
         if llm is not None and known:
@@ -81,7 +81,7 @@ class DlstepLM(TemplateLM):
         self.tokenizer = self._llm.engine.tokenizer
         self._answer = answer
         self._template: str | None = None  # that of chats, once one is asked for
-        self._answers = self._passes = 0
+        self._passes: list[int] = []  # of each answer
         self._seconds = 0.0
         self._errors: list[float] = []
 
@@ -105,8 +105,7 @@ class DlstepLM(TemplateLM):
         outputs = self._llm.generate(prompts, [item.params for item in items], progress=not disable_tqdm)
         if failed := [output for output in outputs if output.finish_reason in ("rejected", "error")]:
             print(f"dlstep: {len(failed)} answers failed and are empty, the first is {failed[0].error}", file=sys.stderr)
-        self._answers += len(outputs)
-        self._passes += sum(output.nfe for output in outputs)
+        self._passes += [output.nfe for output in outputs]
         self._seconds += perf_counter() - begin
         return [output.text for output in outputs]
 
@@ -143,8 +142,8 @@ class DlstepLM(TemplateLM):
     def get_model_info(self) -> dict[str, Any]:
         """Return the settings of the run and its cost so far, for lm_eval's results."""
         info = facts_of(self._llm.engine) | {"seconds": round(self._seconds, 3)}
-        if self._answers:
-            info |= {"answers": self._answers, "forward_passes_per_answer": self._passes / self._answers}
+        if count := len(self._passes):
+            info |= {"answers": count, "forward_passes_per_answer": sum(self._passes) / count}
         if "_likelihoods" in vars(self):  # once one was asked for
             errors, exact = self._errors, self._likelihoods.exact
             error = {"mean": sum(errors) / len(errors), "max": max(errors)} if errors else None

@@ -13,7 +13,7 @@ from ..core.checks import short
 from ..engine.json_lines import Line, digest_of, parsed
 from ..engine.loader import LoadedEngine
 from ..text.chat import render, with_template
-from .options import OWN_TASKS, EvalOptions
+from .options import EvalOptions
 
 SHELLS = 500  # problems of the embedded task
 Key = tuple[str, int, str]  # task, number of the problem, options as JSON
@@ -61,11 +61,11 @@ def options_text(options: Mapping[str, Any]) -> str:
 def read_problems(options: EvalOptions) -> dict[str, list[OwnProblem]]:
     """Return the problems of this package's tasks. Raises ValueError if a file cannot be read."""
     found: dict[str, list[OwnProblem]] = {}
-    for task in (task for task in options.tasks if task in OWN_TASKS):
+    for task in options.tasks:
         if task == "shells":
             stories = tiny.problems(options.dataset_limit or SHELLS, options.problem_seed)
             found[task] = [OwnProblem(story.prompt, str(story.answer)) for story in stories]
-        else:
+        elif task == "questions":
             found[task] = mapped_entries(Path(str(options.questions)), question)[: options.dataset_limit]
     return found
 

@@ -68,8 +68,6 @@ class CaseRun:
     first: State
     driver: Driver
     steps: list[Step] = field(default_factory=list)
-    trace: Trace = field(init=False)
-    state: State = field(init=False)
 
     def __post_init__(self) -> None:
         self.state, self.trace, self._forks = self.first, Trace(self.first), list(self.case.forks)

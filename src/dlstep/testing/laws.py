@@ -399,9 +399,11 @@ def pinned(kind: Kind, data: DataObject) -> None:
         for span, sequence in step.planned_spans():
             _check_pins_fed(span, sequence.request)
         for sequence in step.after.running:
-            known = sequence.unmasked_tokens
-            for position, token in _pins_in_window(sequence).items():
-                assert known.get(position) == token, "a pinned position is masked, or another token"
+            known, length = sequence.unmasked_tokens, len(sequence.request.prompt)
+            end = max([sequence.final, *(block.end for block in sequence.window)]) - length
+            for offset, token in sequence.request.params.pinned:
+                held = known.get(length + offset) == token
+                assert held or offset >= end, "a pinned position is masked, or another token"
     for request in case.requests:
         done = run.state.finished[request.id]
         if done.finish != "rejected":
@@ -430,14 +432,6 @@ def _check_pins_kept(case: Case, request: Request, done: SequenceState) -> None:
     assert found == kept, "the answer holds other tokens than the pinned ones"
     if len(pins) >= answer_limit(request, case.config) - len(request.prompt):
         assert done.nfe == 0, "an answer without gaps takes forward passes"
-
-
-def _pins_in_window(sequence: SequenceState) -> dict[int, int]:
-    """Return the pinned tokens of a request by position, as far as its blocks reach."""
-    length = len(sequence.request.prompt)
-    end = max([sequence.final, *(block.end for block in sequence.window)])
-    pins = {length + offset: token for offset, token in sequence.request.params.pinned}
-    return {position: token for position, token in pins.items() if position < end}
 
 
 def constrained(kind: Kind, data: DataObject) -> None:

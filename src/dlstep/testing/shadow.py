@@ -7,7 +7,7 @@ the samples, and reading a slot with other contents than expected raises at once
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache, reduce
 
 from ..core import Admission, CacheMismatch, Plan, Samples, SampleSpec, Span, SpanSamples, Spec
@@ -109,6 +109,7 @@ class ShadowCache:
         return self.slots[slot]
 
 
+@dataclass(eq=False)
 class ShadowDriver:
     """A driver without a model, which checks every plan.
 
@@ -128,24 +129,20 @@ class ShadowDriver:
             different prompts get equal samples there.
     """
 
+    page_size: int
+    num_pages: int
+    spec: Spec
+    eos_share: float = 0.05
+    _: KW_ONLY
+    exact: bool = True
+    places: int = 1
+    blind: float = 0.0
+
     layers = 2
 
-    def __init__(
-        self,
-        page_size: int,
-        num_pages: int,
-        spec: Spec,
-        eos_share: float = 0.05,
-        *,
-        exact: bool = True,
-        places: int = 1,
-        blind: float = 0.0,
-    ) -> None:
-        self.page_size, self.num_pages, self.eos_share, self.exact = page_size, num_pages, eos_share, exact
-        self.vocab_size, self.eos_id, self.mask_id = spec.vocab_size, spec.eos_ids[0], spec.mask_id
-        self.head_shift, self.places, self.blind = spec.head_shift, places, blind
+    def __post_init__(self) -> None:
         self.caches: list[ShadowCache] = []  # least recently used first
-        self.now = ShadowCache(num_pages)
+        self.now = ShadowCache(self.num_pages)
 
     def run(self, plan: Plan) -> Samples:
         """Return the samples of a plan: a function of what its rows could see.
@@ -250,7 +247,7 @@ class ShadowDriver:
         rows, seq_id = span.rows, span.who.seq_id
         final_rows = rows.query_only + rows.final_rows
         assert not rows.final_rows or rows.mode == "encode", f"request {seq_id} stores final rows in mode {rows.mode}"
-        assert self.mask_id not in rows.tokens[:final_rows], f"request {seq_id} feeds a mask as a final token of {span}"
+        assert self.spec.mask_id not in rows.tokens[:final_rows], f"request {seq_id} feeds a mask as a final token of {span}"
         found = {position: _hash(position, token) for position, token in enumerate(rows.tokens, rows.start)}
         if (soft := rows.soft) is not None:
             for index, position in enumerate(soft.positions):
@@ -321,18 +318,18 @@ class ShadowDriver:
         width = wanted.scored_width
         count = max(spec.best, LISTED) if width else spec.best
         for number, (position, draw) in enumerate(zip(wanted.sampled, wanted.draws, strict=True)):
-            row = position - wanted.row_shift(self.head_shift)
+            row = position - wanted.row_shift(self.spec.head_shift)
             assert span.rows.start <= row < span.rows.stop, (
                 f"request {seq_id} samples position {position} but does not feed row {row}"
             )
             seed = span.who.seed if span.who.params.temperature else 0
             blind = _hash(position, BLIND) / 2**64 < self.blind
             parts = (0 if blind else states[seq_id, row], position, draw, seed, wanted.penalty)
-            allowed = _ids(wanted.masks[number], self.mask_id) if wanted.masks else ()
+            allowed = _ids(wanted.masks[number], self.spec.mask_id) if wanted.masks else ()
             answer = self._choice(*parts, allowed=allowed)
             listed = self._listed(parts[:3], count, None if seed else answer, allowed)
             if "noise" in spec.statistics:
-                noise.append(integer(key(span.who.seed, position, draw, "renoise"), self.vocab_size))
+                noise.append(integer(key(span.who.seed, position, draw, "renoise"), self.spec.vocab_size))
             drawn.append(answer)
             best += listed[: spec.best]
             spread.append(_hash(*parts, SPREAD) / 2**64)
@@ -367,15 +364,15 @@ class ShadowDriver:
 
     def _chance(self, token: int, left: float, *parts: object) -> float:
         """Return the probability of an id neither drawn nor listed; all together at most `left`."""
-        allowed = 0 <= token < self.vocab_size and token != self.mask_id
-        return left * _hash(*parts, SCORED, token) / 2**64 / self.vocab_size if allowed else 0.0
+        allowed = 0 <= token < self.spec.vocab_size and token != self.spec.mask_id
+        return left * _hash(*parts, SCORED, token) / 2**64 / self.spec.vocab_size if allowed else 0.0
 
     def _choice(self, *parts: object, allowed: tuple[int, ...] = ()) -> tuple[int, float]:
         """Return a token, of `allowed` if there are any, and its probability, drawn for `parts`."""
         token, chance, end = (_hash(*parts, purpose) for purpose in range(3))
         if allowed:
             return allowed[token % len(allowed)], (chance / 2**64) ** 0.25
-        token %= self.vocab_size
-        if token == self.mask_id or end / 2**64 < self.eos_share:
-            token = self.eos_id
+        token %= self.spec.vocab_size
+        if token == self.spec.mask_id or end / 2**64 < self.eos_share:
+            token = self.spec.eos_ids[0]
         return token, (chance / 2**64) ** 0.25

@@ -107,13 +107,7 @@ def _moves(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
 
 
 def _shown(value: object) -> str:
-    match value:
-        case (int(first), int(last)):
-            return f"{first} to {last - 1}"
-        case float():
-            return f"{value:g}"
-        case _:
-            return str(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _requests_diff(old: State, new: State) -> Iterator[ValueDiff]:
@@ -157,7 +151,7 @@ def _counts(sequence: SequenceState, waits: bool) -> dict[str, object]:
     window = sequence.window
     return {
         "status": status(sequence, waits),
-        "window": (window[0].start, window[-1].end) if window else "none",
+        "window": run_text(window[0].start, window[-1].end - 1) if window else "none",
         "final": sequence.final,
         "settled": sequence.settled,
         "steps": sequence.steps,

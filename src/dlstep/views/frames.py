@@ -151,13 +151,12 @@ class FrameRecorder:
         running = {sequence.request.seq_id: sequence for sequence in state.running}
         all_rows = sum([len(span.rows.tokens) for span in plan.spans])
         for span, rows in zip(plan.spans, samples.rows, strict=True):
-            answer = self._answers.get(span.who.seq_id)
-            if answer is None:
+            seq_id = span.who.seq_id
+            if (answer := self._answers.get(seq_id)) is None:
                 continue
-            sequence = running.get(span.who.seq_id)
-            if sequence is None:
+            if (sequence := running.get(seq_id)) is None:
                 sequence = state.finished[span.who.id]
-                del self._answers[span.who.seq_id]
+                del self._answers[seq_id]
             fed = _feeding(answer, sequence, span, rows, len(plan.spans), all_rows)
             answer.seq, answer.lost, answer.stored = answer.seq + 1, False, fed.stored
             frame = _frame(sequence, answer.seq, answer.reported, fed)

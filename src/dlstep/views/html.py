@@ -199,11 +199,10 @@ def plan_html(plan: Plan) -> str:
         )
         for span in plan.spans
     ]
-    shared = {admission.seq_id: len(admission.shared) for admission in plan.admissions}
     changes = (
         ("released", plan.releases),
         ("preempted", plan.preemptions),
-        ("admitted", tuple(f"{seq_id} with {count} shared pages" for seq_id, count in shared.items())),
+        ("admitted", [f"{each.seq_id} with {len(each.shared)} shared pages" for each in plan.admissions]),
     )
     text = "; ".join(f"{name}: {', '.join(map(str, values))}" for name, values in changes if values)
     return f'<div style="{BOX}"><b>{plan_head(plan)}</b>{_table(columns, rows)}{note(text) if text else ""}</div>'

@@ -1,25 +1,18 @@
 """Lines of positions and items that fit a terminal."""
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
+from textwrap import wrap
 
 from ..text.words import WIDTH, clipped, counted
+
+KEPT = "\N{NO-BREAK SPACE}"
 
 
 def listed(items: Sequence[object], most: int = 8) -> str:
     """Return the first `most` items separated by commas, and the number of the others."""
     shown = ", ".join(map(str, items[:most]))
     return f"{shown} and {len(items) - most} more" if len(items) > most else shown
-
-
-def runs(positions: Iterable[int]) -> list[tuple[int, int]]:
-    """Return the (first, last) pairs of contiguous runs in ascending positions."""
-    ranges: list[tuple[int, int]] = []
-    for position in positions:
-        if ranges and position == ranges[-1][1] + 1:
-            ranges[-1] = (ranges[-1][0], position)
-        else:
-            ranges.append((position, position))
-    return ranges
 
 
 def run_text(first: int, last: int) -> str:
@@ -29,7 +22,9 @@ def run_text(first: int, last: int) -> str:
 
 def runs_text(positions: Iterable[int]) -> str:
     """Return ascending positions as text: `19 to 24, 30`."""
-    return listed([run_text(first, last) for first, last in runs(positions)], most=4)
+    groups = groupby(enumerate(positions), lambda item: item[1] - item[0])  # equal within a contiguous run
+    runs = [[position for _, position in group] for _, group in groups]
+    return listed([run_text(run[0], run[-1]) for run in runs], most=4)
 
 
 def more(number: int, noun: str) -> list[str]:
@@ -39,16 +34,11 @@ def more(number: int, noun: str) -> list[str]:
 
 def packed(items: Iterable[str], head: str = "") -> list[str]:
     """Wrap `head` and the items, separated by commas, to lines. Items are never split."""
-    lines, empty = [head], True
-    for item in items:
-        added = item if empty else f", {item}"
-        if not empty and len(lines[-1]) + len(added) + len(",") > WIDTH:
-            lines[-1] += ","
-            lines.append("  ")
-            added = item
-        lines[-1] += added
-        empty = False
-    return [clipped(line) for line in lines]
+    text = ", ".join([item.replace(" ", KEPT) for item in items])
+    lines = wrap(
+        f"{head.replace(' ', KEPT)}{text}", WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    return [clipped(line.replace(KEPT, " ")) for line in lines]
 
 
 def fitting(items: Sequence[str], head: str = "") -> str:

@@ -91,7 +91,8 @@ class RateColumn(ProgressColumn):
 
 
 def _counts() -> tuple[ProgressColumn, ...]:
-    return TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn()
+    note = TextColumn("{task.fields[note]}")
+    return TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), note
 
 
 @contextmanager
@@ -107,7 +108,7 @@ def progress_bar(total: int, *, enabled: bool) -> Iterator[Callable[[State], Non
 
     Up to `MOST_ANSWERS` answers are shown as they form. Unfinished requests of other callers lower the number.
     """
-    with Bar("answers", total, *_counts(), TextColumn("{task.fields[note]}"), enabled=enabled) as bar:
+    with Bar("answers", total, *_counts(), enabled=enabled) as bar:
         first_step: list[int] = []
 
         def show(state: State) -> None:
@@ -141,7 +142,7 @@ def capturing_bar(*, enabled: bool) -> Iterator[Callable[[int, int], None]]:
 @contextmanager
 def counting_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, str], None]]:
     """Show how many of `total` answers exist. Yield a function that sets their number and a status."""
-    with Bar("answers", total, *_counts(), TextColumn("{task.fields[note]}"), RateColumn(), enabled=enabled) as bar:
+    with Bar("answers", total, *_counts(), RateColumn(), enabled=enabled) as bar:
         yield lambda done, status: bar.show(completed=done, note=status)
 
 
@@ -154,7 +155,7 @@ def measuring_bar(total: int | None) -> Iterator[Callable[[str], None]]:
     Rows arrive in bursts, half a minute apart: a spinner and a clock show that the program is running.
     """
     numbers, of = count(1), "" if total is None else f" of {total}"
-    with Bar("measuring", total, SpinnerColumn(), *_counts(), TextColumn("{task.fields[note]}")) as bar:
+    with Bar("measuring", total, SpinnerColumn(), *_counts()) as bar:
         if bar.disable:
             yield lambda words: print(f"measured {next(numbers)}{of}: {words}", file=sys.stderr)
         else:
