@@ -273,9 +273,8 @@ def rows_of(results: Sequence[Result]) -> list[ComparisonRow]:
         curve = [point for each, point in zip(results, points, strict=True) if each.entry is entry]
         rows.append(ComparisonRow(
             task=task, strategy=entry.strategy, rule=entry.rule, quantization=entry.quantization, model=entry.engine.name,
-            options=options, **figures_of(answers), on_frontier=point in ahead, to_best=distance.value,
-            to_best_low=distance.low, to_best_high=distance.high, as_right=distance.best, aup=aup(curve, best), aup_best=best,
-            error=error,
+            options=options, **figures_of(answers), on_frontier=point in ahead, **distance._asdict(), aup=aup(curve, best),
+            aup_best=best, error=error,
         ))  # fmt: skip
     return rows
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import NormalDist, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -137,14 +137,13 @@ def ratio_gain(mine: Answers, other: Answers) -> Difference:
     return Difference(value, value - Z * error, value + Z * error, p)
 
 
-@dataclass(frozen=True, slots=True)
-class DistanceToBest:
+class DistanceToBest(NamedTuple):
     """The accuracy of a row minus the best row's, 95 % bounds, and whether it may be the best."""
 
-    value: float
-    low: float
-    high: float
-    best: bool
+    to_best: float
+    to_best_low: float
+    to_best_high: float
+    as_right: bool
 
 
 def against_best(scores: Array, *, resamples: int = RESAMPLES) -> list[DistanceToBest]:

@@ -79,8 +79,8 @@ def charts_of(pairs: Sequence[Pair]) -> list[Chart]:
 def names_of(run: EvalRun) -> dict[Key, str]:
     """Return the name of each answer for `--show`, such as `gsm8k/7` or `gsm8k/7/2`."""
     numbers = {text: number for number, text in enumerate(dict.fromkeys(options for _, _, options in run.rows), 1)}
-    suffixes = {text: f"/{number}" if len(numbers) > 1 else "" for text, number in numbers.items()}
-    return {key: f"{key[0]}/{key[1]}{suffixes[key[2]]}" for key in run.rows}
+    several = len(numbers) > 1
+    return {key: f"{key[0]}/{key[1]}/{numbers[key[2]]}" if several else f"{key[0]}/{key[1]}" for key in run.rows}
 
 
 def wrong(run: EvalRun) -> dict[str, Line]:
@@ -141,14 +141,13 @@ def shown(run: EvalRun, name: str) -> tuple[Line, Trace, Path]:
 
 def run_page(run: EvalRun, lines: Sequence[TableLine]) -> str:
     """Return the page of a run: table, charts of steps, all answers, and the settings of the run."""
-    key = run.settings["key"]
+    key, data = run.settings["key"], data_of(run)
     state = "" if len(run.rows) == run.expected else f" of {run.expected}: the run is not complete"
     charts = {f"{task}, {label_of(options)}": charts_of(pairs) for (task, options), pairs in run.groups.items()}
     return report_page(
-        data=data_of(run), title=f"Evaluation: {run.folder.resolve().name}",
+        data=data, title=f"Evaluation: {run.folder.resolve().name}",
         notes=[f"{key['engine'].get('model')}. {counted(len(run.rows), 'answer')}{state}."], picture="",
-        parts=run_parts(lines), charts=charts, answers=run.rows.values(), settings=key,
-        sets=[label_of(options) for options in dict.fromkeys(options for _, options in run.groups)],
+        parts=run_parts(lines), charts=charts, answers=run.rows.values(), settings=key, sets=data["sets"],
     )  # fmt: skip
 
 

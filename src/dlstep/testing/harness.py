@@ -153,12 +153,12 @@ def disturbed(run: CaseRun) -> set[int]:
     return {ids[seq_id] for step in run.steps for seq_id in step.plan.preemptions}
 
 
-Outcome = tuple[tuple[int, ...], str | None, tuple[float, ...]]
+Outcome = tuple[tuple[int, ...], str | None, tuple[float, ...], int]
 
 
 def outcome(sequence: SequenceState) -> Outcome:
-    """Return answer, finish reason and probabilities of a finished request."""
-    return sequence.answer, sequence.finish, sequence.probabilities
+    """Return answer, finish reason, probabilities and number of sampling passes of a finished request."""
+    return sequence.answer, sequence.finish, sequence.probabilities, sequence.steps
 
 
 def outcomes(state: State) -> dict[int, Outcome]:

@@ -301,7 +301,12 @@ class Fold:
             self.probabilities[update.id] = self.probabilities.get(update.id, ()) + update.probabilities
             self.last[update.id] = update
             self.finishes[update.id] += update.finish_info is not None
-            _check_window(update)
+            sequence, window = update.sequence, dict(enumerate(update.window[0], update.stop))
+            masked = {p for block in sequence.window for p in block.masked if p >= update.stop}
+            if not update.finish_info:
+                assert {position for position, token in window.items() if token is None} == masked
+            for position, token in window.items():
+                assert token is None or (token,) == sequence.tokens(position, position + 1)
 
     def check(self, finished: Mapping[int, SequenceState]) -> None:
         """Check that the updates give these outcomes."""
@@ -311,16 +316,6 @@ class Fold:
             assert self.finishes[request_id] == 1, "a finish is reported twice"
             counts = sequence.finish_info, sequence.steps, sequence.nfe
             assert (last.finish_info, last.steps, last.nfe) == counts
-
-
-def _check_window(update: Update) -> None:
-    sequence = update.sequence
-    tokens = dict(enumerate(update.window[0], update.stop))
-    masked = {p for block in sequence.window for p in block.masked if p >= update.stop}
-    if not update.finish_info:
-        assert {position for position, token in tokens.items() if token is None} == masked
-    for position, token in tokens.items():
-        assert token is None or (token,) == sequence.tokens(position, position + 1)
 
 
 def told(kind: Kind, data: DataObject) -> None:

@@ -22,8 +22,7 @@ Phase = Literal["prompt", "final", "held", "open", "draft", "masked", "void"]
 Use = Literal["owned", "shared", "cached", "free"]
 
 
-@dataclass(frozen=True, slots=True)
-class PictureCell:
+class PictureCell(NamedTuple):
     """One position. `token` is None for a mask; `probability`: at unmasking (0 if masked)."""
 
     position: int
@@ -32,8 +31,7 @@ class PictureCell:
     probability: float
 
 
-@dataclass(frozen=True, slots=True)
-class PageCell:
+class PageCell(NamedTuple):
     """One page, its use, and the ids of the requests that hold it."""
 
     page: int

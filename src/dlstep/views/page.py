@@ -93,8 +93,7 @@ def _shown(value: Any) -> str:
 
 def head_of(scripts: list[str], style: str) -> tuple[str, ...]:
     """Return the head's elements: the policy for these scripts and the style, and the style."""
-    names = [" ".join(f"'{_hash(text)}'" for text in texts) or "'none'" for texts in (scripts, [style])]
-    policy = POLICY.format(script=names[0], style=names[1])
+    policy = POLICY.format(script=" ".join(map(_hash, scripts)) or "'none'", style=_hash(style))
     return (
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         '<meta name="referrer" content="no-referrer">',
@@ -112,7 +111,7 @@ def _module(script: str) -> str:
 
 
 def _hash(text: str) -> str:
-    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
 
 
 def bundle(entry: str) -> str:

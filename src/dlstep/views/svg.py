@@ -46,7 +46,7 @@ def filling_svg(pictures: Iterable[tuple[str, Trace]]) -> str:
 
 def _panel(title: str, trace: Trace, top: float) -> tuple[list[str], float, float, bool]:
     """Return a panel's SVG lines, width and height, and whether anything was remasked."""
-    sequence = next(last for state in reversed(list(trace.states())) if (last := state.find(0)) is not None)
+    *_, sequence = (found for state in trace.states() if (found := state.find(0)) is not None)
     lifetimes, spec = stays(trace), trace.first.config.spec
     count, forwards = 1 + max(stay.offset for stay in lifetimes), sequence.steps
     first = top + TOP

@@ -140,20 +140,26 @@ def test_a_row_is_worse_where_few_of_all_signs_make_it_look_so(rows: list[list[b
     for row, standing in enumerate(against_best(scores, resamples=999)):
         seen = largest(row, (1,) * count)
         p = np.mean([largest(row, signs) >= seen - 1e-9 for signs in product((-1, 1), repeat=count)])
-        assert standing.best or p < LEVEL + 0.03, "held back at most"
-        assert not standing.best or p > LEVEL / 5, p
-        assert standing.low <= standing.high <= 0 and standing.value <= 0
-        assert standing.value == pytest.approx(scores[:, row].mean() - scores.mean(axis=0).max())
-        assert standing.best or standing.high < 0
+        assert standing.as_right or p < LEVEL + 0.03, "held back at most"
+        assert not standing.as_right or p > LEVEL / 5, p
+        assert standing.to_best_low <= standing.to_best_high <= 0 and standing.to_best <= 0
+        assert standing.to_best == pytest.approx(scores[:, row].mean() - scores.mean(axis=0).max())
+        assert standing.as_right or standing.to_best_high < 0
 
 
 def test_the_most_accurate_row_may_always_be_the_best_and_one_row_is() -> None:
     (alone,) = against_best(np.zeros((5, 1)))
-    assert (alone.value, alone.low, alone.high, alone.best) == (0, 0, 0, True)
+    assert alone == (0, 0, 0, True)
     first, second = against_best(np.array([[1.0, 0.0]] * 40))
-    assert first.best and not second.best and first.low == 0 and second.high < -0.5 and second.low <= -1
-    assert [each.best for each in against_best(np.ones((40, 5)))] == [True] * 5
-    assert all(each.low < -2 / 40 for each in against_best(np.ones((40, 5)))), "equal answers do not make it sure"
+    assert (
+        first.as_right
+        and not second.as_right
+        and first.to_best_low == 0
+        and second.to_best_high < -0.5
+        and second.to_best_low <= -1
+    )
+    assert [each.as_right for each in against_best(np.ones((40, 5)))] == [True] * 5
+    assert all(each.to_best_low < -2 / 40 for each in against_best(np.ones((40, 5)))), "equal answers do not make it sure"
 
 
 def beats(one: Point, other: Point) -> bool:
