@@ -24,7 +24,7 @@ from dlstep.models.description import Description
 from dlstep.models.families import FAMILIES, Family
 from dlstep.models.layers import ATTENTION, install, install_experts
 from dlstep.models.quantization import quantize
-from dlstep.models.sharding import cuts_of, install_ranks, region
+from dlstep.models.sharding import cuts_of, install_ranks
 from dlstep.models.transformers_internals import new_model
 from dlstep.models.weights import empty_network
 
@@ -232,7 +232,7 @@ def _keep_share(network: PreTrainedModel, ranks: Ranks) -> None:
         if share.dim is None and ranks.rank:
             parameter.zero_()
         elif share.dim is not None and id(parameter) not in cut:
-            parameter.data = parameter[region(share, tuple(parameter.shape), None)].clone()
+            parameter.data = parameter.narrow(share.dim, share.start, share.stop - share.start).clone()
             cut.add(id(parameter))
     install_ranks(network, ranks)
 
