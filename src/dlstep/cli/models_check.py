@@ -99,7 +99,11 @@ def lines(facts: dict[str, Any]) -> list[str]:
             f"longest context: {facts['max_model_len']:,} tokens",
             f"ids: {facts['vocab_size']:,}, mask {facts['mask_id']}, end {', '.join(map(str, facts['eos_ids']))}",
             f"keys and values of a token: {per_token}",
-            *(f"  {layer_line(layer)}" for layer in facts["kv_layers"]),
+            *(
+                f"  {layer['layers']} layers: {layer['kv_heads']} heads of {layer['head_dim']}, "
+                + ("full attention" if layer["window"] is None else f"a window of {layer['window']}")
+                for layer in facts["kv_layers"]
+            ),
             f"made for: {facts['decoding_strategy'] or 'it does not say'}",
             f"strategies that fit: {', '.join(name for name, reason in facts['strategies'].items() if not reason)}",
             *(f"  not {name}: {reason}" for name, reason in facts["strategies"].items() if reason),
@@ -108,9 +112,3 @@ def lines(facts: dict[str, Any]) -> list[str]:
         text += [f"warnings: {len(facts['warnings'])}", *(f"  {line}" for line in facts["warnings"])]
     problems = facts["problems"]
     return [*text, f"problems: {len(problems)}" if problems else "problems: none", *(f"  {line}" for line in problems)]
-
-
-def layer_line(layer: dict[str, Any]) -> str:
-    """Return a line about layers whose keys and values have the same shape: their number and attention."""
-    sight = "full attention" if layer["window"] is None else f"a window of {layer['window']}"
-    return f"{layer['layers']} layers: {layer['kv_heads']} heads of {layer['head_dim']}, {sight}"

@@ -37,11 +37,6 @@ Args = TypeVarTuple("Args")
 Result = TypeVar("Result")
 
 
-def is_open(path: str) -> bool:
-    """Return whether a path needs no API key."""
-    return path in (*OPEN, "/") or path.startswith(PAGE)
-
-
 class Guard:
     """Middleware that rejects requests with an unknown Host or without a valid API key.
 
@@ -63,11 +58,11 @@ class Guard:
         """Pass the request on, or refuse it."""
         headers = Headers(scope=scope)
         owner = self._owner(headers.get("authorization", ""))
-        answer = self._app
+        answer, path = self._app, scope["path"]
         if not self._allows(name := _host_of(headers.get("host", ""))):
             message = f"the Host {name[:LONGEST_HOST]!r} is not allowed: add it to --allowed_hosts"
             answer = ApiError(403, message, code="host_not_allowed").response
-        elif owner is None and not is_open(scope["path"]) and scope["method"] != "OPTIONS":
+        elif not (owner or path in (*OPEN, "/") or path.startswith(PAGE) or scope["method"] == "OPTIONS"):
             answer = ApiError(401, "send a valid API key: Authorization: Bearer KEY", code="invalid_api_key").response
         method = "GET" if scope["method"] == "HEAD" else scope["method"]  # uvicorn sends no body to HEAD
         await answer({**scope, "method": method, "owner": owner or "key-0"}, receive, send)
