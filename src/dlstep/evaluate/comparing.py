@@ -56,7 +56,7 @@ class EvalEntry:
     @property
     def grid(self) -> tuple[StrategyOptions, ...]:
         """The option sets to compare."""
-        return grid_of(self.varied or None)
+        return grid_of(self.varied)
 
 
 def sweep_of(value: Options) -> dict[str, tuple[Any, ...]]:

@@ -93,8 +93,8 @@ class EvalOptions:
         for name, value in (("data", self.data), ("shots", self.shots)):
             if value is not None and not self.public_tasks:
                 raise ValueError(f"--{name} {short(value)} is for tasks of lm_eval, but tasks are {short(self.tasks)}: omit it")
-        if not self.grid or len(set(self.grid)) < len(self.grid):
-            raise ValueError(f"EvalOptions.grid must list at least one set of options, none twice, got {short(self.grid)}")
+        if not self.grid:
+            raise ValueError("EvalOptions.grid must list at least one set of options")
         self.params("shells", self.grid[0])  # raises ValueError for values out of range
 
     @property

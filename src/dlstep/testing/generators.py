@@ -229,7 +229,12 @@ def params(draw: st.DrawFn, strategy: Strategy, *, often: bool = False) -> Sampl
     plain = draw(_unpinned(frozenset(options_of(strategy).keys() & OWN_OPTIONS)))
     if draw(st.integers(0, 1 if often else 7)):
         return plain
-    return replace(plain, pinned=draw(pins(plain.max_tokens)), canvas=draw(_canvases(strategy, plain.max_tokens)))
+    pinned, canvas = draw(pins(plain.max_tokens)), ()
+    if strategy.takes_canvas and draw(st.booleans()):
+        lengths = [plain.max_tokens, *(option for name, option in options_of(strategy).items() if name == "canvas_length")]
+        length = draw(st.sampled_from([*lengths, 3]))  # 3 is often an invalid length
+        canvas = draw(st.lists(IDS, min_size=length, max_size=length).map(tuple))
+    return replace(plain, pinned=pinned, canvas=canvas)
 
 
 @st.composite
@@ -243,14 +248,6 @@ def pins(draw: st.DrawFn, max_tokens: int) -> dict[int, int]:
     if found and draw(st.integers(0, 15)) == 0:
         found[min(found)] = draw(st.sampled_from([MASK, VOCABULARY]))
     return found
-
-
-def _canvases(strategy: Strategy, max_tokens: int) -> st.SearchStrategy[tuple[int, ...]]:
-    """Generate initial canvases if the strategy takes them; some have an invalid length."""
-    if not strategy.takes_canvas:
-        return st.just(())
-    lengths = [max_tokens, *(option for name, option in options_of(strategy).items() if name == "canvas_length"), 3]
-    return st.just(()) | st.sampled_from(lengths).flatmap(lambda n: st.lists(IDS, min_size=n, max_size=n).map(tuple))
 
 
 @lru_cache

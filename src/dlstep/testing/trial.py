@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from io import StringIO
+from itertools import chain
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -217,7 +218,7 @@ class _Stop(BaseException):
 
 
 class _Recorded:
-    """A wrapper of Hypothesis' `data` that notes the drawn values."""
+    """A wrapper of Hypothesis' `data` that notes the drawn values, one value or one field of a `Case` per line."""
 
     def __init__(self, data: DataObject, bench: TrialBench) -> None:
         self._data, self._bench, self._drawn = data, bench, list[Any]()
@@ -227,7 +228,9 @@ class _Recorded:
         """Draw a value."""
         value = self._data.draw(strategy, label)
         self._drawn.append(value)
-        self.case = case_shown(self._drawn)
+        parts = [_fields_shown(each) if isinstance(each, Case) else [shown(each)] for each in self._drawn]
+        lines = sorted(chain.from_iterable(parts), key=lambda line: not line.startswith("strategy="))
+        self.case = "\n".join(f"  {line}" for line in lines)
         self._bench.note(self.case)
         return value
 
@@ -302,12 +305,6 @@ def description(error: BaseException) -> str:
     else:
         sentence = described(error) if not isinstance(error, RequestFault) else str(error)
     return "\n".join(filter(None, (sentence, printed(frames))))
-
-
-def case_shown(drawn: list[Any]) -> str:
-    """Return the drawn values, one value or one field of a `Case` per line, strategies first."""
-    lines = [line for value in drawn for line in (_fields_shown(value) if isinstance(value, Case) else [shown(value)])]
-    return "\n".join(f"  {line}" for line in sorted(lines, key=lambda line: not line.startswith("strategy=")))
 
 
 def shown(value: Any) -> str:

@@ -41,7 +41,7 @@ def path(name: str) -> Path:
 
 def is_embedded(folder: Path | None) -> bool:
     """Return whether a folder is the checkpoint folder of a shipped model."""
-    return folder is not None and folder.resolve().parent == CHECKPOINTS.resolve() and folder.name in names()
+    return folder is not None and folder.resolve().parent == CHECKPOINTS.resolve()
 
 
 def recorded() -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..core.options import Options, options_of
 from ..core.plan import Plan, Samples
-from ..core.sequence import SequenceState, Strategy
+from ..core.sequence import SequenceState
 from ..core.spec import Spec
 from ..core.state import State
 from ..core.trace import Trace
@@ -155,12 +155,6 @@ def _legend(state: State, shown: Iterable[SequenceState]) -> str:
     return " ".join(_span(f"{filled(name)};{style}", text, name) for name, text in MEANINGS.items() if name in used)
 
 
-def _strategy(strategy: Strategy) -> str:
-    """Return the names of a strategy and its rules, with all options as title."""
-    rules = [type(value).__name__ for value in options_of(strategy).values() if isinstance(value, Options)]
-    return _span("", repr(strategy), ", ".join([f"strategy {type(strategy).__name__}", *(f"rule {rule}" for rule in rules)]))
-
-
 def state_html(state: State) -> str:
     """Return a state: every request with its tokens, and the page map.
 
@@ -170,7 +164,10 @@ def state_html(state: State) -> str:
     requests = [sequence for sequence, _ in in_order(state)]
     shown = requests[-MOST_SEQUENCES:]
     body = _left_out(len(requests) - len(shown), "request") + "".join(sequence_html(each, state) for each in shown)
-    head = f"<b>state at step {state.step}</b>: {counts(state)}, {_strategy(state.strategy)}"
+    strategy = state.strategy
+    names = [f"rule {type(value).__name__}" for value in options_of(strategy).values() if isinstance(value, Options)]
+    used = _span("", repr(strategy), ", ".join([f"strategy {type(strategy).__name__}", *names]))
+    head = f"<b>state at step {state.step}</b>: {counts(state)}, {used}"
     return f'<div style="{BOX}"><div>{head}</div>{body}{page_map_html(state)}<div>{_legend(state, shown)}</div></div>'
 
 

@@ -53,7 +53,12 @@ def _panel(title: str, trace: Trace, top: float) -> tuple[list[str], float, floa
     bottom = first + forwards * ROW
     last_tokens = {stay.offset: stay.token for stay in lifetimes}  # in order of time
     texts = [_text(spec, last_tokens.get(offset)) for offset in range(count)]
-    lines = [f'<text x="8" y="{top + 20:g}">{escape(title)}</text>', *_row_numbers(forwards, first)]
+    lines = [
+        f'<text x="8" y="{top + 20:g}">{escape(title)}</text>',
+        f'<text class="small" x="8" y="{first - 6:g}">forward pass</text>',
+    ]
+    for row in range(1, forwards + 1) if forwards < 40 else range(5, forwards + 1, 5):
+        lines.append(f'<text class="small" x="8" y="{first + row * ROW - 3:g}">{row:2}</text>')
     bars = [_box(stay.offset, max(stay.since, 1), (stay.until or forwards + 1) - 1, first) for stay in lifetimes]
     lines.append(_path("stands", bars))
     lines.append(_path("decided", [_box(stay.offset, stay.since, stay.since, first) for stay in lifetimes if stay.since]))
@@ -70,13 +75,6 @@ def _panel(title: str, trace: Trace, top: float) -> tuple[list[str], float, floa
     width = max(LEFT + count * COLUMN + 10, 20 + LETTER * len(title))
     height = bottom - top + 16 + LETTER * max(map(len, texts))
     return lines, width, height, bool(back)
-
-
-def _row_numbers(forwards: int, top: float) -> list[str]:
-    """Return the forward pass numbers; every fifth if there are many."""
-    numbers = range(1, forwards + 1) if forwards < 40 else range(5, forwards + 1, 5)
-    head = f'<text class="small" x="8" y="{top - 6:g}">forward pass</text>'
-    return [head, *(f'<text class="small" x="8" y="{top + row * ROW - 3:g}">{row:2}</text>' for row in numbers)]
 
 
 def _text(spec: Spec, token: int | None) -> str:

@@ -51,10 +51,11 @@ class RequestUsage:
 
     def feed(self, span: Span) -> int:
         """Count the rows of a span. Return how many of them had been stored before."""
-        start = span.rows.start + span.rows.query_only
-        final, reached = start + span.rows.final_rows, self.reached
+        fed, reached = span.rows, self.reached
+        start = fed.start + fed.query_only
+        final = start + fed.final_rows
         again = max(0, min(reached, final) - start)
-        self.rows += len(span.rows.tokens)
+        self.rows += len(fed.tokens)
         self.again += again
         self.reached = max(reached, final)
         return again
