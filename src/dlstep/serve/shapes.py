@@ -51,11 +51,12 @@ class ModelList(TypedDict):
 
 
 class Tokenized(TypedDict):
-    """The token ids of a prompt."""
+    """The token ids of a prompt, with their strings if requested."""
 
     count: int
     max_model_len: int
     tokens: list[int]
+    token_strs: list[str] | None
 
 
 class Detokenized(TypedDict):
@@ -248,7 +249,7 @@ REFUSALS = {
     500: "The model failed on this request.",
     503: "The model is loading, the engine is restarting, or the server is shutting down.",
 }
-BODY = (403, 408, 413)  # errors of the Host and of the body
+BODY = (403, 408, 413)  # errors of the guards, possible for any request
 REQUEST_ERRORS = (400, 401, 404, 422, 503)
 
 

@@ -1,13 +1,14 @@
 """Request bodies, strictly typed, and their validation. Names are vLLM's; unsupported fields accept only neutral values.
 
-Validation stops at the first error in a list: a body of a megabyte may contain a million errors, which
-pydantic would take 14 seconds to report.
+Validation stops at the first error in a list, object or dictionary: a body of a megabyte may contain
+a million errors, which pydantic would take 14 seconds to report.
 """
 
 import json
 from codecs import BOM_UTF8
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, get_type_hints
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Annotated, Any, ClassVar, Literal, cast, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -20,6 +21,8 @@ from pydantic import (
     TypeAdapter,
     ValidationError,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
     model_validator,
 )
 from pydantic_core import from_json
@@ -46,6 +49,16 @@ class Strict(BaseModel):
     """A model without type conversion (no text becomes a number) and without unknown fields."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_unknown(cls, value: Any) -> Any:
+        """Drop all unknown fields but one, because the error names only one."""
+        if not isinstance(value, dict) or len(cast("Mapping[str, Any]", value)) <= len(cls.model_fields):
+            return value
+        fields = cast("Mapping[str, Any]", value)
+        unknown = islice((name for name in fields if name not in cls.model_fields), 1)
+        return {name: fields[name] for name in (*cls.model_fields, *unknown) if name in fields}
 
 
 class Lenient(BaseModel):
@@ -92,6 +105,7 @@ LABELS = Field(json_schema_extra={"minItems": 2, "maxItems": MOST_LABELS, "uniqu
 TEMPLATE = Field(json_schema_extra={"contains": {"type": "array"}})
 LAST_SEED = (1 << 63) - 1  # as in vLLM
 FORMS = ("text", "json_object", "json_schema")
+PART = 64  # entries of a dictionary that are validated together
 HINTS, HELP = get_type_hints(SamplingParams, include_extras=True), field_help(SamplingParams)
 BOUNDS = {"at least": "ge", "more than": "gt", "at most": "le", "less than": "lt"}
 
@@ -100,6 +114,20 @@ def sampled(name: str, **more: Any) -> Any:
     """Return a field with the range and help of a `SamplingParams` field. Its default is None."""
     bounds = {BOUNDS[bound]: limit for bound, limit in limits_of(HINTS[name])}
     return Field(**({"default": None} if "default_factory" not in more else {}), description=HELP[name], **(bounds | more))
+
+
+def _by_parts(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """Validate a dictionary `PART` entries at a time, so that pydantic reports at most `PART` errors."""
+    if not isinstance(value, dict):
+        return check(value)
+    entries: Iterator[tuple[Any, Any]] = iter(cast("dict[Any, Any]", value).items())
+    checked = check({})
+    while part := dict(islice(entries, PART)):
+        checked |= check(part)
+    return checked
+
+
+FailFast = WrapValidator(_by_parts)  # `Field(fail_fast=True)` for dictionaries
 
 
 def _neutral(*values: Any) -> tuple[Any, ...]:
@@ -146,9 +174,11 @@ class DlstepOptions(Open):
     stream: Literal["settled", "drafts", "steps"] = "settled"
     max_nfe: int | None = sampled("max_nfe")
     max_repetition_run: int | None = sampled("max_repetition_run")
-    pinned: dict[Annotated[str, Field(pattern="^(0|[1-9][0-9]{0,8})$")], Id | str] = Field(default_factory=dict)
+    pinned: Annotated[dict[Annotated[str, Field(pattern="^(0|[1-9][0-9]{0,8})$")], Id | str], FailFast] = Field(
+        default_factory=dict
+    )
     canvas: Annotated[list[Id], Field(fail_fast=True)] = sampled("canvas", default_factory=list)
-    processors: dict[Word, dict[str, Any] | None] = sampled("processors", default_factory=dict)
+    processors: Annotated[dict[Word, dict[str, Any] | None], FailFast] = sampled("processors", default_factory=dict)
 
 
 class StructuredOutputs(Strict):
@@ -183,7 +213,7 @@ class Sampling(Strict):
     ignore_eos: bool | None = sampled("ignore_eos")
     repetition_penalty: float | None = None  # this and the next two are processors
     min_tokens: int | None = None
-    logit_bias: Annotated[dict[str, float], Field(max_length=1024)] | None = None
+    logit_bias: Annotated[dict[str, float], Field(max_length=1024), FailFast] | None = None
     stream: bool | None = None
     stream_options: OptionsOfStream = None
     structured_outputs: StructuredOutputs | None = None
@@ -197,7 +227,7 @@ class Sampling(Strict):
     user: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
-    metadata: dict[str, str] | None = None
+    metadata: Annotated[dict[str, str], FailFast] | None = None
 
     # Fields of other servers, accepted only with neutral values.
     service_tier: Literal["auto", "default"] | None = None
@@ -352,10 +382,11 @@ class NamedSchema(Strict):
 
 
 class ResponseFormat(Strict):
-    """The form of answers: any text, JSON objects, or JSON of a `json_schema`."""
+    """The form of answers: any text, JSON objects (that conform to `schema` if given), or JSON of a `json_schema`."""
 
     type: Annotated[str, Field(json_schema_extra={"enum": [*FORMS]})]
     json_schema: NamedSchema | None = None
+    object_schema: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
 
     @model_validator(mode="after")
     def _has_its_schema(self) -> "ResponseFormat":
@@ -363,6 +394,8 @@ class ResponseFormat(Strict):
             raise ValueError(f"type must be {', '.join(FORMS[:-1])} or {FORMS[-1]}, got {short(self.type)}")
         if (self.json_schema is not None) != (self.type == "json_schema"):
             raise ValueError('give json_schema={"name": ..., "schema": ...} with the type json_schema, and with no other type')
+        if self.object_schema is not None and self.type != "json_object":
+            raise ValueError("schema belongs to the type json_object")
         return self
 
     @property
@@ -370,7 +403,7 @@ class ResponseFormat(Strict):
         """The JSON schema of the answers; None for any text."""
         if self.json_schema is not None:
             return self.json_schema.json_schema
-        return None if self.type == "text" else {"type": "object"}
+        return None if self.type == "text" else self.object_schema or {"type": "object"}
 
 
 class ChatRequest(Sampling):
@@ -467,6 +500,7 @@ class TokenizeText(Strict):
     prompt: Text
     model: str | None = None
     add_special_tokens: bool | None = None
+    return_token_strs: bool | None = None
 
 
 class TokenizeChat(Strict):
@@ -477,6 +511,7 @@ class TokenizeChat(Strict):
     model: str | None = None
     add_generation_prompt: Yes = None
     add_special_tokens: No = None
+    return_token_strs: bool | None = None
 
 
 TokenizeRequest = Annotated[Annotated[TokenizeChat, Tag("Chat")] | Annotated[TokenizeText, Tag("Text")], ByKind]

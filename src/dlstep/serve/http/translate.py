@@ -348,7 +348,10 @@ def tokenized(facts: Facts, body: TokenizeRequest) -> Tokenized:
         ids = encoded_prompt(facts, body.prompt, body.add_special_tokens)
     else:
         ids = conversation(facts, body.messages, variables=body.chat_template_kwargs)
-    return Tokenized(count=len(ids), max_model_len=facts.first.config.max_model_len, tokens=list(ids))
+    tokenizer, strings = facts.tokenizer, None
+    if body.return_token_strs:
+        strings = [] if tokenizer is None else [str(tokenizer.convert_ids_to_tokens(index)) for index in ids]
+    return Tokenized(count=len(ids), max_model_len=facts.first.config.max_model_len, tokens=list(ids), token_strs=strings)
 
 
 def detokenized(facts: Facts, body: DetokenizeRequest) -> Detokenized:

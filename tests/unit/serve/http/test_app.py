@@ -233,9 +233,9 @@ def test_models_and_errors_are_as_the_client_knows_them(tiny: Served) -> None:
 def test_tokenize_and_detokenize_are_inverse(tiny: Served) -> None:
     (prompt,) = questions(1)
     with tiny.http() as http:
-        found = http.post("/tokenize", json={"prompt": prompt}).json()
+        found = http.post("/tokenize", json={"prompt": prompt, "return_token_strs": True}).json()
         back = http.post("/detokenize", json={"tokens": found["tokens"]}).json()
         chat = http.post("/tokenize", json={"messages": [{"role": "user", "content": prompt}]}).json()
-    assert found["count"] == len(found["tokens"])
+    assert found["count"] == len(found["tokens"]) == len(found["token_strs"])
     assert back["prompt"].rstrip("\n") == prompt.rstrip("\n")
     assert chat["count"] >= found["count"]

@@ -7,11 +7,12 @@ import httpx2
 import pytest
 from hypothesis import example, given, strategies as st
 from jsonschema import Draft202012Validator
+from pydantic import ValidationError
 
 from dlstep.processors.logit_bias import LogitBias
 from dlstep.processors.min_tokens import MinTokens
 from dlstep.processors.repetition_penalty import RepetitionPenalty
-from dlstep.serve.http.schema import ChatRequest, CompletionRequest, ReadRequest, Sampling
+from dlstep.serve.http.schema import PART, ChatRequest, CompletionRequest, ReadRequest, Sampling
 from dlstep.serve.http.translate import params_of
 from dlstep.text.read_templates import encode_template
 
@@ -114,6 +115,21 @@ def test_fields_that_clients_add_to_a_message_are_accepted(http: httpx2.Client, 
     found = http.post("/tokenize", json={"messages": turns}).json()
     assert found["count"] == http.post("/tokenize", json={"prompt": "xx" if message.get("content") else "x"}).json()["count"]
     assert http.post(CHAT, json=GOOD_CHAT | {"messages": turns}).status_code == 200
+
+
+MANY: dict[str, Any] = {str(number): [] for number in range(20_000)}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [MANY, {"metadata": MANY}, {"logit_bias": MANY}, {"dlstep": {"pinned": MANY}}, {"dlstep": {"processors": MANY}},
+     {"stop_token_ids": [*MANY]}, {"prompt": [MANY] * 20_000}],
+    ids=lambda more: ", ".join(more)[:20],
+)  # fmt: skip
+def test_of_many_faults_few_are_collected(more: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError) as raised:
+        CompletionRequest(**GOOD | more)
+    assert raised.value.error_count() <= 2 * PART
 
 
 def test_fields_of_other_servers_are_processors_before_those_of_dlstep(shadow: Served) -> None:

@@ -41,6 +41,12 @@ def test_an_answer_is_parsed_whole_and_streamed(client: OpenAI) -> None:
         assert stream.get_final_completion().choices[0].message.parsed == whole.message.parsed
 
 
+def test_a_schema_of_json_object_binds_the_answer(client: OpenAI) -> None:
+    form: Any = {"type": "json_object", "schema": Total.model_json_schema()}
+    answer = client.chat.completions.create(model="tiny-bd", messages=MESSAGES, max_tokens=60, response_format=form)
+    Total.model_validate_json(answer.choices[0].message.content or "")
+
+
 def streamed_call(client: OpenAI, choice: Any) -> tuple[str, str, str | None]:
     """Name, arguments and finish reason of a streamed call."""
     name, arguments, finish = "", "", None
