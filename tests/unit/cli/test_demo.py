@@ -87,3 +87,15 @@ assert not {"torch", "transformers"} & sys.modules.keys()
 assert "ended by stop, 13 forward passes" in console.file.getvalue()
 """
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+
+
+def test_the_table_of_the_demo_cuts_no_name() -> None:
+    figures = {"problems": 500, "answer": 1.0, "tokens_per_forward": 12.34}
+    rows = [figures | {"decoder": each.label, "value": value} for each in DECODERS for value in each.values]
+    console = Console(file=StringIO(), width=80)
+    demo.print_table(rows, console)
+    out = console.file.getvalue()
+    assert "\N{HORIZONTAL ELLIPSIS}" not in out and max(map(len, out.splitlines())) <= 80
+    for each in DECODERS:
+        assert f"{demo.words(each.knob)} {' '.join(map(str, each.values))}" in out
+    assert "100 100 100   12.34 12.34 12.34" in out

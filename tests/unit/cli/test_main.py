@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dlstep.cli import main
-from dlstep.cli.main import COMMANDS
+from dlstep.cli.main import COMMANDS, parsed
 
 from .failing import Captured, failure
 
@@ -25,6 +26,16 @@ def test_a_config_file_gives_options_and_the_command_line_overrides_them(capsys:
     assert len(json.loads(capsys.readouterr().out)[0]["token_ids"]) == 5
     path.write_text("max_token: 3\n")
     assert "max_token" in failure(["generate", QUESTION, "--config", str(path)], capsys)
+
+
+def test_without_arguments_five_things_are_listed_each_with_a_command_that_can_be_given(capsys: Captured) -> None:
+    assert main([]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == "" and max(map(len, shown.out.splitlines())) <= 80
+    lines = [shlex.split(line) for line in shown.out.replace("\\\n", "").splitlines() if line.startswith("  dlstep ")]
+    assert len(lines) == len({line[1] for line in lines}) == 5
+    for _, *arguments in lines:
+        parsed(arguments)
 
 
 @pytest.mark.parametrize(

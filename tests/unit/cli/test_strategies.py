@@ -1,13 +1,16 @@
-"""`dlstep strategies`."""
+"""`dlstep strategies` and `dlstep rules`."""
 
 import json
 import re
+from typing import Any
 
 import pytest
 
-from dlstep import strategies
+from dlstep import rules, strategies
 from dlstep.cli import main
+from dlstep.cli.rules import rule_rows
 from dlstep.cli.strategies import strategy_row
+from dlstep.engine.config import option_rows, parts_of
 
 from .failing import Captured
 
@@ -33,3 +36,26 @@ def test_lists_of_strategies_fit_80_columns(arguments: list[str], capsys: Captur
         assert re.search(rf"\b{row['name']}\b", out)
         if arguments == ["strategies"]:
             assert all(f"{name}={'null' if value is None else value}" in out for name, value in row["options"].items())
+
+
+def test_rules_are_listed_with_the_strategies_that_accept_them(capsys: Captured) -> None:
+    assert main(["rules"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    for row in rule_rows():
+        assert f"{row.name}, for {', '.join(row.carriers)}" in out and row.source in out
+    assert main(["rules", "--json"]) == 0
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == [row.name for row in rule_rows()]
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "value"),
+    [(command, name, group.value(name)) for command, group in (("rules", rules.PLUGINS), ("strategies", strategies.PLUGINS))
+     for name in group.available()],
+)  # fmt: skip
+def test_every_option_of_a_rule_or_strategy_is_explained(command: str, name: str, value: Any, capsys: Captured) -> None:
+    rows = {row.name for part in parts_of(value) for row in option_rows(part)}
+    assert main([command, name]) == 0
+    out = capsys.readouterr().out
+    assert all(f"  --{option}\n" in out for option in rows)
+    assert main([command, name, "--json"]) == 0
+    assert {row["name"] for row in json.loads(capsys.readouterr().out)} == rows
