@@ -252,7 +252,7 @@ class Session:
             ValueError: For an unknown name, and for a change that unfinished blocks do not allow.
         """
         changes, strategy = rules.with_values(dict(sorted_options("fork", changes))), self.state.strategy
-        # The rule first, because it has the other options.
+        # Set the rule first, because other changes may be options of it.
         held = {name: changes[name] for name in rules.HOLDERS if name in options_of(strategy) and name in changes}
         base = with_options(strategy, held)
         for name, value in changes.items():

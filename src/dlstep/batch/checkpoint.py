@@ -1,4 +1,4 @@
-"""The loop of a run, and its files, from which a killed batch or evaluation resumes.
+"""The loop of a run, and the files from which a killed batch or evaluation resumes.
 
 - `answers.jsonl`: the answers so far, in order of arrival until the run is complete.
 - `beside.jsonl`: one line per answer, with the values that depend on the other requests.

@@ -72,9 +72,9 @@ def run(options: Namespace) -> int:
 
 
 def show_all(problems: Sequence[tiny.Problem], device: str | None, console: Console) -> None:
-    """Decode `problems` with several decoders. On a terminal, show a recorded decode while the first model loads.
+    """Decode `problems` with several decoders.
 
-    On a terminal, show pictures with a legend; otherwise, print text.
+    On a terminal, show pictures with a legend, beginning with a recorded decode; otherwise, print text.
     """
     if console.is_terminal:
         first = first_model(device, console)
@@ -91,9 +91,9 @@ def show_all(problems: Sequence[tiny.Problem], device: str | None, console: Cons
 
 
 def first_model(device: str | None, console: Console) -> LLM:
-    """Return the first model, and show a legend and a recorded decode while it loads."""
+    """Load and return the first model. While it loads, show a legend and a recorded decode."""
     print_legend(console)
-    # Loading takes seconds because torch and transformers are imported; other models load at once. Ctrl-C must not wait for
+    # Loading takes seconds because torch and transformers are imported; other models load quickly. Ctrl-C must not wait for
     # the loading thread, so the pool is shut down without waiting.
     pool = ThreadPoolExecutor(1)
     first = show_recorded(tiny.recorded()["runs"], console, lambda: pool.submit(SHOWN[0].model, SHOWN[0].values[0], device))

@@ -173,7 +173,7 @@ def _reading(hint: Any) -> tuple[str, _Convert] | None:
     if origin in (Union, UnionType):
         return _reading_of_union([_reading(argument) for argument in arguments])
     if isinstance(hint, type) and is_dataclass(hint):
-        return f"a {hint.__name__}", _instance(hint)
+        return f"{'an' if hint.__name__[0] in 'AEIOU' else 'a'} {hint.__name__}", _instance(hint)
     return None
 
 

@@ -152,7 +152,7 @@ class FilteredBlock(Block):
     def _chosen(
         self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]
     ) -> tuple[list[int], list[int], list[float]]:
-        """Return what `kept` selects."""
+        """Return the items of `chosen`, `tokens` and `probabilities` that `kept` selects."""
         kept = self.kept(chosen, tokens, probabilities)
         return [chosen[index] for index in kept], [tokens[index] for index in kept], [probabilities[index] for index in kept]
 

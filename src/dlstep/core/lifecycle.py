@@ -314,9 +314,9 @@ def refusal(config: Config, strategy: Strategy, request: Request) -> str | None:
 
 
 def checked(config: Config, base: Strategy, request: Request) -> tuple[AddedRequest, str | None]:
-    """Return the request with the values that follow from it, and why it could never run (None if it can).
+    """Return the request with the values derived from it, and why it could never run (None if it can).
 
-    Its strategy is `base`, or `base` changed by its options.
+    The strategy of the request is `base` with the options that the request sets, or `base` if it could never run.
     """
     params, start, limit = request.params, len(request.prompt), answer_limit(request, config)
     stops, automaton = stop_ids(params, config.spec), request.automaton

@@ -66,7 +66,7 @@ NO_BLOCKS: "List[Block]" = List([])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedRequest(Request):
-    """A request with the values that follow from it, its strategy and the engine's limits; `checked` returns it."""
+    """A request with the values that `checked` derives from the request, the strategy and the engine's limits."""
 
     limit: int
     """First position past the answer."""
@@ -85,7 +85,7 @@ class SequenceState:
     """Progress of one request. The strategy owns `window`, `final`, `settled`, `past` and `extra`, the core the rest."""
 
     request: AddedRequest
-    """The request, with the values that follow from it."""
+    """The request, with the values derived from it."""
     window: tuple[Block, ...]
     """Unfinished blocks, in order of position."""
     final: int

@@ -243,7 +243,7 @@ def _committed(state: State, samples: Samples, prepared: Prepared | None) -> Sta
 
 
 def follow_rank_zero(driver: RankDriver, ranks: Ranks) -> None:
-    """Execute rank 0's commands until None. Raises RanksDisagree, or RuntimeError if one is lost."""
+    """Execute rank 0's commands until it sends None. Raises RanksDisagree, or RuntimeError if a rank is lost."""
     states: dict[int, State] = {}
     planned: tuple[State, Plan] | None = None  # a state and its plan, computed before rank 0's message arrives
     channel = connect(ranks)

@@ -58,7 +58,7 @@ def torchrun_rank_info(size: int) -> RankInfo | None:
 class WorkerGroup:
     """Rank 0's view of the ranks. `lost` is the reason why the group has ended, or None.
 
-    `before_leaving` is called before rank 0 leaves. It must free graphs that hold NCCL operations.
+    `before_leaving` is called before rank 0 leaves the group; it must free graphs that hold NCCL operations.
     """
 
     def __init__(self, ranks: Ranks, workers: Sequence[Worker] = (), folder: Path | None = None) -> None:

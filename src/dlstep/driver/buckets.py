@@ -76,7 +76,7 @@ def row_sizes(most: int) -> list[int]:
 def kind_of(gathered: Gathered) -> Kind:
     """Return the kind of a forward pass."""
     arrays, spans = gathered.arrays, next(iter(gathered.spans.values()))
-    widest = max(spans.query_lens.tolist())  # of few numbers, faster than NumPy's
+    widest = max(spans.query_lens.tolist())  # for few numbers, faster than NumPy's
     return Kind(
         widest=NARROW if widest <= NARROW else TILE_HEIGHT,
         scored=len(arrays["scored_ids"]) // len(arrays["sampled_rows"]) if "scored_ids" in arrays else 0,

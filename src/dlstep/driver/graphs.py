@@ -25,7 +25,7 @@ UNCAPTURED = {"top_k", "top_p", "min_p"}
 class Captured:
     """A graph, the arena that it sends to the device, the answer that it copies to the host, and the event after it.
 
-    `laid` has the spans for which the tiles of the arena were computed.
+    `laid` has the spans for which the tiles of the arena were computed; None before, and if an update of the arena failed.
     """
 
     graph: torch.cuda.CUDAGraph

@@ -47,7 +47,7 @@ class BufferPolicy:
     the number of live requests applies; a limit of None matches any number."""
 
     def applied(self, request: Request, live: int) -> Request:
-        """Return a request with the options for the current load, which `add` has to check.
+        """Return the request with the options for the current load, as a plain Request, so that `add` checks the options.
 
         Args:
             request: The request, returned unchanged if it sets options.

@@ -314,7 +314,7 @@ class SharedDecode:
     A thread that waits for an update runs the next forward pass itself, for the requests of all.
     Whatever is raised in a pass, such as KeyboardInterrupt or an error of the device, ends all these
     requests, and the next call begins with an empty state. Nothing has to be cleaned up at the
-    moment of the interrupt. A `policy` returns a request with options for a number of live requests.
+    moment of the interrupt. A `policy` adds options to a request, chosen by the number of live requests.
     """
 
     def __init__(self, decode: Decode, turn: Turn, policy: Policy | None = None) -> None:

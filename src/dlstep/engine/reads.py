@@ -45,7 +45,7 @@ class Reading(Strategy):
     labels: tuple[int, ...] = ()
     """Label ids, slot after slot; each slot has the same number of entries, padded with -1."""
     feeds_labels: bool = False
-    """Whether the labels, one for each position, are fed as well: for causal networks, whose rows then score the next one."""
+    """Feed the labels, one per position, instead of masks: for causal networks, whose rows score the token after them."""
 
     @property
     def sample_spec(self) -> SampleSpec:

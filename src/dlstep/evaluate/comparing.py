@@ -99,7 +99,7 @@ def entries(
     A strategy that accepts no rule is an entry by itself. `named` are names or instances of rules
     (None: all rules), `carriers` are names of strategies. `grid` maps options to values (None:
     `sweep_of` of each entry). There is a separate entry for each of the `quantizations`. `engine`
-    are options of `LLM`; without a model, the embedded models decode, with other defaults for those
+    are options of `LLM`; without a model, the embedded models decode, with other values for defaults
     that only suit large models. Raises ValueError for a duplicate and for a rule that no strategy accepts.
     """
     requested = tuple(carriers or (CARRIERS if engine.get("model") is None else (None,)))
@@ -158,10 +158,10 @@ def entry_of(
 
 
 def suited_options(rule: Rule, block_size: Any) -> dict[str, Any]:
-    """Return the options of a rule to change for an embedded model (`block_size` None: no blocks).
+    """Return new values for options of a rule that do not suit an embedded model (`block_size` None: no blocks).
 
     Delimiters of other tokenizers become sentence ends, and the size of parts becomes the block
-    size. Options that differ from their defaults are kept.
+    size. Options that differ from their defaults are left out.
     """
     tokenizer = (tiny.path(tiny.DEFAULT) / "tokenizer.json").read_text(encoding="utf-8")  # all embedded models share it
     ends = tuple(json.loads(tokenizer)["model"]["vocab"][end] for end in SENTENCE_ENDS)

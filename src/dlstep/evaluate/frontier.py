@@ -51,8 +51,8 @@ DECODERS = (
 def figures(llm: LLM, problems: Sequence[tiny.Problem], *, progress: bool = False) -> dict[str, Any]:
     """Answer `problems` together and return the figures of the answers.
 
-    `answer` and `chain` are the shares of problems whose last number, and whose every equation, is
-    right. `forwards` is the mean `nfe` per answer; ratios are ratios of sums.
+    `answer` is the share of problems whose last number is right, and `chain` the share whose every
+    equation is right, too. `forwards` is the mean `nfe` per answer; ratios are ratios of sums.
     """
     begin = perf_counter()
     outputs = llm.generate([problem.prompt for problem in problems], SamplingParams(max_tokens=MAX_TOKENS), progress=progress)

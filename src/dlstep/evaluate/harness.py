@@ -81,7 +81,7 @@ class DlstepLM(TemplateLM):
         self.tokenizer = self._llm.engine.tokenizer
         self._answer = answer
         self._template: str | None = None  # that of chats, once one is asked for
-        self._passes: list[int] = []  # of each answer
+        self._passes: list[int] = []  # forward passes of each answer
         self._seconds = 0.0
         self._errors: list[float] = []
 
@@ -144,7 +144,7 @@ class DlstepLM(TemplateLM):
         info = facts_of(self._llm.engine) | {"seconds": round(self._seconds, 3)}
         if count := len(self._passes):
             info |= {"answers": count, "forward_passes_per_answer": sum(self._passes) / count}
-        if "_likelihoods" in vars(self):  # once one was asked for
+        if "_likelihoods" in vars(self):  # the cached property was used
             errors, exact = self._errors, self._likelihoods.exact
             error = {"mean": sum(errors) / len(errors), "max": max(errors)} if errors else None
             info |= {"forward_passes": self._likelihoods.steps, "exact": exact, "standard_error": error}

@@ -86,9 +86,9 @@ def entries_of(path: Path) -> list[Mapping[str, Any]]:
 
 
 def mapped_entries(path: Path, mapped: Callable[[Mapping[str, Any]], Mapped]) -> list[Mapped]:
-    """Return `mapped` of each entry of a file. It raises KeyError for an invalid field.
+    """Return `mapped(entry)` for each entry of a file; `mapped` raises KeyError with the name of an invalid field.
 
-    Raises ValueError that names the invalid entry.
+    Raises ValueError with the number of an invalid entry.
     """
     found: list[Mapped] = []
     for number, entry in enumerate(entries_of(path), 1):
@@ -101,7 +101,7 @@ def mapped_entries(path: Path, mapped: Callable[[Mapping[str, Any]], Mapped]) ->
 
 
 def question(entry: Mapping[str, Any]) -> OwnProblem:
-    """Return an entry as a problem of the task questions."""
+    """Return an entry as a problem of the task `questions`. Raises KeyError with the name of an invalid field."""
     prompt, answer = entry.get("prompt", entry.get("question")), entry.get("answer")
     gold = str(answer).rpartition("####")[2].strip()  # of an answer as in GSM8K, the text after the last mark
     if not isinstance(prompt, str) or not prompt.strip():

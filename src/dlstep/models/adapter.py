@@ -29,7 +29,7 @@ PREFIX = "base_model.model."  # peft's prefix for names of the wrapped network
 PARTS = ("lora_A.weight", "lora_B.weight", "lora_magnitude_vector")  # per module; last: DoRA only
 ADAPTER = "default"  # peft's name for the only adapter
 DRAFTS_ONLY = "linear_spec_lora"  # folder of the adapter in checkpoints of Nemotron-Labs-Diffusion
-# Components of names that peft inserts for the modules that it wraps, or appends.
+# Name components that peft inserts for the modules that it wraps, or appends to those of magnitudes.
 INSERTED = re.compile(r"\.(base_layer|modules_to_save)(?=\.\w+$)|(?<=\.lora_magnitude_vector)\.weight$")
 
 # Options that define the updates.
@@ -56,7 +56,7 @@ class Adapter:
     config: Any
     """Configuration, as peft reads it."""
     tensors: dict[str, Tensor]
-    """Its tensors: low-rank ones by module and part, and those that replace the network's."""
+    """Tensors by name: low-rank ones, named by module and part, and those that replace tensors of the network."""
     prefix: str = PREFIX
     """Prefix of all names in the file."""
     files: tuple[Path, ...] = ()
@@ -69,7 +69,7 @@ class Adapter:
 
     @property
     def modules(self) -> set[str]:
-        """Return the modules with low-rank tensors."""
+        """Return the names of the modules with low-rank tensors."""
         return {name.removesuffix(f".{part}") for name in self.tensors for part in PARTS if name.endswith(f".{part}")}
 
     @property
@@ -296,14 +296,14 @@ def _targeted(network: PreTrainedModel, adapter: Adapter, placed: Mapping[str, t
 
 
 def _sizes(adapter: Adapter, module: str, shape: Shape) -> dict[str, Shape]:
-    """Return the shapes of the low-rank tensors that the adapter needs for a module with a weight of this shape, by name."""
+    """Return the shapes, by name, of the low-rank tensors that the adapter needs for a module with a weight of `shape`."""
     (rows, columns), rank = shape, _value_for(module, adapter.config.rank_pattern, adapter.config.r)
     sizes = [(rank, columns), (rows, rank), *([(rows,)] if adapter.config.use_dora else [])]
     return {f"{module}.{part}": size for part, size in zip(PARTS, sizes, strict=False)}
 
 
 def _misfits(adapter: Adapter, sizes: Mapping[str, Shape]) -> list[str]:
-    """Return the problems of an adapter's tensors, which must have these names and shapes."""
+    """Return how the adapter's tensors differ from these names and shapes."""
     shapes = {name: tuple(tensor.shape) for name, tensor in adapter.tensors.items()}
     return [
         *(f"missing: {adapter.prefix}{name}" for name in sizes if name not in shapes),

@@ -48,7 +48,7 @@ def stated_or(facts: Facts, name: str, default: Any) -> Any:
 def accept(facts: Facts, harmless: Mapping[str, tuple[Any, ...]], where: str = "") -> None:
     """Raise ValueError for facts with other values than these; missing and null are accepted.
 
-    The message names the fact after `where`.
+    In the message, `where` precedes the name of the fact.
     """
     for name, values in harmless.items():
         value = facts.get(name)

@@ -193,9 +193,10 @@ def _mask_id(sources: _Sources, explicit: int | None) -> int:
 
 
 def _embedded(sources: _Sources, name: str, index: Any) -> int:
-    """Return an id that the network embeds. Raises ValueError, naming `name`, for any other value."""
+    """Return `index` if it is an id that the network embeds. Raises ValueError with `name` for any other value."""
     if index not in range(sources.text.vocab_size):
-        raise ValueError(f"{name}={index!r} is not an id of {sources.folder}, whose network embeds {sources.text.vocab_size}")
+        size = sources.text.vocab_size
+        raise ValueError(f"{name}={index!r} is not an id of {sources.folder}, whose network embeds ids 0 to {size - 1}")
     return index
 
 

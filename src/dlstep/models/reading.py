@@ -57,7 +57,7 @@ def check_size(path: Path) -> None:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the object that a JSON file holds. Raises ValueError for any other file or value, and if it is too large."""
+    """Return the object that a JSON file holds. Raises ValueError for any other content and for a file that is too large."""
     check_size(path)
     with refuse_errors(f"{path} is no JSON"):
         value = json.loads(path.read_text(encoding="utf-8"))
@@ -144,7 +144,7 @@ def read_header(path: Path) -> list[Stored]:
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: download it again")
-    # The library checks the header, and that the data of the tensors have their sizes and fill the file without gaps.
+    # The library checks the header, and that the data of the tensors have the stated sizes and fill the file without gaps.
     with refuse_errors(f"{path} is cut off or damaged, download it again"), safe_open(path, framework="np"):
         with path.open("rb") as file:
             header: dict[str, Any] = json.loads(file.read(int.from_bytes(file.read(8), "little")))

@@ -77,7 +77,7 @@ class Placement:
     repeat: str | None = None
 
     def rows_of(self, tensor: Tensor) -> Tensor:
-        """Return the rows of a tensor of the checkpoint that are placed."""
+        """Return the rows of a checkpoint tensor that go to this placement."""
         return tensor if self.rows is None else tensor[slice(*self.rows)]
 
 
@@ -248,7 +248,7 @@ class Shares:
                 yield replace(placement, part=(expert - cut.start, half))
 
     def of(self, value: Tensor, placement: Placement) -> Tensor:
-        """Return the rank's share of a value for a placement that `held` yields, as a view if it is cut."""
+        """Return the rank's share of a value for a placement that `held` yields; a share that is cut is a view."""
         cut = self.cuts.get(placement.parameter)
         if cut is None or placement.part[0] is not None:  # a single expert is never cut
             return value

@@ -1,7 +1,7 @@
 """One worker process: the code that runs inside it, and its parent's handle.
 
 The parent enforces all deadlines. It cannot know why a worker is silent (stopped, stuck in a
-kernel, waiting), so it kills a worker that misses one. SIGTERM would not end a stopped one.
+kernel, waiting), so it kills a worker that misses a deadline. SIGTERM would not end a stopped one.
 """
 
 import atexit
@@ -40,7 +40,7 @@ def run(connection: Connection, words: Connection, packed: bytes) -> None:
     _words.append(words)
     for number in PARENTS_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    if hasattr(signal, "pthread_sigmask"):  # blocked since the start, see `worker.py`
+    if hasattr(signal, "pthread_sigmask"):  # blocked since the start, see `_signals_blocked`
         signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENTS_SIGNALS)
     threading.Thread(target=_end_with_parent, name="dlstep-parent", daemon=True).start()
     try:

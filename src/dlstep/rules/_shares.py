@@ -36,7 +36,7 @@ def length(size: int, steps: int | None) -> int:
 
 
 def in_parts(size: int, part: int, bound: Callable[[int], int]) -> int:
-    """Return an upper bound on the passes for `size` positions in parts, each of which takes `bound(positions)` passes."""
+    """Return an upper bound on the passes for `size` positions in parts of `part`; `bound` returns that of one part."""
     full, rest = divmod(size, part)
     return full * bound(part) + (bound(rest) if rest else 0)
 

@@ -134,7 +134,7 @@ class ReMDM(Rule):
         """Return the block after a pass of `llada`, remasked if the next pass remasks."""
         sampled, number = block.sampled(sequence.request.limit), draw(sequence, block)
         size, steps, count = len(sampled), self.steps_per_block, self.remask_count or 1
-        early, loops = max(self._length(size) * 7 // 8, 1), self._loops(size)  # passes before those that remask, and those
+        early, loops = max(self._length(size) * 7 // 8, 1), self._loops(size)  # passes that unmask, passes that remask
         usual = number if number < early else max(early, number - loops)  # schedule passes before this one
         if number + 1 >= self.bound(size):
             count_unmasked = size

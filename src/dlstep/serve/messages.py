@@ -18,7 +18,7 @@ from ..views.usage import Work
 class Facts:
     """The facts of a loaded engine without its weights: enough to check, encode and render requests.
 
-    The engine sends them without a tokenizer; `folder` holds it, or is None if there is none to load. `first` is the
+    The engine sends them without a tokenizer, which `folder` holds (None: there is none to load). `first` is the
     engine's state before any request; `model` is the model name that clients use. One body may request at most
     `most_answers` answers. The steps of a body with at most `most_kept` answers are kept.
     """
@@ -61,7 +61,7 @@ class Submit(NamedTuple):
     """Command to answer a prompt.
 
     Attributes:
-        request: The request, checked; a fork only reads its prompt and its parameters.
+        request: The request, already checked; of a fork, the engine uses only the prompt and the parameters.
         drafts: Whether to report the window after each forward pass.
         probabilities: Whether to report the probabilities of settled tokens.
         steps: Whether to report a frame of each forward pass.

@@ -98,7 +98,7 @@ def decided(rule: Rule, sequence: SequenceState, block: Block, rows: SpanSamples
     """Return the block after the rule's `commit`, within the constraint of the request.
 
     The pass sampled only this block, so it must advance. Later blocks of the window hold only masks and pinned tokens,
-    which the constraint knows.
+    which the constraint already includes.
     """
     return _committed(rule, sequence, block, rows, 0, True, spec, window_filter_of(sequence, (block,)))
 

@@ -69,7 +69,7 @@ class Causal(Strategy):
         spec: Spec,
         unstored: int = 0,
     ) -> SequenceState:
-        """Return the sequence with a window of proposed tokens and masks, unless the answer ends at `start`.
+        """Return the sequence with a window of proposed tokens and a number of `masks`, empty if the answer ends at `start`.
 
         All tokens before the window are final, except the last `unstored` ones.
         """

@@ -59,7 +59,7 @@ class CanvasDraft(Extra):
     run: int
 
 
-# The parameters that a pass reads. Validating them again would take half the time of `schedule`.
+# The parameters that a pass reads, cached because validating them would take half the time of `schedule`.
 _params = lru_cache(maxsize=1024)(SamplingParams)
 
 

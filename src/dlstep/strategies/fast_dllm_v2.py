@@ -19,7 +19,7 @@ from ..core.sequence import masks_of
 from ..rules.threshold import Threshold
 from ._blocks import Warm, cooled, decided, masked_only, opened
 
-_above = lru_cache(Threshold)  # validated once
+_above = lru_cache(Threshold)  # cached, so that equal values are validated once
 
 
 @final

@@ -28,7 +28,7 @@ MASK, EOS = VOCABULARY - 1, VOCABULARY - 2
 MAX_MODEL_LEN = 32
 PIECES = tuple(b"%c" % b"abcd"[token % 4] for token in range(VOCABULARY))  # few letters, so that stop strings occur
 
-VALUES: dict[str, Sequence[Any]] = {  # of options, to draw from
+VALUES: dict[str, Sequence[Any]] = {  # for each option, the values to draw from
     "block_size": (1, 2, 3, 4, 8),
     "buffer_size": range(1, 5),
     "canvas_length": (2, 4, 8),

@@ -167,7 +167,7 @@ def outcomes(state: State) -> dict[int, Outcome]:
 
 
 def check_ownership(state: State) -> None:
-    """Check that pages have as many owners as tables that hold them, others are cached or free, and ids find their requests.
+    """Check that each page is owned by the tables that hold it, or cached, or free, and that ids find their requests.
 
     Only running requests hold pages, each page once.
     """

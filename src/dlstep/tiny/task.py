@@ -38,7 +38,7 @@ _NUMBER = re.compile(r"\d+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A change of the person's number of things: by `amount`, which is negative for a loss. None: the number doubles."""
+    """An event that changes the number of things by `amount` (negative: a loss), or doubles it if `amount` is None."""
 
     amount: int | None
 
@@ -161,4 +161,4 @@ def left_sides(event: Event, total: int) -> tuple[str, ...]:
         return (f"{total}+{total}",)
     if event.amount > 0:
         return f"{total}+{event.amount}", f"{event.amount}+{total}"
-    return (f"{total}{event.amount}",)  # its minus is the sign of the amount
+    return (f"{total}{event.amount}",)  # the minus is the sign of the amount

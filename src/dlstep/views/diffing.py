@@ -101,7 +101,7 @@ def _facts(state: State) -> dict[str, object]:
 
 
 def _moves(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
-    """Return the entries of both that differ."""
+    """Return the changes of the entries that both have."""
     common = [name for name in old if name in new and old[name] != new[name]]
     return [f"{name} {_shown(old[name])} -> {_shown(new[name])}" for name in common]
 

@@ -43,7 +43,7 @@ class Feeding(NamedTuple):
 
     `cached` prompt tokens were found in pages at its first admission. Positions `[0, stored)` are
     stored permanently; the request held `pages` pages. `preempted`: its KV cache was lost since its
-    last forward pass. All fields but the last two are those of JSON's `plan`.
+    last forward pass. All fields except the last two are those of `plan` in the JSON.
     `best_ids` lists the candidates of each sampled position in turn, most probable first.
     """
 
@@ -97,7 +97,7 @@ class Frame(NamedTuple):
 
 @dataclass(slots=True)
 class _Answer(RequestUsage):
-    """The usage of an answer, and the `seq`, the reported and the stored positions of its last frame."""
+    """The usage of an answer, the `seq` of its last frame, and the numbers of positions reported and stored by then."""
 
     seq: int = 0
     reported: int = 0

@@ -6,7 +6,7 @@ from textwrap import wrap
 
 from ..text.words import WIDTH, clipped, counted
 
-KEPT = "\N{NO-BREAK SPACE}"
+KEPT = "\N{NO-BREAK SPACE}"  # stands for a space at which `wrap` must not break
 
 
 def listed(items: Sequence[object], most: int = 8) -> str:

@@ -153,7 +153,7 @@ def finite(x):
 @triton.jit
 @no_type_check
 def peak_of(numbers, row, plane, splits, CHUNK: tl.constexpr):
-    """Return the largest logit of a row's parts, and the base of its sums: the same if finite, else 0."""
+    """Return the largest logit of a row's parts, and the base of its sums: the same number if it is finite, else 0."""
     peak = float("-inf")
     for first in range(0, splits, CHUNK):
         part = first + tl.arange(0, CHUNK)

@@ -16,7 +16,7 @@ def multiply(
     hidden, weight, first_row, start, begin, end, rows, width, depth, hidden_stride, weight_stride,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, BULK: tl.constexpr,
 ):  # fmt: skip
-    """Return a tile of hidden @ weight.T, summed over the depth from `begin` to `end`."""
+    """Return the tile of hidden @ weight.T at (`first_row`, `start`), summed over the depth from `begin` to `end`."""
     sums = tl.zeros([ROWS, COLUMNS], tl.float32)
     if BULK:  # descriptors read zeros past the ends
         for first in range(begin, end, DEPTH):
@@ -44,7 +44,7 @@ def multiply(
 def factors(
     hidden: Tensor, weight: Tensor, chosen: Parameters
 ) -> tuple[Tensor | TensorDescriptor, Tensor | TensorDescriptor, dict[str, int | bool]]:
-    """Return both factors for `multiply`, as descriptors if the parameters ask for them, and its options."""
+    """Return the factors and the constants for `multiply`; the factors are descriptors if `chosen` asks for them."""
     bulk = bool(chosen["bulk"]) and aligned(hidden) and aligned(weight)
     options = {name.upper(): chosen[name] for name in ("rows", "columns", "depth")}
     options |= {"EVEN": hidden.shape[1] % chosen["depth"] == 0, "BULK": bulk}

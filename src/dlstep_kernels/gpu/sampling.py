@@ -295,7 +295,7 @@ def _parts_of(logits: Tensor, settings: Settings, vocab_size: int, mask_id: int,
     names = f"{name}/n{power_of_two(max(1, rows))}", name, device
     chosen = parameters("read_tiles" if listed else "scan_tiles", *names)
     needed = divided_up(width, chosen["block"])
-    tiles = divided_up(needed, min(needed, max(1, chosen["programs"] // max(rows, 1))))  # of each program
+    tiles = divided_up(needed, min(needed, max(1, chosen["programs"] // max(rows, 1))))  # per program
     splits = divided_up(needed, tiles)
     parts = room(rows, splits, sampler, logits.device)
     read = logits, logits.stride(0), width, vocab_size, mask_id, tiles, splits, rows * splits

@@ -62,7 +62,7 @@ def test_the_last_id_of_the_tokenizer_comes_in_and_the_next_does_not() -> None:
 
 
 @given(st.data(), st.sampled_from(own()))
-def test_a_checked_request_of_another_process_is_added_as_the_request_is(data: st.DataObject, name: str) -> None:
+def test_a_checked_request_from_another_process_is_added_like_the_request(data: st.DataObject, name: str) -> None:
     strategy, spec = data.draw(engines(load(name)))
     config = ample(spec)
     if strategy.autoregressive is None and not strategy.carries:

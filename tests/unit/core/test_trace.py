@@ -86,7 +86,7 @@ def test_request_never_gets_the_samples_of_another_one_with_its_id(name: str, en
 
 
 def test_an_event_says_what_is_wrong_with_it() -> None:
-    with pytest.raises(ValueError, match=r"Add\.request must be a Request or .*, got 5"):
+    with pytest.raises(ValueError, match=r"Add\.request must be a Request or an AddedRequest, got 5"):
         Add(5)  # pyright: ignore[reportArgumentType]
 
 

@@ -65,7 +65,7 @@ class ApiError(Exception):
 
 @contextmanager
 def refusing(param: str) -> Iterator[None]:
-    """Raise an ApiError about the field `param` for a ValueError of the block."""
+    """Turn a ValueError in the `with` block into an ApiError with status 400 about the field `param`."""
     try:
         yield
     except ValueError as error:
@@ -142,7 +142,7 @@ def response_of(request: Request, error: Exception) -> Response:
             response = ApiError(status, messages.get(status, str(detail))).response
             response.headers.update(headers or {})
             return response
-        case _:  # a disconnected client gets none
+        case _:  # also ClientDisconnect, whose response is never sent
             return ApiError(500, FAULT, code="internal_error").response
 
 

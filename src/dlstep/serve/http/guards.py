@@ -45,7 +45,7 @@ class Guard:
     rebinding needs a domain name. The guard stores the key's number as `owner`, never the key.
 
     Args:
-        app: The application that gets the other requests.
+        app: The application that gets the accepted requests.
         names: Allowed host names, like `chat.example.com` or `*.example.com`; empty: any.
         keys: Valid API keys; empty: none is required.
     """
@@ -74,7 +74,7 @@ class Guard:
         return any(name == known or (known.startswith("*.") and name.endswith(known[1:])) for known in self._names)
 
     def _owner(self, header: str) -> str | None:
-        """Return the owner of a key. Compares with every key in constant time (timing attacks)."""
+        """Return the owner of a key; None if it is invalid. Compares with every key in constant time (timing attacks)."""
         if not self._keys:
             return "key-0"
         scheme, _, key = header.partition(" ")
@@ -133,7 +133,7 @@ class WorkerThread:
 
     @contextmanager
     def _counted(self, owner: str) -> Iterator[None]:
-        """Count a task of an owner. Raises ApiError, and counts it, if no further task may wait."""
+        """Count a task of an owner during the block. Raises ApiError, and increments `refused`, if no task may be added."""
         tasks = self._counts[owner]
         if tasks >= self._most:
             self._refused.inc()
@@ -148,7 +148,7 @@ class WorkerThread:
 class FairWorker(WorkerThread):
     """A single thread for tasks that take seconds; API keys take turns, each with at most `most` tasks.
 
-    `stop` ends the task that was called with an event, once its caller is cancelled.
+    `stop(event)` ends the task that was called with `event`, so that it does not outlive its caller.
     """
 
     WAITS = "requests of this API key wait for the compilation of a constraint"
@@ -185,7 +185,7 @@ class CheckedRequest(Request):
             yield part
 
     async def content(self) -> bytes:
-        """Return the body. Raises ApiError if it does not arrive in time."""
+        """Return the body. Raises ApiError if it is too large or does not arrive in time."""
         seconds = self.app.state.options.body_timeout
         try:
             async with asyncio.timeout(seconds):

@@ -93,7 +93,7 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     async def _watch(self) -> None:
-        """Report that the server is ready, and end it once all engines have failed for good."""
+        """Report once that the server is ready, and end it when all engines have failed permanently."""
         await self._router.until(lambda: self._router.phase in ("ready", "failed"))
         if self._router.phase == "ready":
             Thread(target=self._ready, daemon=True).start()  # opening a browser may take long

@@ -94,7 +94,7 @@ class PendingRequest:
 
     @property
     def request(self) -> Request:
-        """The request as the engine gets it."""
+        """The request as it is sent to the engine."""
         return self.submit.request
 
     @property

@@ -296,7 +296,7 @@ class Router:
         return self.replicas[choose(candidates, bound(sum(candidate.requests for candidate in candidates), len(candidates)))]
 
     def known(self, facts: Facts) -> Facts:
-        """Return the facts of a loaded model as the server uses them. Takes seconds: it loads the tokenizer."""
+        """Return an engine's facts with the server's options and the tokenizer, which takes seconds to load."""
         if self._tokenizer is None and facts.folder is not None:
             self._tokenizer = load_tokenizer(facts.folder)
         return replace(
@@ -325,7 +325,7 @@ class Router:
         self.on_change()
 
     def on_change(self) -> None:
-        """React to a change of an engine: send waiting requests, and wake the tasks in `until`."""
+        """Send waiting requests and wake the tasks in `until`, after the state of an engine has changed."""
         self._send_waiting()
         self._notify()
 
