@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePath
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from weakref import finalize
 
 from .core import SamplingParams, State, Strategy, Trace, Update
@@ -107,7 +107,7 @@ class LLM:
         lora_path: str | None = None,
         pre_merge_lora: bool | None = None,
         decoding_strategy: str | type[Strategy] | Strategy | None = None,
-        sampling_mode: str | None = None,
+        sampling_mode: Literal["naive", "edit"] | None = None,
         strategy_options: Mapping[str, Any] | StrategyOptions = (),
         page_size: int | None = None,
         num_pages: int | None = None,
@@ -121,13 +121,13 @@ class LLM:
         max_num_reqs: int = 128,
         enable_prefix_caching: bool = True,
         device: str | None = None,
-        dtype: str | None = None,
-        quantization: str | None = None,
+        dtype: Literal["float32", "bfloat16", "float16"] | None = None,
+        quantization: Literal["fp8"] | None = None,
         num_threads: int | None = None,
         enforce_eager: bool = False,
         tensor_parallel_size: int = 1,
         rank_timeout: float = 300.0,
-        capture_graphs: str = "start",
+        capture_graphs: Literal["start", "lazy"] = "start",
         compile_layers: bool | None = None,
         seed: int = 0,
         processors: object = (),
