@@ -6,7 +6,7 @@ from typing import Any
 
 from dlstep import SamplingParams, tiny
 from dlstep.core import Event, Request, Samples, Span, SpanSamples
-from dlstep.distributed.rank_zero import RankZeroDriver, follow_rank_zero
+from dlstep.distributed.rank_zero import End, RankZeroDriver, follow_rank_zero
 from dlstep.distributed.ranks import Ranks
 from dlstep.distributed.worker_group import WorkerGroup
 from dlstep.engine.config import EngineConfig
@@ -117,7 +117,7 @@ def crowds(ranks: Ranks, cases: list[Case], count: int) -> list[Answers]:
         if ranks.several:
             group.lost = "the crowd is answered"
             assert isinstance(engine.driver, RankZeroDriver)
-            engine.driver._channel.send(None)
+            engine.driver._channel.send(End())
     return found
 
 

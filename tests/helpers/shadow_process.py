@@ -7,7 +7,7 @@ from pathlib import Path
 from dlstep import Config, Plan, Samples, init
 from dlstep.core import Strategy
 from dlstep.engine.loader import LoadedEngine
-from dlstep.processes import Heart, Worker, worker as worker_module
+from dlstep.processes import Heart, Worker, child
 from dlstep.serve.engine_loop import execute_commands
 from dlstep.testing.shadow import ShadowDriver
 
@@ -31,7 +31,7 @@ def run_shadow(
     pipe: Connection, config: Config, strategy: Strategy, beat: float, seconds: float, loads: Path, hangs: Path
 ) -> None:
     """The process: load as long as a file exists, then execute commands."""
-    worker_module.HEARTBEAT_SECONDS = beat
+    child.HEARTBEAT_SECONDS = beat
     heart = Heart(pipe)
     while loads.exists():
         time.sleep(0.02)

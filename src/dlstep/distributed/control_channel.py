@@ -11,12 +11,12 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from platform import node
-from struct import pack
 from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any
 
 from ..core import DlstepError
+from ..processes import limit_waits
 from . import RankLost
 from .ranks import Ranks
 
@@ -137,9 +137,9 @@ def call(address: str, rank: int) -> Connection:
 def _accept(listener: socket.socket, seconds: float) -> tuple[int, Connection]:
     """Accept a connection with timeouts of `seconds`; return the rank and the connection."""
     accepted, _ = listener.accept()
-    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-        accepted.setsockopt(socket.SOL_SOCKET, option, pack("ll", int(seconds), int(seconds % 1 * 1e6)))
     connection = Connection(accepted.detach())
+    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        limit_waits(connection, option, seconds)
     try:
         return connection.recv(), connection
     except (EOFError, OSError) as error:

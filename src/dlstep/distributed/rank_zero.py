@@ -84,7 +84,12 @@ class Fork:
     released: tuple[int, ...]
 
 
-Message = Forward | Fork | None  # None: end, no more messages follow
+@dataclass(frozen=True, slots=True)
+class End:
+    """A command to end: no more commands follow."""
+
+
+Message = Forward | Fork | End
 
 
 class RankDriver(CachingDriver, Protocol):
@@ -112,7 +117,7 @@ class RankZeroDriver:
         self._released: deque[int] = deque()
         self._gone: deque[int] = deque()
         self._numbers = count()
-        group.before_leaving = driver.drop_graphs
+        group.before_leaving(driver.drop_graphs)
         finalize(self, _close, group, self._channel)
 
     def run(self, plan: Plan) -> Samples:
@@ -177,10 +182,10 @@ class RankZeroDriver:
 
 
 def _close(group: WorkerGroup, channel: ControlChannel) -> None:
-    """End a group that is no longer used. Ranks started by torchrun exit on receiving None."""
+    """End a group that is no longer used. Ranks started by torchrun exit on receiving End."""
     if group.lost is None and not group.pids:
         with suppress(RuntimeError, DlstepError):  # a lost rank has already ended
-            channel.send(None)
+            channel.send(End())
     group.end()
 
 
@@ -243,14 +248,14 @@ def _committed(state: State, samples: Samples, prepared: Prepared | None) -> Sta
 
 
 def follow_rank_zero(driver: RankDriver, ranks: Ranks) -> None:
-    """Execute rank 0's commands until it sends None. Raises RanksDisagree, or RuntimeError if a rank is lost."""
+    """Execute rank 0's commands until End. Raises RanksDisagree, or RuntimeError if one is lost."""
     states: dict[int, State] = {}
     planned: tuple[State, Plan] | None = None  # a state and its plan, computed before rank 0's message arrives
     channel = connect(ranks)
     while True:
         message: Message = channel.receive()
         match message:
-            case None:
+            case End():
                 return
             case Fork(cache_digest, released):
                 _forget(driver, released)

@@ -56,21 +56,18 @@ def torchrun_rank_info(size: int) -> RankInfo | None:
 
 
 class WorkerGroup:
-    """Rank 0's view of the ranks. `lost` is the reason why the group has ended, or None.
-
-    `before_leaving` is called before rank 0 leaves the group; it must free graphs that hold NCCL operations.
-    """
+    """Rank 0's view of the ranks. `lost` is the reason why the group has ended, or None."""
 
     def __init__(self, ranks: Ranks, workers: Sequence[Worker] = (), folder: Path | None = None) -> None:
         self.ranks = ranks
         self.lost: str | None = None
-        self.before_leaving: Callable[[], None] = lambda: None
         self._error: DlstepError | None = None
         self._workers, self._folder = tuple(workers), folder
         self._changed = threading.Condition()  # notified when a rank arrives or the group ends
         self._ending = threading.Event()
         self._working: float | None = None  # seconds that the current forward pass has taken so far
         self._calls: list[Callable[[str], None]] = []
+        self._drops: list[Callable[[], None]] = []
         self._thread = threading.Thread(target=self._watch, name="dlstep-ranks", daemon=True)
         if ranks.several and ranks.rank == 0:
             self._thread.start()
@@ -140,6 +137,10 @@ class WorkerGroup:
         if lost is not None:
             call(lost)
 
+    def before_leaving(self, drop: Callable[[], None]) -> None:
+        """Call `drop` before rank 0 leaves. It must free graphs that hold NCCL operations."""
+        self._drops.append(drop)
+
     def end(self) -> None:
         """End all other ranks, and leave the group. Safe to call more than once."""
         if self._ending.is_set():
@@ -151,7 +152,8 @@ class WorkerGroup:
             worker.end(0)
         if self._workers:
             break_off()  # otherwise NCCL would wait for these ranks
-        self.before_leaving()
+        for drop in self._drops:
+            drop()
         leave_ranks()
         if self._folder is not None:
             rmtree(self._folder, ignore_errors=True)

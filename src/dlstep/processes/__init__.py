@@ -3,7 +3,8 @@
 Imports only the standard library.
 """
 
-from .worker import HEARTBEAT_SECONDS, Heart, Heartbeat, Worker, WorkerDied, disconnect, last_words, watch
+from .child import HEARTBEAT_SECONDS, Heart, Heartbeat, last_words
+from .worker import Worker, WorkerDied, disconnect, limit_waits, watch
 
 __all__ = [
     "HEARTBEAT_SECONDS",
@@ -13,5 +14,6 @@ __all__ = [
     "WorkerDied",
     "disconnect",
     "last_words",
+    "limit_waits",
     "watch",
 ]

@@ -1,4 +1,4 @@
-"""One worker process: the code that runs inside it, and its parent's handle.
+"""The parent's handle of one worker process.
 
 The parent enforces all deadlines. It cannot know why a worker is silent (stopped, stuck in a
 kernel, waiting), so it kills a worker that misses a deadline. SIGTERM would not end a stopped one.
@@ -10,122 +10,78 @@ import pickle
 import signal
 import socket
 import threading
-import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from pathlib import Path
+from queue import SimpleQueue
 from signal import Signals
+from struct import pack
 from time import monotonic
 from typing import Any
 from weakref import WeakSet
 
-Target = Callable[..., None]  # takes a Connection first
-
-HEARTBEAT_SECONDS = 1.0  # between heartbeats
-LONGEST = 1000  # characters of last words
-PARENTS_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-
-_words: list[Connection] = []  # the pipe for the last words of this worker; empty in other processes and once they are sent
+from .child import HEARTBEAT_SECONDS, PARENTS_SIGNALS, Heartbeat, Target, run
 
 
-def run(connection: Connection, words: Connection, packed: bytes) -> None:
-    """Run a pickled target in the worker process, and report an uncaught exception to the parent.
+class _Spawner:
+    """The thread that starts all worker processes; it starts with the first process.
 
-    Unpickling imports the target's modules, so import errors are reported too.
-    """
-    _words.append(words)
-    for number in PARENTS_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-    if hasattr(signal, "pthread_sigmask"):  # blocked since the start, see `_signals_blocked`
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENTS_SIGNALS)
-    threading.Thread(target=_end_with_parent, name="dlstep-parent", daemon=True).start()
-    try:
-        target, arguments = pickle.loads(packed)
-        target(connection, *arguments)
-    except Exception as error:
-        last_words(_described(error))
-        raise  # multiprocessing prints the traceback and ends the process with exit code 1
-
-
-def last_words(reason: str) -> None:
-    """Report to the parent why this worker is about to end. Only the first call has an effect."""
-    with suppress(IndexError, OSError):  # not a worker, a reason was already sent, or the parent is gone
-        _words.pop().send(" ".join(reason.split())[:LONGEST])
-
-
-def _described(error: BaseException) -> str:
-    """Return an exception as one line: its class, its message, and the file and line that raised it."""
-    frames = traceback.extract_tb(error.__traceback__)
-    location = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{location}"
-
-
-def _end_with_parent() -> None:
-    """Wait for the end of the parent, then end this process, even in the middle of a forward pass."""
-    parent = parent_process()
-    assert parent is not None, "a worker is started by another process"
-    wait([parent.sentinel])
-    os._exit(1)
-
-
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """A heartbeat message; `progress` changes whenever the process has made progress."""
-
-    progress: int
-
-
-class Heart:
-    """The worker's end of its connection. A thread sends heartbeats; any thread may send messages.
-
-    The worker increments `progress` for each finished unit of work.
+    Linux ties a worker to the *thread* that started it (PR_SET_PDEATHSIG) and kills the worker when
+    that thread ends. So a single thread, which lives as long as this process, starts all workers. It
+    blocks the signals that only the parent handles, also for its workers while they import.
     """
 
-    def __init__(self, connection: Connection) -> None:
-        self.progress, self.connection = 0, connection
-        self._sending, self._closed = threading.Lock(), threading.Event()
-        self.send(Heartbeat(0))
-        threading.Thread(target=self._beat, name="dlstep-heartbeat", daemon=True).start()
+    def __init__(self) -> None:
+        self._requests: SimpleQueue[tuple[BaseProcess, Future[None]]] = SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, name="dlstep-spawner", daemon=True)
+        self._lock = threading.Lock()
 
-    def send(self, message: Any) -> None:
-        """Send a message. Raises OSError once either end of the connection is closed."""
-        with self._sending:
-            self.connection.send(message)
+    def start(self, process: BaseProcess) -> None:
+        """Start a process. Raises what `process.start()` raises."""
+        with self._lock:
+            if not self._thread.ident:
+                self._thread.start()
+        started = Future[None]()
+        self._requests.put((process, started))
+        try:
+            started.result()
+        except BaseException:  # Ctrl-C: the caller never gets a process that starts later, so kill it
+            started.add_done_callback(lambda done: done.exception() or process.kill())
+            raise
 
-    def close(self) -> None:
-        """Send no more heartbeats, and close the connection, but never while a thread writes to it."""
-        self._closed.set()
-        with self._sending:
-            self.connection.close()
+    def _serve(self) -> None:
+        while True:
+            process, started = self._requests.get()
+            try:
+                _block_signals()
+                process.start()
+            except BaseException as error:  # noqa: BLE001 - the thread that called start() raises it
+                started.set_exception(error)
+            else:
+                started.set_result(None)
 
-    def _beat(self) -> None:
-        with suppress(OSError):
-            while not self._closed.wait(HEARTBEAT_SECONDS):
-                self.send(Heartbeat(self.progress))
+
+def _block_signals() -> None:
+    """Block the parent's signals in this thread; processes that it starts inherit the block."""
+    if hasattr(signal, "pthread_sigmask"):
+        from multiprocessing.resource_tracker import ensure_running  # Windows has none
+
+        ensure_running()  # else the first process starts it, which unblocks SIGINT and SIGTERM
+        signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
 
 
-@contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Block the signals that only the parent handles; a process that starts meanwhile inherits the block."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    from multiprocessing.resource_tracker import ensure_running
+_spawner = _Spawner()
 
-    ensure_running()  # otherwise the first process starts it, which unblocks SIGINT and SIGTERM
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+if hasattr(os, "register_at_fork"):  # a forked process has no copy of the thread
+    os.register_at_fork(after_in_child=_spawner.__init__)
 
 
 PATIENCE = 5.0  # seconds for a worker to exit by itself, and for the kernel to end a killed one
-IMPORT_SECONDS = 60.0  # minimum silence limit before the first heartbeat: imports are slow
+IMPORT_SECONDS = 60.0  # minimum silence limit before the first heartbeat (imports are slow); time limit of one read
 
 
 class WorkerDied(Exception):
@@ -165,17 +121,16 @@ class Worker:
         packed = pickle.dumps((target, arguments))
         context = get_context("spawn")
         self.connection, connection = context.Pipe()
+        # Only for receiving: a full pipe may block a sender for as long as the process computes.
+        limit_waits(self.connection, socket.SO_RCVTIMEO, IMPORT_SECONDS)
         self._last_words, words = context.Pipe(duplex=False)
         # Not daemonic: daemonic processes may not have children, and multiprocessing sends them SIGTERM at exit.
         self._process: BaseProcess = context.Process(target=run, args=(connection, words, packed), name=name)
         try:
-            with _signals_blocked():
-                self._process.start()
-        except BaseException:  # such as Ctrl-C during the start
+            _spawner.start(self._process)
+        except BaseException:
             self.connection.close()
             self._last_words.close()
-            if self._process.pid is not None:
-                self._process.kill()
             raise
         finally:  # from now on only the process holds these ends, so both pipes reach EOF when it ends
             connection.close()
@@ -298,6 +253,12 @@ def watch(workers: Sequence[Worker], seconds: float) -> Iterator[float]:
             if not worker.ended:
                 worker.hear(passed, ready=worker.connection in ready)
         yield passed
+
+
+def limit_waits(connection: Connection, option: int, seconds: float) -> None:
+    """Make the connection raise OSError after waiting `seconds` to receive (`SO_RCVTIMEO`) or to send (`SO_SNDTIMEO`)."""
+    with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:  # no effect on a Windows pipe
+        end.setsockopt(socket.SOL_SOCKET, option, pack("ll", int(seconds), int(seconds % 1 * 1e6)))
 
 
 def disconnect(connection: Connection) -> None:

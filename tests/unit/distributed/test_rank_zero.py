@@ -17,7 +17,7 @@ import pytest
 from dlstep import LLM, SamplingParams, tiny
 from dlstep.core import DlstepError, Plan, Samples, SpanSamples
 from dlstep.distributed.control_channel import RanksDisagree
-from dlstep.distributed.rank_zero import RankZeroDriver, follow_rank_zero
+from dlstep.distributed.rank_zero import End, RankZeroDriver, follow_rank_zero
 from dlstep.distributed.ranks import ALONE, Ranks
 from dlstep.distributed.worker_group import WorkerGroup
 from dlstep.driver.buckets import Bucket
@@ -134,7 +134,7 @@ def captured(ranks: Ranks, strategies: list[str]) -> list[list[Bucket]]:
         if ranks.rank:
             follow_rank_zero(driver, ranks)
         else:
-            engine.driver._channel.send(None)
+            engine.driver._channel.send(End())
             group.lost = "the test is over"
     return found
 

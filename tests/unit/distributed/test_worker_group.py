@@ -232,8 +232,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.stress
+@pytest.mark.parametrize("of_rank", ["none", "stopped"])
 @pytest.mark.parametrize("of_first", ["killed", "stopped and killed", "exits"])
-def test_no_rank_outlives_rank_0(of_first: str, tmp_path: Path):
+def test_no_rank_outlives_rank_0(of_rank: str, of_first: str, tmp_path: Path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     command = [sys.executable, str(script), "idle" if of_first == "exits" else "busy"]
@@ -243,6 +244,8 @@ def test_no_rank_outlives_rank_0(of_first: str, tmp_path: Path):
         rank = int(first.stdout.readline())
         assert lives(rank)
         time.sleep(1.0)  # in a step
+        if of_rank == "stopped":
+            os.kill(rank, signal.SIGSTOP)
         if of_first == "exits":
             print(file=first.stdin, flush=True)
             assert first.wait(SOON) == 0

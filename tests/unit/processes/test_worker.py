@@ -2,12 +2,12 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from dlstep.processes import (
     Worker,
     WorkerDied,
     last_words,
+    limit_waits,
     watch,
     worker as worker_module,
 )
@@ -64,6 +65,12 @@ def ignore(connection: Connection) -> None:
     """Neither read nor end."""
     connection.send("started")
     time.sleep(600)
+
+
+def send_much(connection: Connection) -> None:
+    """Send more than a pipe can hold."""
+    connection.send("started")
+    connection.send(bytes(1 << 24))
 
 
 def parent_of_worker(connection: Connection) -> None:
@@ -147,6 +154,18 @@ def test_worker_that_is_stopped_at_its_start_is_dead_after_the_deadline(number: 
     assert gone(worker.pid)
 
 
+def test_worker_that_is_stopped_within_a_message_is_dead_after_the_deadline(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(worker_module, "PATIENCE", SHORT)
+    worker = Worker(send_much, name="worker")
+    limit_waits(worker.connection, socket.SO_RCVTIMEO, SHORT)
+    assert worker.receive(SOON) == "started"
+    time.sleep(SHORT)  # it fills its pipe
+    os.kill(worker.pid, signal.SIGSTOP)
+    with pytest.raises(WorkerDied, match="closed its connection but did not end"):
+        worker.receive(SOON)
+    worker.end(0)
+
+
 def read_late(connection: Connection) -> None:
     """Read nothing for a while, as in a long forward pass."""
     time.sleep(4 * SHORT)
@@ -154,6 +173,7 @@ def read_late(connection: Connection) -> None:
 
 
 def test_sender_waits_for_a_worker_that_reads_late(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(worker_module, "IMPORT_SECONDS", SHORT)
     monkeypatch.setattr(worker_module, "PATIENCE", SHORT)
     worker = Worker(read_late, name="worker")
     worker.connection.send(bytes(1 << 24))
@@ -200,26 +220,12 @@ def test_signals_are_left_to_the_parent(number: signal.Signals):
     worker.end(0)
 
 
-def test_interrupted_start_leaves_no_process(monkeypatch: pytest.MonkeyPatch):
-    started: list[BaseProcess] = []
-    start = BaseProcess.start
-
-    def interrupted(process: BaseProcess) -> None:
-        start(process)
-        started.append(process)
-        signal.raise_signal(signal.SIGINT)
-
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    monkeypatch.setattr(BaseProcess, "start", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        Worker(ignore, name="worker")
-    signal.signal(signal.SIGINT, before)
-    assert gone(started[0].pid)
-
-
-def test_worker_does_not_outlive_a_parent_that_is_killed():
+@pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
+def test_worker_does_not_outlive_a_parent_that_is_killed(stopped: bool):
     parent = Worker(parent_of_worker, name="parent")
     pid = parent.receive(SOON)
+    if stopped and sys.platform == "linux":
+        os.kill(pid, signal.SIGSTOP)
     os.kill(parent.pid, signal.SIGKILL)
     assert gone(pid)
     parent.end()

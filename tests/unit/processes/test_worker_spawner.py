@@ -1,0 +1,31 @@
+"""The spawner of workers."""
+
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from dlstep.processes import Worker, worker
+
+from .test_worker import gone, ignore
+
+SOON = 30.0  # seconds on a busy machine
+
+
+def test_interrupted_start_leaves_no_process(monkeypatch: pytest.MonkeyPatch):
+    """Ctrl-C while the spawner starts a process: it is killed although nobody holds it."""
+    made: list[Any] = []
+
+    class Interrupted(Future[None]):
+        def result(self, timeout: float | None = None) -> None:
+            made.append(self)
+            raise KeyboardInterrupt
+
+    started: list[Any] = []
+    start = worker._spawner.start
+    monkeypatch.setattr(worker._spawner, "start", lambda process: (started.append(process), start(process)))
+    monkeypatch.setattr(worker, "Future", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Worker(ignore, name="worker")
+    failed = made[0].exception(SOON)  # it may find its pipes closed, and not start
+    assert failed is not None or gone(started[0].pid)
