@@ -1,6 +1,5 @@
 """The routes of the server. Checks that apply to all routes are in `guards`."""
 
-import asyncio
 import mimetypes
 from dataclasses import replace
 from functools import partial
@@ -67,6 +66,7 @@ class Api:
         # Long texts may take seconds to encode. Tokenizers are not thread-safe, hence one thread.
         options, refused = router.options, router.metrics.refused
         self.worker = WorkerThread("dlstep-texts", max(MOST_TEXTS, options.max_queue), refused, options.engine_timeout)
+        self._steps = WorkerThread("dlstep-steps", MOST_TEXTS, refused)
         self._compiler = FairWorker("dlstep-constraints", MOST_TEXTS, refused, constraints.stop)
 
     async def completions(self, request: Request, body: CompletionRequest) -> Response:
@@ -124,7 +124,7 @@ class Api:
     async def steps(self, request: Request, request_id: str, after: Annotated[int, Query(ge=-1, le=1 << 53)] = -1) -> Response:
         """Return the steps of a request so far, as a recording. Raises ApiError if not kept."""
         kept = recordings.kept_of(self.router, request_id, request.scope["owner"])
-        text = await asyncio.to_thread(recordings.recording, self.router.facts, kept, after)
+        text = await self._steps.run(recordings.recording, self.router.facts, kept, after)
         return Response(text, media_type="application/json")
 
     async def requests(self, request: Request) -> Response:

@@ -178,10 +178,13 @@ class CheckedRequest(Request):
     async def stream(self) -> AsyncGenerator[bytes]:
         """Yield the parts of the body. Raises ApiError if it is too large."""
         most, size = self.app.state.options.max_body_bytes, 0
+        too_large = ApiError(413, f"the body is larger than {most} bytes", code="body_too_large")
+        if int(self.headers.get("content-length", "0")[:20]) > most:
+            raise too_large  # before the server asks the client to send it
         async for part in super().stream():
             size += len(part)
             if size > most:
-                raise ApiError(413, f"the body is larger than {most} bytes", code="body_too_large")
+                raise too_large
             yield part
 
     async def content(self) -> bytes:

@@ -85,6 +85,7 @@ class PendingRequest:
     cancelled: str = ""  # the reason to end early; empty if not cancelled
     # Until it ends: the keys of its prompt's pages, and the timers that end it.
     keys: tuple[bytes, ...] = ()
+    queue_timer: TimerHandle | None = None
     timers: list[TimerHandle] = field(default_factory=list)
     # For forks: the replica whose engine keeps the steps of this answer, the answer that this one
     # forks (while it waits), and the number of waiting forks of this answer.
@@ -146,9 +147,9 @@ class PendingRequest:
 
     def release(self) -> None:
         """Cancel the timers and release what only a running answer needs."""
-        for timer in self.timers:
+        for timer in self.timers if self.queue_timer is None else (self.queue_timer, *self.timers):
             timer.cancel()
-        self.keys, self.timers, self.parent = (), [], None
+        self.keys, self.queue_timer, self.timers, self.parent = (), None, [], None
 
     def _append(self, new: News | Frame) -> None:
         self.tokens += new.tokens

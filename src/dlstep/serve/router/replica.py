@@ -103,9 +103,8 @@ class Replica:
                 break
             if self._closing.is_set():
                 leaving += passed
-                if (
-                    leaving > PATIENCE or worker.silence > SILENCE or self._ready_age is None
-                ):  # it reads no commands while it loads
+                # It reads no commands while it loads.
+                if leaving > PATIENCE or worker.silence > SILENCE or self._ready_age is None:
                     break
             elif missed is None and (overdue := self._overdue(worker)) is not None:
                 missed, reason = overdue

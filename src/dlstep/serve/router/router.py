@@ -5,6 +5,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, count
+from threading import Lock
 from types import TracebackType
 
 from ...core.sequence import FinishInfo
@@ -87,6 +88,7 @@ class Router:
         self.replicas = [Replica(number, start, options, self) for number, start in enumerate(starts)]
         self._draining = self._over = False
         self._tokenizer, self._template = tokenizer, template_in(options.chat_template)
+        self._loading = Lock()
         self._queue = FairQueue()
         self.metrics = Metrics(self.replicas, self._queue)
         self.recording_store = RecordingStore(options.kept_requests, options.kept_positions, self._drop)
@@ -229,7 +231,7 @@ class Router:
         """Queue a request for at most `queue_timeout` seconds."""
         self._queue.push(pending)
         loop = asyncio.get_running_loop()
-        pending.timers.append(loop.call_later(self.options.queue_timeout, self._waited_too_long, pending))
+        pending.queue_timer = loop.call_later(self.options.queue_timeout, self._waited_too_long, pending)
 
     def cancel(self, pending_requests: Iterable[PendingRequest], reason: str) -> None:
         """End running answers with their settled tokens.
@@ -279,6 +281,8 @@ class Router:
         now = asyncio.get_running_loop().time()
         while self._queue and (replica := self._replica_for(self._queue.first())) is not None:
             pending = self._queue.pop()
+            assert pending.queue_timer is not None, "it waited"
+            pending.queue_timer.cancel()
             replica.send(pending, now)
             if pending.parent is not None:
                 self.recording_store.forked(pending.parent)
@@ -297,8 +301,9 @@ class Router:
 
     def known(self, facts: Facts) -> Facts:
         """Return an engine's facts with the server's options and the tokenizer, which takes seconds to load."""
-        if self._tokenizer is None and facts.folder is not None:
-            self._tokenizer = load_tokenizer(facts.folder)
+        with self._loading:  # each replica has a thread, and concurrent imports of transformers fail
+            if self._tokenizer is None and facts.folder is not None:
+                self._tokenizer = load_tokenizer(facts.folder)
         return replace(
             facts,
             tokenizer=self._tokenizer,
@@ -377,8 +382,6 @@ class Router:
         self.metrics.ended(pending)
 
     def _waited_too_long(self, pending: PendingRequest) -> None:
-        if pending.sent is not None:
-            return
         self._queue.remove(pending)
         reason = f"the request waited longer than {self.options.queue_timeout:g} seconds: try again later"
         self._finish(pending, FinishInfo("abort", 0, reason), "queue_timeout")

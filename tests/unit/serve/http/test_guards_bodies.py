@@ -56,6 +56,11 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read() -> None:
         assert http.post(COMPLETIONS, json=large).status_code == 413
         parts = (b"x" * 100 for _ in range(20))
         assert http.post(COMPLETIONS, content=parts, headers={"Content-Type": "application/json"}).status_code == 413
+        host, port = server.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=30) as announced:
+            head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            announced.sendall(head + b"Content-Length: 2000\r\nExpect: 100-continue\r\n\r\n")
+            assert b" 413 " in announced.recv(4096).partition(b"\r\n")[0]
         assert http.post(COMPLETIONS, json=GOOD).status_code == 200
 
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from threading import current_thread
+from threading import Event as Signal, current_thread
 from typing import Any
 from weakref import WeakSet
 
@@ -64,6 +64,22 @@ def answered(http: httpx2.Client, **body: Any) -> str:
     response = http.post("/v1/completions", json={"prompt": "abc", "max_tokens": 8, "dlstep": STEPS, **body})
     assert response.status_code == 200, response.text
     return response.json()["id"]
+
+
+def test_downloads_of_steps_delay_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Signal()
+    monkeypatch.setattr(recordings, "recording", lambda *_: "{}" if gate.wait(60) else "")
+    with served(shadow_engine()) as server, server.http() as http, ThreadPoolExecutor(40) as threads:
+        path = f"/v1/requests/{answered(http)}/steps"
+        downloads = [threads.submit(http.get, path) for _ in range(40)]
+        try:
+            assert [http.post("/v1/completions", json={"prompt": "a", "max_tokens": 4}).status_code for _ in range(3)] == [
+                200
+            ] * 3
+            assert not any(each.done() for each in downloads)
+        finally:
+            gate.set()
+        assert {each.result().status_code for each in downloads} == {200}
 
 
 def test_a_stream_of_steps_is_the_trace_of_a_session(tiny: Served) -> None:

@@ -4,9 +4,17 @@ import random
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from time import sleep
 from typing import Any
 
 import pytest
+
+from dlstep.serve.engine_loop import known_facts
+from dlstep.serve.router import router
+from dlstep.serve.settings import ServeOptions
 
 from ....helpers.serving import DeafHost, Served, ThreadHost, served, shadow_engine
 
@@ -79,6 +87,8 @@ def test_another_engine_answers_requests_whose_clients_received_nothing() -> Non
         server.until(lambda: server.router.live == 1)
         under_way = [threads.submit(answer, number) for number in range(8)]
         server.until(lambda: len(server.router.replicas[0].sent) >= 4)
+        timers = [pending.queue_timer for pending in server.router.replicas[0].sent.values()]
+        assert all(timer is not None and timer.cancelled() for timer in timers), "another wait has a timer of its own"
         deaf.die()
         assert {each.result() for each in under_way} == {(200, False)}
         assert steps.result().status_code == 503, "its frames were sent"
@@ -101,6 +111,24 @@ def test_a_request_is_restarted_only_once() -> None:
         server.until(lambda: server.router.replicas[0].phase == "ready")
         second.die()
         assert answer.result().status_code == 503
+
+
+def test_engines_that_load_at_once_share_one_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a thread, and concurrent imports of transformers fail."""
+    loading, loads = Lock(), list[object]()
+
+    def load(folder: object) -> object:
+        assert loading.acquire(blocking=False)
+        sleep(0.05)
+        loading.release()
+        loads.append(folder)
+        return len(loads)
+
+    monkeypatch.setattr(router, "load_tokenizer", load)
+    facts = replace(known_facts(shadow_engine()), folder=Path("model"))
+    shared = router.Router([], ServeOptions())
+    with ThreadPoolExecutor(4) as threads:
+        assert {each.tokenizer for each in threads.map(shared.known, [facts] * 4)} == {1}
 
 
 @pytest.mark.parametrize("replica", [0, 1])
