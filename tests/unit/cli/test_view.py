@@ -43,6 +43,13 @@ def test_files_that_are_neither_are_refused(text: str, words: str, tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
 
 
+def test_the_page_lies_beside_the_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = given(tmp_path / "run.json")
+    assert main(["view", str(source)]) == 0
+    page = tmp_path / "run.html"
+    assert capsys.readouterr().out == f"{page}: 1 run\n" and "dlstep_recording" in page.read_text("utf-8")
+
+
 def test_the_recording_itself_is_never_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = given(tmp_path / "run.json")
     before = source.read_bytes()
