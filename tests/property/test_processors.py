@@ -131,9 +131,9 @@ def test_broken_processor_ends_only_its_request(kind: str):
         ended = state.finished[9]
         assert ended.finish == "error" and trace.replay() == state
         if kind != "infinite":
-            assert re.match(r"step \d+, from position \d+ on: Broken.process .*(processors|faulty)\.py:\d+", ended.error), (
-                ended.error
-            )
+            # The hook that checks types in tests of kernels wraps the driver, which calls processors.
+            words = r"step \d+, from position \d+ on: (Broken.process|jaxtyped\S+) .*(processors|faulty)\.py:\d+"
+            assert re.match(words, ended.error), ended.error
             assert ("raised" in ended.error) == (kind in RAISED) and len(ended.error) < 800
 
 
