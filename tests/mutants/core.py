@@ -86,7 +86,7 @@ MUTANTS = (
         ("commit", "keep pages that led to an error in the prefix index", "cache = cache.unpublish(sequence.pages)", "pass"),
         ("commit", "commit what was prepared for another state", "prepared.state is not state or ", ""),
         ("forgotten", "count a preempted sequence as stored", "replace(sequence, storage=NOTHING_STORED)", "sequence"),
-        noticed_by=("unit/core/test_lifecycle.py", "unit/core/test_state.py"),
+        noticed_by=("unit/core/test_plan.py", "unit/core/test_lifecycle.py", "unit/core/test_state.py"),
     ),
     *in_file(
         "core/contract.py",
