@@ -36,7 +36,7 @@ from .test_taking_back import Wavering
 CARRIERS: list[Strategy] = [MultiBD(), D2F(), CausalBlocks(), DualCache(cache="none"), DualCache()]
 CLASSES = [*map(rules.load, rules.own())]
 REMASKING = [*map(rules.load, ("hierarchy", "remdm", "running_confidence", "saber"))]
-WAVERING = st.builds(Wavering, st.integers(1, 5), st.sampled_from([0.0, 0.5, 1.0]), st.booleans(), st.just(False))
+WAVERING = st.builds(Wavering, st.integers(1, 5), st.sampled_from([0.0, 0.5, 1.0]), st.booleans())
 OTHERS = {
     "fold_commits": st.booleans(),
     "buffer_size": st.sampled_from([1, 2, 4]),
