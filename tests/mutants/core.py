@@ -370,7 +370,7 @@ MUTANTS = (
         ),
     ),
     *in_file(
-        "core/update.py",
+        "core/state.py",
         (
             "Update.stop",
             "report tokens behind the end of the answer",
@@ -395,6 +395,7 @@ MUTANTS = (
             "max(earlier.settled, len(request.prompt))",
             "len(request.prompt)",
         ),
+        noticed_by=("unit/views/test_frames.py",),
     ),
     *in_file(
         "rules/early_commit.py",

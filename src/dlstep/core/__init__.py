@@ -101,7 +101,8 @@ from .spec import Config as Config, Spec as Spec
 from .state import (
     Cache as Cache,
     State as State,
+    Update as Update,
     WaitingQueue as WaitingQueue,
+    updates as updates,
 )
 from .trace import Trace as Trace
-from .update import Update as Update, updates as updates
