@@ -11,11 +11,11 @@ from random import Random
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.batch.checkpoint import answer_all
+from dlstep.batch.checkpoint import answer_all, read_settings
 from dlstep.engine.json_lines import check_free
 
 from ...helpers.killing import child_that_holds, ended
-from .batches import Killed, Scripted, answers_file, numbered
+from .batches import FACTS, Killed, Scripted, answers_file, numbered
 
 LINES = numbered([1, 2, 4, 5, 1, 7, 3])
 
@@ -122,6 +122,20 @@ def test_an_altered_answer_is_named(tmp_path: Path) -> None:
     again = Scripted(0, 99)
     answer_all(again, LINES, out)
     assert out.read_bytes() == whole and len(again.added) == 1
+
+
+def test_an_output_of_another_run_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    answer_all(Scripted(0, 99), LINES, out)
+    with pytest.raises(ValueError, match=r"engine\.seed 0, and now it is 1: give another OUT"):
+        answer_all(Scripted(0, 99, facts=FACTS | {"seed": 1}), LINES, out)
+    with pytest.raises(ValueError, match="no run in"):
+        read_settings(tmp_path)
+    settings = tmp_path / "out.run" / "run.json"
+    for text, message in {"[]": "was not written by", "{": "run.json"}.items():
+        settings.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            answer_all(Scripted(0, 99), LINES, out)
 
 
 @pytest.mark.parametrize("stopped", [False, True])

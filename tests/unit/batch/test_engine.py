@@ -1,17 +1,20 @@
 """The answers of a batch are those of the server, in its words, and those of `LLM.generate`."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dlstep import LLM
-from dlstep.batch.engine import BatchEngine
+from dlstep.batch.engine import BatchEngine, EngineFailed, about
+from dlstep.core import DlstepError
+from dlstep.engine.config import EngineConfig
 from dlstep.serve.http import translate
 from dlstep.serve.http.schema import Sampling
 
-from ...helpers.serving import TEMPLATE, Served, served, shadow_engine
+from ...helpers.serving import TEMPLATE, Paced, Served, served, shadow_engine
 from .batches import SEATS, URL, engine, lines_of, request, run
 
 CHAT = "/v1/chat/completions"
@@ -110,3 +113,34 @@ def test_an_unexpected_error_is_that_of_its_line(tmp_path: Path, monkeypatch: py
     found = run(lines_of(rows), tmp_path / "out.jsonl", BatchEngine(shadow_engine()))
     assert [row["response"]["status_code"] for row in found] == [500, 200]
     assert found[0]["response"]["body"]["error"]["code"] == "internal_error"
+
+
+TWO = lines_of([request("one", GOOD), request("other", GOOD | {"seed": 1})])
+
+
+@pytest.mark.parametrize(("failures", "statuses"), [(1, [200, 200]), (2, [500, 200])])
+def test_a_forward_pass_that_fails_is_tried_again_and_then_ends_its_request(
+    failures: int, statuses: list[int], tmp_path: Path
+) -> None:
+    rows = run(TWO, tmp_path / "out.jsonl", failing(failures))
+    assert [row["response"]["status_code"] for row in rows] == statuses
+
+
+def test_a_third_failure_ends_the_batch(tmp_path: Path) -> None:
+    with pytest.raises(DlstepError, match="3 consecutive forward passes failed: CUDA error"):
+        run(TWO, tmp_path / "out.jsonl", failing(3))
+
+
+def failing(failures: int) -> BatchEngine:
+    """An engine for one request, whose first forward passes fail."""
+    shadow = shadow_engine(max_num_reqs=1)
+    assert isinstance(shadow.driver, Paced)
+    shadow.driver.failures = [RuntimeError("CUDA error")] * failures
+    return BatchEngine(shadow)
+
+
+def test_an_engine_tells_its_facts_or_why_there_is_none(tmp_path: Path) -> None:
+    config = EngineConfig("tiny-bd", max_num_reqs=SEATS)
+    assert about(config, None, None, str(tmp_path)) == (BatchEngine(engine()).facts, SEATS)
+    failed = about(replace(config, model=str(tmp_path)), None, None, str(tmp_path))
+    assert isinstance(failed, EngineFailed) and "config.json" in str(failed)

@@ -33,3 +33,19 @@ def test_a_deep_line_is_refused_in_a_sentence_or_has_a_key(depth: int) -> None:
         assert content_key({}, found.content)
     except ValueError as error:
         assert depth >= 900 and ("holds no JSON" in str(error) or "nests" in str(error))
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (b"[1]", "in.jsonl, line 1 is no request"),
+        (
+            b'{"custom_id": "a"}\n{"url": "/v1/completions"}',
+            "line 2 needs a non-empty text as its custom_id, got None",
+        ),
+        (b'{"custom_id": "a"}\n{"custom_id": "b"}\n{"custom_id": "a"}\n', "lines 1 and 3 both have custom_id 'a'"),
+    ],
+)
+def test_a_line_without_an_id_of_its_own_is_named(lines: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_lines("in.jsonl", lines)
