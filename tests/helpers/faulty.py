@@ -208,6 +208,12 @@ class FaultyRule(Rule):
         return made[self.kind]
 
 
+def between(span: Span, position: Any) -> Span:
+    """The span with one more sampled position after the first."""
+    first, *others = span.wanted.sampled
+    return changed(span, sampled=(first, position, *others), draws=(0, *span.wanted.draws))
+
+
 SAMPLED = ("none", "empty", "list", "outside", "twice", "text")
 MEASURES = ("negative", "constant", "text", "none")
 RULES: tuple[Rule, ...] = (
@@ -226,7 +232,8 @@ GRIDS: dict[str, Any] = {
 STATED = {"atom": [4.5, True, None], "reach": [40.0, None], "sample_spec": [None, {"best": 2}]}
 SPANS = (
     "none", "another request", "another seed", "no tokens", "junk token", "text tokens", "list of tokens",
-    "nothing sampled", "sampled outside", "sampled twice", "fewer draws", "end too far", "before its rows",
+    "nothing sampled", "sampled outside", "sampled far between", "sampled text between", "sampled twice",
+    "fewer draws", "end too far", "before its rows",
     "scored without a specification", "core's rows", "another grid", "too many rows", "before final",
     "subclass", "growing grid", "unknown mode", "truth values", "penalty text", "no masks", "flag", "other inputs",
 )  # fmt: skip
@@ -315,6 +322,8 @@ class FaultyStrategy(Blockwise):
             "list of tokens": changed(right, tokens=list(right.rows.tokens)),
             "nothing sampled": changed(right, sampled=(), draws=()),
             "sampled outside": changed(right, sampled=(right.rows.stop,), draws=(0,)),
+            "sampled far between": between(right, 10**6),
+            "sampled text between": between(right, "a"),
             "sampled twice": changed(right, sampled=right.wanted.sampled[:1] * 2, draws=(0, 0)),
             "fewer draws": changed(right, draws=right.wanted.draws[1:]),
             "end too far": changed(right, end=10**6),

@@ -395,7 +395,7 @@ MUTANTS = (
             "max(earlier.settled, len(request.prompt))",
             "len(request.prompt)",
         ),
-        noticed_by=("unit/views/test_frames.py",),
+        noticed_by=("property/test_forks.py", "unit/views/test_frames.py"),
     ),
     *in_file(
         "rules/early_commit.py",
@@ -424,7 +424,7 @@ MUTANTS = (
         "rules/remdm.py",
         ("ReMDM._after_llada_pass", "put the loops at the end of the schedule", "(size) * 7 // 8", "(size)"),
         ("ReMDM.commit", "start again after a schedule that left masks", "step < total or block.masked", "step < total"),
-        noticed_by=("property/test_rules.py",),
+        noticed_by=("reference/test_zoo_taking_back.py", "property/test_rules.py"),
     ),
     *in_file(
         "rules/saber.py",
@@ -597,7 +597,7 @@ MUTANTS = (
         "core/commit.py",
         ("_kept", "keep rows of wrong drafts", "if fed != token:", "if False:"),
         ("_kept", "keep a part of a group", "span.rows.grid.start(end)", "end"),
-        noticed_by=("unit/strategies/test_verified.py",),
+        noticed_by=("unit/strategies/test_verified.py", "property/test_rules.py"),
     ),
     *in_file(
         "strategies/causal_blocks.py",

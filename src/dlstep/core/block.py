@@ -2,8 +2,10 @@
 
 Within a forward pass, a query at position i sees a key at position j if and only if
 
-    j < end  and  group(j) <= group(i)  and  (full layer  or  j > start(group(i)) - window)
+    j < end  and  group(j) <= group(i)  and  (full layer  or  j > start(group(i)) - W)
     group(p) = 0 if p < origin else 1 + (p - origin) // size
+
+where `end` is that of the pass's `Rows`, and W the width of a layer with sliding attention.
 """
 
 from bisect import bisect_left
@@ -80,8 +82,8 @@ class Block:
     """Positions `[start, start + len(tokens))` of one request.
 
     Positions past the answer are void: they are fed as masks, but never sampled or listed in
-    `masked`. All sampling passes after the first `opened` ones sample the block until it is full,
-    so `steps - opened` numbers its draws.
+    `masked`. Every sampling pass since the block opened samples it until it is full, so the number
+    of the next of these passes is the sequence's `steps` minus `opened`.
     """
 
     start: int
@@ -188,7 +190,8 @@ class Block:
         Args:
             end: First position after the given ones, none of which may be masked.
         """
-        return replace(self, given=self.given | (1 << max(0, min(end, self.end) - self.start)) - 1)
+        before = (1 << max(0, min(end, self.end) - self.start)) - 1
+        return replace(self, given=self.given | before)
 
     def with_extra(self, extra: Extra | None) -> "Block":
         """Return the block with `extra` replaced.
@@ -235,7 +238,7 @@ class Block:
     def first(self) -> int:
         """The first position that was not given."""
         given = self.given
-        return self.start + (~given & (given + 1)).bit_length() - 1
+        return self.start + (~given & (given + 1)).bit_length() - 1  # the lowest zero bit
 
     def sampled(self, limit: int) -> tuple[int, ...]:
         """Return the positions below `limit` that were not given, ascending.
@@ -244,7 +247,7 @@ class Block:
             limit: First position past the answer.
         """
         given, stop = self.given, min(self.end, limit)
-        if given & (given + 1):  # given tokens also follow a gap
+        if given & (given + 1):  # a given token follows one that was not given
             return tuple([p for p in positions(self.start, stop) if not given >> (p - self.start) & 1])
         return positions(self.start + given.bit_length(), stop)
 

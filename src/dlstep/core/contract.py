@@ -93,11 +93,23 @@ def _has_types(rows: Rows, wanted: Wanted, storing: Storing) -> bool:
     )
 
 
+def _fit_arrays(numbers: tuple[Any, ...]) -> bool:
+    """Return whether all are integers of 32 bits, none of them negative. Costs 1.3 us for 128 numbers."""
+    try:
+        array("I", numbers)
+    except (TypeError, OverflowError):
+        return False
+    return True
+
+
+def _ascend(numbers: tuple[Any, ...]) -> bool:
+    """Return whether the numbers fit arrays, ascend, and do not repeat one number. Costs 0.7 us for 30 numbers."""
+    return _fit_arrays(numbers) and sorted(numbers) == [*numbers] and numbers[-1] - numbers[0] >= len(numbers) - 1
+
+
 def _are_ids(tokens: tuple[Any, ...], spec: Spec) -> bool:
     """Return whether a device can embed all tokens. Costs 3 us for 128 tokens."""
-    try:
-        array("I", tokens)  # refuses negative numbers and all but integers
-    except (TypeError, OverflowError):
+    if not _fit_arrays(tokens):
         return False
     largest = max(tokens) if tokens else 0
     return largest < spec.vocab_size or largest <= (spec.mask_id or 0)
@@ -121,8 +133,9 @@ def _flaw_of(span: Any, strategy: Strategy, sequence: SequenceState, spec: Spec)
         return f"grid={short(rows.grid)}: a span with joins=True needs {request.grid!r}, the grid of the request"
     if rows.query_only or rows.final_rows:
         return f"query_only={short(rows.query_only)} and final_rows={short(rows.final_rows)}: only the core may set them"
-    if storing.keeps_window and (rows.draft or not storing.joins or rows.mode != "encode" or rows.soft is not None):
-        needs = "joins=True, draft=False, mode='encode' and no soft tokens"
+    plain = not rows.draft and rows.mode == "encode" and rows.soft is None
+    if storing.keeps_window and not (plain and storing.joins and start == sequence.final):
+        needs = "joins=True, draft=False, mode='encode', no soft tokens, and a start at the first position that is not final"
         return f"keeps_window=True for rows that are not stored like final ones: it needs {needs}"
     shift, stop = wanted.row_shift(spec.head_shift), rows.stop
     if start < sequence.final or not (rows.tokens or shift):  # with a shift, the row before can predict the first position
@@ -131,7 +144,7 @@ def _flaw_of(span: Any, strategy: Strategy, sequence: SequenceState, spec: Spec)
         reach = strategy.reach(request)
         return f"end={short(rows.end)}: it must lie between its last row's end {stop} and reach(request)={reach}"
     low, high = max(start, shift), stop + shift  # with a shift, no row predicts position 0
-    if not sampled or sampled[0] < low or sampled[-1] >= high or sampled[-1] - sampled[0] < len(sampled) - 1:
+    if not sampled or not _ascend(sampled) or sampled[0] < low or sampled[-1] >= high:
         return f"sampled={short(sampled)}: positions must ascend within [{low}, {high}), at least one"
     if len(wanted.draws) != len(sampled):
         return f"draws={short(wanted.draws)}: it must hold {len(sampled)} numbers, one for each sampled position"

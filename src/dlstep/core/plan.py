@@ -194,7 +194,7 @@ class Rows:
     tokens: tuple[int, ...]
     """Token ids of the rows."""
     end: int
-    """Queries see positions below this. Those after the last row hold what an earlier pass of the window stored."""
+    """Queries see positions below this. Past the last row, they see the keys and values of an earlier pass of the window."""
     grid: Grid
     """Groups that decide which positions a query sees."""
     query_only: int = 0
@@ -266,7 +266,7 @@ class Storing:
     joins: bool = True
     """Whether the core may put unstored final rows before the window."""
     keeps_window: bool = False
-    """Whether the keys and values of window rows count as stored once the tokens of the rows are final."""
+    """Whether window rows that fed the tokens which became final count as stored; if not, these tokens are fed again."""
 
 
 _STORED = Storing()

@@ -89,7 +89,7 @@ class SequenceState:
     window: tuple[Block, ...]
     """Unfinished blocks, in order of position."""
     final: int
-    """Token and context of positions `[0, final)` can no longer change."""
+    """Positions `[0, final)`: neither these tokens nor any that they attend to can change."""
     settled: int
     """Tokens of positions `[0, settled)` can no longer change; at least `final`."""
     past: "List[Block]" = NO_BLOCKS
@@ -290,7 +290,7 @@ class Strategy(Options, ABC):
 
     @abstractmethod
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
-        """Return the span that the next sampling pass feeds from `final` on and samples.
+        """Return the span of the next sampling pass, which starts at `final` or later.
 
         Args:
             sequence: An unfinished sequence.
@@ -304,7 +304,7 @@ class Strategy(Options, ABC):
         Args:
             sequence: The sequence, which already counts the pass.
             span: The span that ran.
-            rows: Its samples; entry i is of position `span.sampled[i]`.
+            rows: Its samples; entry i is of position `span.wanted.sampled[i]`.
             spec: Facts of the model.
         """
 
@@ -328,16 +328,20 @@ class Strategy(Options, ABC):
     def measure(self, sequence: SequenceState) -> int:
         """Return an upper bound on the remaining sampling passes; each pass must lower it.
 
+        The core checks this once a sequence has taken more passes than its answer has positions.
+
         Args:
             sequence: An unfinished sequence.
         """
 
     def forget(self, sequence: SequenceState, spec: Spec) -> SequenceState:
-        """Return the sequence for a device that lost its cache; `extra` may not depend on it.
+        """Return the sequence as it can continue on a device that has lost its cache.
+
+        Its `extra` must be valid without a cache. A strategy that has to repeat passes subtracts
+        their number from `steps`, so that they do not count towards limits.
 
         Args:
-            sequence: An unfinished sequence, without pages. A strategy that repeats passes
-                subtracts them from its `steps`: answer and limits stay the same.
+            sequence: An unfinished sequence, without pages.
             spec: Facts of the model.
         """
         return sequence

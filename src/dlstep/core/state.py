@@ -212,8 +212,9 @@ def prefix_keys(
 ) -> Iterator[bytes]:
     """Yield the keys of consecutive pages that the tokens before `stop` determine.
 
-    A page has a key if its last group ends at or before `stop`. Under the attention rule, tokens up to
-    the end of this group affect the page's keys and values, so its key depends on these tokens and on the grid.
+    The last group of a page may reach into the next page. Under the attention rule, all tokens of the
+    group affect the keys and values of the page: its key depends on them and on the grid, and exists
+    only if the group ends at or before `stop`.
     Keys are 128 bits of blake2b: two prefixes collide with chance 2**-128.
 
     Args:

@@ -122,7 +122,8 @@ def _committed(
     else:
         entered = window_filter.enter(block)
         after = window_filter.leave(committed_by(rule, sequence, entered, rows, begin, must, spec), entered)
-        must = must and block.start == sequence.window[0].start  # earlier blocks may forbid all tokens of a later one
+        # Only the first block must advance: with its constraint, an earlier block may forbid all tokens of a later one.
+        must = must and block.start == sequence.window[0].start
     if must:
         check_falls(rule, sequence, block, after)
     return after
@@ -245,7 +246,9 @@ class Blocks(Strategy):
             if window and window[-1].start < final:  # all blocks are held, none is open: retire them now
                 past, window = retired(past, window, final)
                 window = self._opened(sequence, window, final, spec)
-            if window is before or settled < window[-1].start:  # no block opened, or an earlier one is incomplete
+            if window is before:  # no block opened
+                break
+            if settled < window[-1].start:  # an earlier block is incomplete
                 break
             if window[-1].masked:
                 settled = self.settled_end(window[-1], limit)  # the block may begin with pinned tokens
@@ -353,7 +356,7 @@ class Blockwise(Blocks):
             after = block
             if block.masked or still_open(rule, block, limit):
                 after = _committed(rule, sequence, block, rows, begin, must or forced, spec, window_filter)
-                begin += len(rule.sampled(block, limit, steps - block.opened - 1))
+                begin += len(rule.sampled(block, limit, steps - block.opened - 1))  # as `schedule` sampled it
             elif window_filter is not None:
                 window_filter.skip(block)
             blocks.append(after)
