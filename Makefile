@@ -156,7 +156,7 @@ release-check: $(VENV)/.test
 mutants: $(VENV)/.full
 	$(BIN)/python -m tests.mutants $(if $(ONLY),--only '$(ONLY)')
 
-# Faults that mutmut makes in FILES, such as src/dlstep/core/updates.py; prints those that no test notices.
+# Faults that mutmut makes in FILES, such as src/dlstep/core/state.py; prints those that no test notices.
 mutate: $(VENV)/.full
 	$(BIN)/pip $(PIP_INSTALL) -e '.[mutate]'
 	$(BIN)/python -m tests.mutants.mutate $(FILES)
