@@ -1,7 +1,7 @@
 """The pure core: immutable values and functions, without tensors, clocks or random state.
 
 Reading order: request, spec, block, plan, sequence, rule, state, then schedule and commit. Then read a strategy, such as
-`strategies._blocks`. `lifecycle` adds and ends requests; `contract` checks and blames user code. The other modules are details.
+`strategies._blocks`. `lifecycle` adds and ends requests; `contract` calls and checks user code. The other modules are details.
 """
 
 from .block import (

@@ -5,7 +5,7 @@ Within a forward pass, a query at position i sees a key at position j if and onl
     j < end  and  group(j) <= group(i)  and  (full layer  or  j > start(group(i)) - W)
     group(p) = 0 if p < origin else 1 + (p - origin) // size
 
-where `end` is that of the pass's `Rows`, and W the width of a layer with sliding attention.
+where `end` is `Rows.end` of the request's span, and W is the layer's sliding window in positions.
 """
 
 from bisect import bisect_left
@@ -57,8 +57,8 @@ class Grid:
         return self.end(length - 1) if length else 0
 
 
-# What a step repeats for each request is written in the form that takes less time: `Block(...)` takes 1.2 us,
-# `replace` 2.6; a tuple of a list of 12 takes 0.37 us, of a generator 0.68.
+# The code here that runs for each request in every step uses the faster form: `Block(...)` takes 1.2 us,
+# `replace` 2.6 us; `tuple([...])` of 12 items takes 0.37 us, `tuple` of a generator 0.68 us.
 
 # All sequences share these integer objects (10 MB), so a batch touches less memory in every step. A slice of 32
 # takes 0.13 us, a new tuple of a range 0.52.
@@ -85,8 +85,8 @@ class Block:
     """Positions `[start, start + len(tokens))` of one request.
 
     Positions past the answer are void: they are fed as masks, but never sampled or listed in
-    `masked`. Every sampling pass since the block opened samples it until it is full, so the number
-    of the next of these passes is the sequence's `steps` minus `opened`.
+    `masked`. Every sampling pass of the sequence samples an open block, so the next pass that
+    samples the block has the number `SequenceState.steps - opened`, counted from 0.
     """
 
     start: int
@@ -129,7 +129,7 @@ class Block:
     def unmask_rows(self, chosen: Sequence[int], begin: int, tokens: Sequence[int], probabilities: Sequence[float]) -> "Block":
         """Return the block with some rows of a forward pass unmasked.
 
-        Takes 2.3 us for 2 of 12 rows, where `unmask` takes 3.7.
+        This takes 2.3 us for 2 of 12 rows; `unmask` takes 3.7 us.
 
         Args:
             chosen: The rows, ascending. Row `begin + i` belongs to `masked[i]`.

@@ -8,8 +8,9 @@ After each sampling forward pass, the core checks four conditions that end an an
 - `repetition`: too many consecutive settled tokens are equal.
 
 A pass may settle several tokens and meet several conditions. The one that ends the answer earliest
-counts; if two end it after the same token, the one listed first. A stop id is a token of its own: a run of equal
-tokens before it ends the answer first. Only settled tokens are emitted.
+counts; if two end it after the same token, the one listed first. A stop id is not part of the
+answer and comes one token later, so a run of equal tokens that reaches up to it counts first.
+Only settled tokens are emitted.
 """
 
 from dataclasses import dataclass, replace
@@ -70,7 +71,7 @@ def _granted(grants: tuple[Grant, ...], cache: Cache, running: list[SequenceStat
         cache = cache.take(grant.pages)
         index = indices.get(grant.seq_id)
         if index is None:
-            # The request has ended, but the device wrote to these pages: taking them has dropped their old prefix keys.
+            # The request has ended, but the device wrote to these pages. `take` dropped their old prefix keys; free them.
             cache = cache.release(grant.pages)
             continue
         sequence = running[index]
@@ -101,7 +102,7 @@ def _stored(cache: Cache, sequence: SequenceState, stored: int, config: Config) 
 def _kept(cache: Cache, before: SequenceState, after: SequenceState, span: Span, config: Config) -> tuple[Cache, SequenceState]:
     """Return the cache and `after`, in which window rows of `span` with final tokens count as stored.
 
-    A group counts if it and all groups before it fed the tokens that are final now.
+    A group counts as stored if its rows and all window rows before it were fed the tokens that are now final.
     """
     end, first = before.final, before.final - span.rows.start
     tokens = after.tokens(end, min(after.final, span.rows.stop))
@@ -141,8 +142,8 @@ def advanced(state: State, sequence: SequenceState, samples: Samples, index: int
         return ended(sequence, "error", end, reason)
     strategy = sequence.request.strategy
     needed = rows
-    # The driver returns what all strategies and requests of a pass need; a strategy gets only what it asked for. The
-    # comparison saves 1 of 34 us where all have asked for the same.
+    # The driver returns the statistics that any request of the pass needs; a strategy gets only those it asked for.
+    # `trimmed` would change nothing if the request has no options and none asks for `top_logprobs`: this saves its 1 us.
     if strategy is not state.strategy or given.best >= FEW_BEST:
         needed = rows.trimmed(given, strategy.sample_spec)
     after = run_user_code(sequence, state.step, hooked, "commit", sequence, span, needed, spec)
@@ -181,11 +182,11 @@ class Prepared:
 
 
 def prepare(state: State, plan: Plan) -> Prepared | None:
-    """Return the part of `commit` that follows from the plan alone, computed while the device runs the plan.
+    """Return the part of `commit` that follows from the plan alone.
 
-    At batch 32, this shortens the host's part of a step by a quarter (docs/development/performance_log.md).
-
-    It is None for a plan with preemptions, which would call user code.
+    Call this while the device runs the plan: the host then has less to do between two steps
+    (docs/development/performance_log.md). The result is None for a plan with preemptions, because
+    applying them calls user code (`Strategy.forget`).
 
     Args:
         state: The state that made the plan, or that state after requests were added or ended.
@@ -210,7 +211,7 @@ def _prepared(state: State, plan: Plan) -> Prepared:
         index = indices.get(sequence.request.seq_id, -1)
         if index >= 0:
             span = plan.spans[index]
-            # After a span that samples, all final rows are stored: `fit` put those that were not before the window.
+            # After a span that samples, all final rows are stored: `fit` prepended the unstored ones to the window.
             stored = sequence.final if span.wanted.sampled else span.rows.stop
             held = sequence.storage
             if stored != held.stored:
@@ -269,7 +270,7 @@ def commit(state: State, samples: Samples, prepared: Prepared | None = None) -> 
 def _releases(state: State, plan: Plan, done: list[SequenceState]) -> tuple[int, ...]:
     """Return the sequence numbers that released pages: aborted since `plan`, or ended by it."""
     known = len(plan.releases)
-    # A request that was aborted after the plan was made: the device has opened its page table nevertheless.
+    # Requests that the plan admitted but that have ended since: the device has opened their page tables.
     gone = tuple([a.seq_id for a in plan.admissions if state.waiting.get(a.seq_id) is None]) if plan.admissions else ()
     return state.releases[known:] + gone + tuple([sequence.request.seq_id for sequence in done])
 

@@ -2,8 +2,8 @@
 
 An invalid value raises WrongAnswer, which ends only the request that uses the strategy or rule.
 
-Every span and every sequence of a strategy is checked. In a span, every token id is read: an invalid id or type
-would fail on the device and end all requests of the batch. In a sequence, only types, lengths and ends of blocks
+Every span and every sequence of a strategy is checked. In a span, every token id and sampled position is read: an
+invalid value would fail on the device and end all requests of the batch. In a sequence, only types, lengths and ends of blocks
 are read, because reading every position would take 170 us per request and step. If a rule defines `commit`,
 `rule.committed_by` reads every token of its blocks.
 """
@@ -94,7 +94,7 @@ def _has_types(rows: Rows, wanted: Wanted, storing: Storing) -> bool:
 
 
 def _fit_arrays(numbers: tuple[Any, ...]) -> bool:
-    """Return whether all are integers of 32 bits, none of them negative. Costs 1.3 us for 128 numbers."""
+    """Return whether all numbers convert to unsigned 32-bit integers. Costs 1.3 us for 128 numbers."""
     try:
         array("I", numbers)
     except (TypeError, OverflowError):
@@ -103,7 +103,8 @@ def _fit_arrays(numbers: tuple[Any, ...]) -> bool:
 
 
 def _ascend(numbers: tuple[Any, ...]) -> bool:
-    """Return whether the numbers fit arrays, ascend, and do not repeat one number. Costs 0.7 us for 30 numbers."""
+    """Return whether the numbers are unsigned 32-bit integers that never decrease. Costs 0.7 us for 30 numbers."""
+    # A repeated number harms only its own request, so not every one is found.
     return _fit_arrays(numbers) and sorted(numbers) == [*numbers] and numbers[-1] - numbers[0] >= len(numbers) - 1
 
 
@@ -135,8 +136,7 @@ def _flaw_of(span: Any, strategy: Strategy, sequence: SequenceState, spec: Spec)
         return f"query_only={short(rows.query_only)} and final_rows={short(rows.final_rows)}: only the core may set them"
     plain = not rows.draft and rows.mode == "encode" and rows.soft is None
     if storing.keeps_window and not (plain and storing.joins and start == sequence.final):
-        needs = "joins=True, draft=False, mode='encode', no soft tokens, and a start at the first position that is not final"
-        return f"keeps_window=True for rows that are not stored like final ones: it needs {needs}"
+        return f"keeps_window=True needs joins=True, draft=False, mode='encode', no soft tokens and start={sequence.final}"
     shift, stop = wanted.row_shift(spec.head_shift), rows.stop
     if start < sequence.final or not (rows.tokens or shift):  # with a shift, the row before can predict the first position
         return f"a span of {len(rows.tokens)} tokens from {short(start)}: it must feed one or more from {sequence.final} on"
@@ -145,7 +145,7 @@ def _flaw_of(span: Any, strategy: Strategy, sequence: SequenceState, spec: Spec)
         return f"end={short(rows.end)}: it must lie between its last row's end {stop} and reach(request)={reach}"
     low, high = max(start, shift), stop + shift  # with a shift, no row predicts position 0
     if not sampled or not _ascend(sampled) or sampled[0] < low or sampled[-1] >= high:
-        return f"sampled={short(sampled)}: positions must ascend within [{low}, {high}), at least one"
+        return f"sampled={short(sampled)}: it must hold one or more integers that ascend within [{low}, {high})"
     if len(wanted.draws) != len(sampled):
         return f"draws={short(wanted.draws)}: it must hold {len(sampled)} numbers, one for each sampled position"
     scored = len(wanted.scored_ids)

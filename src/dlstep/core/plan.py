@@ -194,7 +194,7 @@ class Rows:
     tokens: tuple[int, ...]
     """Token ids of the rows."""
     end: int
-    """Queries see positions below this. Past the last row, they see the keys and values of an earlier pass of the window."""
+    """Queries see positions below this; for those after the last row, an earlier pass stored keys and values."""
     grid: Grid
     """Groups that decide which positions a query sees."""
     query_only: int = 0
@@ -266,7 +266,7 @@ class Storing:
     joins: bool = True
     """Whether the core may put unstored final rows before the window."""
     keeps_window: bool = False
-    """Whether window rows that fed the tokens which became final count as stored; if not, these tokens are fed again."""
+    """Whether window rows count as stored if the tokens fed to them became final. If False, the core feeds these again."""
 
 
 _STORED = Storing()
@@ -421,8 +421,7 @@ class Samples:
 
     Args:
         marks: `span.mark()` of each span, if they were computed while the device worked.
-        checked: Whether the driver guarantees that no row failed, all ids are token ids and all numbers are in
-            range. If not, the constructor checks the numbers, and `commit` checks the ids.
+        checked: If False, the constructor checks the numbers, and `commit` checks the ids.
 
     Raises:
         SamplesMismatch: For a wrong number of rows or a number that is out of range.

@@ -233,7 +233,7 @@ class Request:
     seed: Seed = 0
     """Seed of the samples, which `add` fills in."""
     seq_id: int = -1
-    """Sequence number, which `add` assigns; no other request ever has it."""
+    """Sequence number, which `add` or `adopt` assigns; a state never assigns it twice."""
     index: Annotated[int, Interval(ge=0, le=(1 << 63) - 1)] = 0
     """Number that separates equal requests of one call, so that they get different seeds."""
     salt: bytes = b""

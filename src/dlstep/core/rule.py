@@ -33,7 +33,7 @@ class Rule(Options, ABC):
             sequence: The sequence, which already counts the pass; the number of the pass is
                 `draw(sequence, block)`.
             block: The block as it was fed.
-            rows: Samples of the span. Row `begin + i` belongs to position i of those from `sampled`.
+            rows: Samples of the span. Row `begin + i` belongs to entry i of what `sampled` returned.
             begin: First row of the block.
             must: Whether the `measure` of the block has to decrease.
             spec: Facts of the model.

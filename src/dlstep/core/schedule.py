@@ -46,7 +46,7 @@ def _fit_unstored(sequence: SequenceState, window: Span, budget: int) -> Span | 
 
 
 def shared_pages(cache: Cache, sequence: SequenceState, page_size: int) -> tuple[tuple[int, ...], bytes | None]:
-    """Return the cached pages of a prefix, and the key of the first page that is not cached.
+    """Return the pages of a prefix that are in the prefix index, and the key of the first page that is not.
 
     The key is None if the tokens that determine it are not all final.
     """
@@ -147,8 +147,8 @@ def _stuck(state: State) -> RequestFault:
 # The oldest sequence always gets its span: `refusal` has refused requests that do not fit an empty device.
 # Thus every plan advances some sequence, and each of them becomes the oldest at some time.
 # A plan that preempts admits nothing: the waiting sequences would take the pages of the victim, which is
-# older than they are. A shared page that a sequence owns costs nothing. One that is only cached counts as
-# available, so using it leaves one page less for the rest.
+# older than they are. A shared page with an owner costs nothing. A shared page without an owner counts as
+# available, so sharing it leaves one page fewer for grants.
 def _continue_running(state: State, draft: _Draft) -> bool:
     """Plan the running sequences. Return whether all that keep their pages got a span."""
     page_size, shift = state.config.page_size, state.config.spec.head_shift
@@ -193,7 +193,7 @@ def _admit_waiting(state: State, draft: _Draft) -> None:
         missing = -(-window.rows.end // config.page_size) - len(shared)
         if missing > draft.cache.available - sum(page not in draft.cache.owners for page in shared):
             return
-        opened = replace(sequence, storage=Storage(len(shared) * config.page_size))  # `fit` reads only how much is stored
+        opened = replace(sequence, storage=Storage(len(shared) * config.page_size))  # `fit` reads only `storage.stored`
         span = fit(opened, window, config.spec.head_shift, draft.budget)
         if span is None:
             return

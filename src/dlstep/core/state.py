@@ -1,4 +1,4 @@
-"""The complete state of the engine as one value (KV pages, sequences and the waiting queue), and what changes between two.
+"""The complete state of the engine as one value (KV pages, sequences and the waiting queue), and updates between two states.
 
 The core hands out page numbers; the driver owns the bytes. A page is owned by one or more sequences
 (counted), cached (no owner, but findable by its prefix), or free. Allocation takes free pages first,
@@ -212,9 +212,9 @@ def prefix_keys(
 ) -> Iterator[bytes]:
     """Yield the keys of consecutive pages that the tokens before `stop` determine.
 
-    The last group of a page may reach into the next page. Under the attention rule, all tokens of the
-    group affect the keys and values of the page: its key depends on them and on the grid, and exists
-    only if the group ends at or before `stop`.
+    The last group of a page may reach into the next page. Under the attention rule of `block.py`, all
+    tokens up to the end of this group affect the keys and values of the page. The page's key therefore
+    depends on these tokens and on the grid, and exists only if the group ends at or before `stop`.
     Keys are 128 bits of blake2b: two prefixes collide with chance 2**-128.
 
     Args:

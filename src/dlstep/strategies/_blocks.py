@@ -122,7 +122,7 @@ def _committed(
     else:
         entered = window_filter.enter(block)
         after = window_filter.leave(committed_by(rule, sequence, entered, rows, begin, must, spec), entered)
-        # Only the first block must advance: with its constraint, an earlier block may forbid all tokens of a later one.
+        # Under a constraint, only the first block must advance: earlier blocks may rule out every token of a later one.
         must = must and block.start == sequence.window[0].start
     if must:
         check_falls(rule, sequence, block, after)
@@ -233,7 +233,7 @@ class Blocks(Strategy):
     ) -> SequenceState:
         """Return the sequence with finished blocks sealed, and the next block with masks open."""
         limit = sequence.request.limit
-        if len(window) >= self.buffer_size and window[0].masked:  # no block to seal, no room for another: saves 1 of 34 us
+        if len(window) >= self.buffer_size and window[0].masked:  # no block to seal, no room for another: saves 1 us
             end = self.settled_end(window[0], limit)
             return sequence.with_window(past, window, final, end if end < limit else limit)
         while True:  # each iteration seals complete blocks and opens at most one
@@ -356,7 +356,8 @@ class Blockwise(Blocks):
             after = block
             if block.masked or still_open(rule, block, limit):
                 after = _committed(rule, sequence, block, rows, begin, must or forced, spec, window_filter)
-                begin += len(rule.sampled(block, limit, steps - block.opened - 1))  # as `schedule` sampled it
+                # The same call as in `schedule`: `steps` now counts the pass.
+                begin += len(rule.sampled(block, limit, steps - block.opened - 1))
             elif window_filter is not None:
                 window_filter.skip(block)
             blocks.append(after)

@@ -102,7 +102,7 @@ def test_only_rows_that_are_stored_like_final_ones_can_be_kept() -> None:
     state = commit(state, ScriptedDriver(rows_of).run(schedule(state)))
     (sequence,) = state.running
     draft = changed(strategy.schedule(sequence, SPEC), keeps_window=True)
-    with pytest.raises(WrongAnswer, match="keeps_window=True for rows that are not stored like final ones"):
+    with pytest.raises(WrongAnswer, match="keeps_window=True needs joins=True"):
         check_span(strategy, sequence, draft, SPEC)
 
 
