@@ -35,8 +35,8 @@ class Loyal(Rule):
     def scored_ids(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
         """Return the token of the previous pass and the id above it; none in the first pass."""
         del limit
-        assert (number == 0) == (block.extra is None)
-        if not isinstance(block.extra, Said):
+        assert number or block.extra is None
+        if not isinstance(block.extra, Said):  # a fork may bring a block that another rule has sampled
             return (-1,) * 2 * len(block.masked)
         return tuple([scored_id for token in block.extra.tokens for scored_id in (token, token + 1)])
 
