@@ -21,7 +21,7 @@ from typing import Any
 
 from dlstep.distributed.ranks import Ranks
 
-from ..helpers.crowds import Answers, Case, crowds, flips
+from ..helpers.crowds import EMBEDDED, Answers, Case, crowds, flips
 from ..helpers.ranks_running import run_apart, run_on_devices
 from . import ranks_add_up, ranks_head
 from .run_on_device import SHOWN, Report, machine, parts_of
@@ -33,7 +33,7 @@ AIMS = {"sdar-8b": {1: 1.3, 8: 1.6, 32: 1.7}, "llada2-mini": {32: 1.5}}  # how m
 DENSE, EXPERTS, REPLICA_BATCH, REPLICA_AIM = *LOADS, 8, 1.95
 REQUESTS = 40
 # A random DiffusionGemma is left out: it multiplies roundings, and is compared in float64 on a CPU.
-FAMILIES = ("sdar", "dream", "llada2_mini_dmax", "fast_dllm_v2", "llada2dot1_mini")
+FAMILIES = ("sdar", "dream", "llada2_mini_dmax", "fast_dllm_v2", "llada2dot1_mini", "idlm", "nemotron_labs_diffusion")
 SHOWN |= {
     "sums": ("rows", "us", "nccl_us", "eager_us", "eager_nccl_us"),
     "tokens": ("case", "requests", "steps", "gave_way", "equal", "lines_equal", "flipped"),
@@ -81,16 +81,14 @@ def run_heads(report: Report, device: str, left: Callable[[], float]) -> None:
 
 
 def cases(folder: Path, device: str) -> list[Case]:
-    """Every strategy on its embedded model, and random networks. One has its graphs at the start and compiled layers,
-    the others capture what they meet twice.
+    """Strategies on embedded models, and random networks. The first case compiles layers and captures its graphs at the
+    start; the others capture what they meet twice.
     """
-    from dlstep.strategies import own
-
     from ..helpers.tiny_families import write_checkpoint
 
     plain: dict[str, Any] = {"device": device, "dtype": "float32", "compile_layers": False, "capture_graphs": "lazy"}
     whole = plain | ({"capture_graphs": "start", "compile_layers": True} if device == "cuda" else {})
-    found = [Case("multi_bd", None, whole), *(Case(strategy, None, plain) for strategy in sorted(own()))]
+    found = [Case("multi_bd", None, whole), *(Case(strategy, None, plain) for strategy in EMBEDDED)]
     for family in FAMILIES:
         write_checkpoint(folder / family, family, heads=(4, 2))
         found.append(Case(None, str(folder / family), plain))

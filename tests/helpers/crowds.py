@@ -9,14 +9,17 @@ from dlstep.core import Event, Request, Samples, Span, SpanSamples
 from dlstep.distributed.rank_zero import End, RankZeroDriver, follow_rank_zero
 from dlstep.distributed.ranks import Ranks
 from dlstep.distributed.worker_group import WorkerGroup
-from dlstep.engine.config import EngineConfig
+from dlstep.engine.config import EngineConfig, embedded_models_for
 from dlstep.engine.decode import Decode
 from dlstep.engine.loader import LoadedEngine, build_engine
+from dlstep.strategies import own
 
 SAME = 1e-5  # probabilities that differ by less may decide otherwise: ranks add up in another order
 GROWTH = 10.0  # times: how much farther apart answers may be than probabilities that were fed back
 SHORT = (6, 12, 24)  # tokens of an answer
 Asked = tuple[Span, SpanSamples]
+# Strategies that an embedded model can be decoded with.
+EMBEDDED = tuple(name for name in sorted(own()) if embedded_models_for(EngineConfig(decoding_strategy=name)))
 
 
 @dataclass(frozen=True, slots=True)

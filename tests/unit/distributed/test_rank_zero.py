@@ -22,11 +22,9 @@ from dlstep.distributed.ranks import ALONE, Ranks
 from dlstep.distributed.worker_group import WorkerGroup
 from dlstep.driver.buckets import Bucket
 from dlstep.driver.warmup import buckets_for
-from dlstep.engine.config import EngineConfig, embedded_models_for
 from dlstep.engine.loader import build_engine
-from dlstep.strategies import own
 
-from ...helpers.crowds import Case, Lent, crowd, crowds, flips
+from ...helpers.crowds import EMBEDDED, Case, Lent, crowd, crowds, flips
 from ...helpers.faulty import FaultyChoice
 from ...helpers.ranks_running import run_ranks
 from ...helpers.tiny_families import FACTS, write_checkpoint
@@ -50,12 +48,9 @@ def compare(size: int, cases: list[Case], count: int, report: Callable[[str], No
     return preempted
 
 
-EMBEDDED = [Case(strategy) for strategy in sorted(own()) if embedded_models_for(EngineConfig(decoding_strategy=strategy))]
-
-
 def test_a_crowd_is_answered_as_by_one_process(report: Callable[[str], None]):
     """Every strategy on its embedded model: texts, finish reasons and cache digests are equal; some requests are preempted."""
-    assert compare(2, EMBEDDED, FEW, report)
+    assert compare(2, [*map(Case, EMBEDDED)], FEW, report)
 
 
 @pytest.mark.stress
@@ -68,7 +63,13 @@ def test_a_large_crowd_is_answered_as_by_one_process(size: int, tmp_path: Path, 
             continue
         write_checkpoint(tmp_path / family, family, heads=(4, 2))
         random.append(Case(None, str(tmp_path / family)))
-    assert compare(size, EMBEDDED + random, REQUESTS, report)
+    assert compare(size, [*map(Case, EMBEDDED), *random], REQUESTS, report)
+
+
+@pytest.mark.stress
+def test_the_script_for_two_devices_also_runs_without_them(tmp_path: Path):
+    """All parts that need no CUDA; it exits with 1 if one fails."""
+    subprocess.run([sys.executable, "-m", "tests.gpu.run_on_devices", tmp_path, "--cpu"], check=True)
 
 
 class Lying:
