@@ -121,8 +121,9 @@ def other_process() -> Iterator[subprocess.Popen[str]]:
         yield child
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", DECODERS)
-@pytest.mark.parametrize("kind", ["trace", pytest.param("pickle", marks=pytest.mark.full)])
+@pytest.mark.parametrize("kind", ["trace", "pickle"])
 def test_a_saved_decode_goes_on_in_another_process(
     name: str, kind: str, tmp_path: Path, other_process: subprocess.Popen[str]
 ) -> None:

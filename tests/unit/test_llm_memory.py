@@ -85,6 +85,7 @@ def test_an_llm_frees_its_memory_when_it_is_dropped(use: str) -> None:
     assert not [each() for each in held if each() is not None]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", sorted(own()))
 def test_so_does_one_of_every_strategy(strategy: str) -> None:
     llm = LLM(model_of(strategy), decoding_strategy=strategy)
@@ -158,6 +159,7 @@ def test_an_error_that_is_kept_keeps_no_memory(
     assert not [each() for each in held if each() is not None], raised
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("family", "options"), [("sdar", {"dtype": "bfloat16"}), ("llada2", {"quantization": "fp8"})])
 def test_loading_takes_at_most_half_more_memory_than_the_weights(family: str, options: dict[str, Any], tmp_path: Path) -> None:
     """A new process, in which nothing has grown before; what it has allocated is sampled while it loads."""

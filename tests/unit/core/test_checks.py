@@ -159,6 +159,7 @@ def refused(cls: type, name: str, given: Any) -> Any:
     return value
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("cls", USES, ids=lambda cls: cls.__name__)
 def test_every_field_takes_or_refuses_every_odd_value(cls: type) -> None:
     used, wrong = set(), []

@@ -134,6 +134,7 @@ def sealed(lines: list[dict[str, Any]]) -> list[bytes]:
     return [json.dumps(line).encode() for line in lines]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 def test_every_changed_line_is_named(name: str, tmp_path: Path) -> None:
     """A line that was changed, lost or moved is refused, or the line after it."""

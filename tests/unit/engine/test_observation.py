@@ -121,6 +121,7 @@ def assert_law(llm: LLM, count: int, first: int = 0) -> None:
         assert_equal(llm.observe(trace, step, **EVERYTHING), live[step])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", own())
 def test_observing_shows_what_a_pass_computes_and_changes_nothing(strategy: str) -> None:
     assert_law(loaded(strategy), 3)
@@ -134,6 +135,7 @@ def test_observing_each_step_of_twenty_answers(strategy: str) -> None:
         assert_law(llm, 4, first)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["fused head", "compiled layers", "quantized weights"])
 def test_networks_that_run_otherwise_are_observed_too(kind: str) -> None:
     quantized = kind == "quantized weights"

@@ -73,6 +73,7 @@ QUICK = ("multi_bd", "fast_dllm_v2", "dual_cache", "causal_blocks")
 NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.stress) for name in strategies.available()]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 def test_every_field_of_a_fork_takes_or_refuses_every_odd_value(name: str) -> None:
     wrong, seen = [], set()

@@ -165,6 +165,7 @@ def test_a_network_with_an_adapter_is_that_of_peft(family: str, form: str, merge
     assert (logits(case(family).network) - theirs).abs().max() > 0.1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", ["list", pytest.param("dora", marks=pytest.mark.stress), "regex", "whole modules"])
 def test_a_kept_adapter_is_compiled_with_its_layers(form: str, tmp_path: Path) -> None:
     theirs = logits(saved(tmp_path, "sdar", **(FORMS | PLAIN_FORMS)[form]))

@@ -48,6 +48,7 @@ def nothing_compiled_before() -> None:
     torch.compiler.reset()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("family", [pytest.param(each, marks=[pytest.mark.stress] * (each in LONG)) for each in FAMILIES])
 def test_answers_are_the_same_and_nothing_is_compiled_twice(family: str, tmp_path: Path) -> None:
     write_checkpoint(tmp_path, family, seed=1)
@@ -71,6 +72,7 @@ def test_answers_are_the_same_and_nothing_is_compiled_twice(family: str, tmp_pat
         assert recorder.products == PRODUCTS[family]
 
 
+@pytest.mark.full
 def test_other_networks_change_nothing(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, "sdar", seed=1)
     options: dict[str, Any] = {"model_name": "sdar", "max_model_len": 64}
@@ -84,6 +86,7 @@ def test_other_networks_change_nothing(tmp_path: Path) -> None:
     assert compiled[0] == compiled[-1] > 0
 
 
+@pytest.mark.full
 def test_every_thread_compiles_for_any_number_of_rows_and_sets_that_once(tmp_path: Path) -> None:
     """torch keeps the settings of a thread from all others, so that those of the thread that loaded are not enough."""
     write_checkpoint(tmp_path, "sdar", seed=1)

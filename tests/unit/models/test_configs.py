@@ -163,6 +163,7 @@ def check_family(family: str) -> int:
     return changed
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("family", DISTINCT)
 def test_every_field_is_used_refused_harmless_or_reported(family: str) -> None:

@@ -89,6 +89,7 @@ def test_logits_match_dequantized_weights_and_inputs(family: str, tmp_path: Path
     assert float((found - expected).norm() / expected.norm()) < 1e-3
 
 
+@pytest.mark.full
 def test_compiled_quantized_layers_compute_merged_products_once(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, "sdar", seed=1)
     options: dict[str, Any] = {"model_name": "sdar", "max_model_len": 64, "quantization": "fp8"}

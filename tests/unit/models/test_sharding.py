@@ -86,6 +86,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return made
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.stress)])
 def test_ranks_answer_as_one_process(size: int, folders: dict[str, Path]):
     """Every family, with fewer and with more key heads than ranks, biases, tied heads and several files."""

@@ -18,6 +18,7 @@ def edit_tensors(folder: Path, change: Any) -> None:
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("family", FACTS)
 def test_one_tensor_less_or_more_is_named(family: str, tmp_path: Path) -> None:
     write_checkpoint(tmp_path, family)

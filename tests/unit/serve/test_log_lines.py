@@ -33,6 +33,7 @@ def stdout_as(descriptor: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
         os.close(kept)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="writes to /dev/full, which is Linux's")
 @pytest.mark.parametrize("what", ["full disk", "closed pipe", "stopped reader"])
 def test_a_log_that_cannot_be_written_harms_no_request(what: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -214,6 +214,7 @@ def test_what_no_automaton_has_is_refused_by_name(regex: str, reason: str) -> No
         compiled("regex", regex, SPEC)
 
 
+@pytest.mark.full
 def test_a_trace_is_replayed_by_another_process(tmp_path: Path) -> None:
     """The trace holds the source of the constraint only; `dlstep replay` and `LLM.resume` compile it again."""
     session = tiny_llm().session()

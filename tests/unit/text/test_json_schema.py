@@ -380,6 +380,7 @@ def test_every_short_text_that_is_accepted_conforms(schema: dict[str, Any]) -> N
     assert found > 20
 
 
+@pytest.mark.full
 def test_ordinary_schemas_are_accepted(report: Callable[[str], None]) -> None:
     accepted: list[dict[str, Any]] = []
     refused: Counter[str] = Counter()

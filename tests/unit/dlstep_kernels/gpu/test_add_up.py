@@ -111,6 +111,7 @@ def together(ranks: Ranks) -> bytes:
     return bits(ranks.add_up(numbers(ranks.rank, 0, 96, FP32)))
 
 
+@pytest.mark.full
 def test_tensors_on_a_cpu_go_through_the_library():
     expected = bits(numbers(0, 0, 96, FP32) + numbers(1, 0, 96, FP32))
     assert run_ranks(2, together) == [expected] * 2

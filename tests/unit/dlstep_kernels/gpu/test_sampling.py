@@ -76,6 +76,7 @@ def test_sample_equals_the_twin(problem: Problem, block: int, programs: int, chu
     assert_same(found, twin, problem.width, additions=problem.width // block + 5, scores=scores, blur=blur)
 
 
+@pytest.mark.full
 @ignored
 @up_to(30)
 @given(problem=problems(rows=3, width=70), cap=st.sampled_from((0.5, 30.0)))

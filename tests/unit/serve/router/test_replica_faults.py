@@ -85,6 +85,7 @@ def all_sent(server: Served, threads: ThreadPoolExecutor, hangs: Path) -> list[F
     return under_way
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fault", FAULTS)
 def test_requests_of_the_only_engine_end_with_an_error_and_the_server_is_ready_again(
     fault: signal.Signals, tmp_path: Path, hangs: Path
@@ -199,6 +200,7 @@ def test_an_engine_loads_for_longer_than_heartbeats_may_stay_away(tmp_path: Path
         assert host.starts == 1 and not server.router.deaths
 
 
+@pytest.mark.full
 def test_a_forward_pass_that_hangs_ends_its_requests_and_the_engine(hangs: Path) -> None:
     (host,) = hosts_of(1, seconds=0.02, hangs=hangs)
     with served(shadow_engine(), hosts=[host], engine_timeout=2.0) as server, ThreadPoolExecutor(1) as threads:

@@ -61,6 +61,7 @@ def hit_rate(replicas: int) -> tuple[float, list[float]]:
         return rate, tokens
 
 
+@pytest.mark.full
 def test_two_engines_find_as_many_shared_prefixes_as_one(report: Callable[[str], None]) -> None:
     one, _ = hit_rate(1)
     two, tokens = hit_rate(2)
