@@ -70,14 +70,12 @@ lint: $(VENV)/.test
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 
-# The tests of `make test`: the packages that decide answers, checks of the repository, and one test of each process boundary.
+# The tests of `make test`: the packages that decide answers, the server, two ranks, and checks of the repository.
 DOCS_OF_FULL := $(addprefix tests/docs/test_,$(addsuffix .py,add_your_own blocks first_hour pictures readme release_check \
     site terminal_pictures))
 CHOSEN := tests/property tests/reference tests/traces $(filter-out $(DOCS_OF_FULL),$(wildcard tests/docs/test_*.py)) \
-    $(addprefix tests/unit/,core dlstep_kernels driver engine models processes rules serve strategies text) $(wildcard tests/unit/test_*.py) \
-    tests/end_to_end/test_answers.py tests/unit/batch/test_checkpoint_runs.py \
-    tests/unit/cli/test_laws.py::test_file_that_ends_its_process_is_reported \
-    tests/unit/cli/test_serve.py::test_two_processes_live_and_die_as_they_should \
+    $(addprefix tests/unit/,core dlstep_kernels driver engine models processes rules serve strategies text) \
+    $(wildcard tests/unit/test_*.py) tests/end_to_end/test_answers.py tests/unit/batch/test_checkpoint_runs.py \
     tests/unit/distributed/test_rank_zero.py::test_a_call_equals_one_process_and_a_rank_that_is_killed_ends_it
 
 pytest: $(VENV)/.test

@@ -28,7 +28,7 @@ from hypothesis.internal.constants_ast import Constants
 # No deadline: a busy machine is no error. `dev` tries the same examples in every run, so that a failure belongs to the change
 # that is tested; `seeds`, with which `make full` runs the laws, tries new ones.
 shared = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("dev", shared, max_examples=10, derandomize=True)
+settings.register_profile("dev", shared, max_examples=8, derandomize=True)
 # No shrinking and no shared examples: a mutant is caught or not, how small the example is does not matter.
 settings.register_profile(
     "mutants", shared, max_examples=80, derandomize=True, database=None, phases=(Phase.explicit, Phase.generate)

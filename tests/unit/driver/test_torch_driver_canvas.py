@@ -72,7 +72,8 @@ def answers(state: State) -> dict[int, tuple[tuple[int, ...], str | None, int]]:
     return {request.id: (s.answer, s.finish, s.steps) for request in requests() if (s := state.finished[request.id])}
 
 
-@pytest.mark.parametrize("preset", ["converging", pytest.param("chaotic", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("preset", ["converging", "chaotic"])
 def test_pressure_and_company_change_no_answer(preset: str, gemmas: dict[str, Checkpoint]) -> None:
     checkpoint = gemmas[preset]
     alone: dict[int, tuple[tuple[int, ...], str | None, int]] = {}

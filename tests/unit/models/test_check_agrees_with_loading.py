@@ -207,6 +207,7 @@ def test_whole_folders_have_no_problem(folder: Path, adapter: Path, capsys: Capt
     LLM(folder, device="cpu")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", BAD)
 def test_check_and_loading_say_the_same(name: str, folder: Path, capsys: Captured) -> None:
     damage, sentence = BAD[name]

@@ -242,6 +242,7 @@ def test_every_text_of_each_form_conforms(form: str, data: st.DataObject) -> Non
     check_with(data.draw(FORMS[form](LEAVES)), data.draw(SHARED), data.draw(st.integers(0, 99)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", FORMS)
 @settings(max_examples=max(4, (settings.default.max_examples if settings.default else 20) // 6))
 @given(data=st.data())
