@@ -2,11 +2,14 @@
 
 import ast
 
+import pytest
+
 from ..mutants.__main__ import MUTANTS
 from ..mutants.mirror import TESTS, unit_tests
 from ..mutants.mutant import applied
 
 
+@pytest.mark.full
 def test_every_mutant_applies_compiles_and_differs() -> None:
     stale: list[str] = []
     for mutant in MUTANTS:

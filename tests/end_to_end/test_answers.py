@@ -64,6 +64,7 @@ def test_answers_do_not_depend_on_the_engine(name: str, engine: str, count: int)
         assert number in spared or session.output(number).token_ids == due
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", DECODERS)
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.stress)])
 def test_a_prompt_in_pieces_is_a_prompt(name: str, count: int) -> None:
@@ -80,6 +81,7 @@ def test_a_prompt_in_pieces_is_a_prompt(name: str, count: int) -> None:
     assert all(one.nfe > two.nfe and one.steps == two.steps for one, two in zip(outputs, reference, strict=True))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", DECODERS)
 def test_a_second_turn_finds_the_first(name: str) -> None:
     llm = DECODERS[name].llm(page_size=4)

@@ -90,6 +90,7 @@ def test_an_event_says_what_is_wrong_with_it() -> None:
         Add(5)  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", strategies.available())
 def test_events_in_another_order_diverge_or_are_refused(name: str) -> None:
     seen = {"diverged": 0, "refused": 0, "replayed": 0}

@@ -105,6 +105,7 @@ CALL, OBJECT = '{"name": "add", "arguments": {"a": [1]}}', '{"a": [1]}'
 OPENED, ON = {"turn": "Think."}, {"extra_body": {"chat_template_kwargs": {"thinking": True}}}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("body", "begin"), [({}, ""), (OPENED, "I</think>\n\n"), (OPENED, "</think>"), (ON, "<think>I</think>")]
 )
