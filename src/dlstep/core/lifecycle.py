@@ -409,9 +409,8 @@ def incompatibility(config: Config, base: Strategy, strategy: Strategy, request:
         layouts = [(value.grid(sizes), value.reach(sizes)) for value in (strategy, base)]
         if layouts[0] != layouts[1]:
             return f"its options would give it other blocks than those of {base!r}: set them for the engine"
-        if not base.sample_spec.covers(strategy.sample_spec):
-            needed, sampled = strategy.sample_spec, base.sample_spec
-            return f"its options need {needed}, the engine's samples have {sampled}: set them for the engine"
+        if lacking := base.sample_spec.lacking(strategy.sample_spec):
+            return f"its options need samples with {lacking}, which the engine does not compute: set them for the engine"
     rows = strategy.atom(sizes) + config.spec.head_shift
     if rows > config.max_num_batched_tokens:
         return f"{name} must feed {rows} rows of this request at once; max_num_batched_tokens={config.max_num_batched_tokens}"

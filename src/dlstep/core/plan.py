@@ -88,15 +88,17 @@ class SampleSpec:
     all_ids: bool = False
     """Also allow the mask id and ids beyond the vocabulary, as published likelihoods do."""
 
-    def covers(self, other: "SampleSpec") -> bool:
-        """Return whether rows with these statistics contain those of `other`.
+    def lacking(self, other: "SampleSpec") -> str:
+        """Return the fields and values of `other` that rows with these statistics do not contain, such as `best=4`.
 
         Args:
             other: The statistics that are needed.
         """
-        alike = (self.ties, self.tempered, self.all_ids) == (other.ties, other.tempered, other.all_ids)
-        enough = self.best >= other.best and self.scored >= other.scored
-        return alike and enough and self.statistics >= other.statistics
+        missing = [f"statistic={name}" for name in sorted(other.statistics - self.statistics)]
+        missing += [f"{name}={value}" for name in ("best", "scored") if (value := getattr(other, name)) > getattr(self, name)]
+        alike = ("ties", "tempered", "all_ids")
+        missing += [f"{name}={value}" for name in alike if (value := getattr(other, name)) != getattr(self, name)]
+        return ", ".join(missing)
 
 
 PLAIN = SampleSpec()

@@ -87,7 +87,12 @@ class ServeOptions:
         """Return the keys of file or environment. Raises ValueError for a file without keys."""
         if self.api_key_file is None:
             return tuple(filter(None, [environment.get(KEYS_VARIABLE, "").strip()]))
-        lines = Path(self.api_key_file).read_text(encoding="utf-8").splitlines()
+        try:
+            lines = Path(self.api_key_file).read_text(encoding="utf-8").splitlines()
+        except OSError as error:
+            raise ValueError(
+                f"--api_key_file {self.api_key_file}: {error.strerror}: give a file with one key per line"
+            ) from error
         keys = tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
         if not keys:
             raise ValueError(f"--api_key_file {self.api_key_file}: the file contains no key: write one key per line")

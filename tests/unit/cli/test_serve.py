@@ -222,7 +222,7 @@ def test_wrong_options_are_told_in_a_sentence(tmp_path: Path, capsys: pytest.Cap
             (["--max_queue", "0"], "--max_queue must be at least 1"),
             (["--tp", "2", "--rank_timeout", "400"], "rank_timeout=400 must be less than engine_timeout=360"),
             (["--api_key_file", str(empty)], "contains no key"),
-            (["--api_key_file", str(tmp_path / "none")], "No such file"),
+            (["--api_key_file", str(tmp_path / "none")], "none: No such file or directory: give a file"),
             (["--no_such_flag", "1"], "no_such_flag"),
         ]
         for arguments, message in cases:
