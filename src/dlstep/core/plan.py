@@ -94,11 +94,15 @@ class SampleSpec:
         Args:
             other: The statistics that are needed.
         """
-        missing = [f"statistic={name}" for name in sorted(other.statistics - self.statistics)]
-        missing += [f"{name}={value}" for name in ("best", "scored") if (value := getattr(other, name)) > getattr(self, name)]
-        alike = ("ties", "tempered", "all_ids")
-        missing += [f"{name}={value}" for name in alike if (value := getattr(other, name)) != getattr(self, name)]
-        return ", ".join(missing)
+        contained = {
+            f"statistics={sorted(other.statistics)}": self.statistics >= other.statistics,
+            f"ties={other.ties}": self.ties == other.ties,
+            f"best={other.best}": self.best >= other.best,
+            f"tempered={other.tempered}": self.tempered == other.tempered,
+            f"scored={other.scored}": self.scored >= other.scored,
+            f"all_ids={other.all_ids}": self.all_ids == other.all_ids,
+        }
+        return ", ".join(value for value, is_contained in contained.items() if not is_contained)
 
 
 PLAIN = SampleSpec()

@@ -84,15 +84,13 @@ class ServeOptions:
         check_ranges(self)
 
     def api_keys(self, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-        """Return the keys of file or environment. Raises ValueError for a file without keys."""
+        """Return the keys of file or environment. Raises ValueError for a file that has none or is not readable."""
         if self.api_key_file is None:
             return tuple(filter(None, [environment.get(KEYS_VARIABLE, "").strip()]))
         try:
             lines = Path(self.api_key_file).read_text(encoding="utf-8").splitlines()
-        except OSError as error:
-            raise ValueError(
-                f"--api_key_file {self.api_key_file}: {error.strerror}: give a file with one key per line"
-            ) from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"--api_key_file {self.api_key_file}: {error}: give a text file with one key per line") from error
         keys = tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
         if not keys:
             raise ValueError(f"--api_key_file {self.api_key_file}: the file contains no key: write one key per line")

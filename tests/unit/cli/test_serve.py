@@ -214,6 +214,8 @@ def test_a_second_signal_ends_the_server_at_once(monkeypatch: pytest.MonkeyPatch
 def test_wrong_options_are_told_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     empty = tmp_path / "keys"
     empty.write_text("\n")
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\xff")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         cases: list[tuple[list[str], str]] = [
@@ -222,7 +224,9 @@ def test_wrong_options_are_told_in_a_sentence(tmp_path: Path, capsys: pytest.Cap
             (["--max_queue", "0"], "--max_queue must be at least 1"),
             (["--tp", "2", "--rank_timeout", "400"], "rank_timeout=400 must be less than engine_timeout=360"),
             (["--api_key_file", str(empty)], "contains no key"),
-            (["--api_key_file", str(tmp_path / "none")], "none: No such file or directory: give a file"),
+            (["--api_key_file", str(tmp_path / "none")], "--api_key_file " + str(tmp_path / "none")),
+            (["--api_key_file", str(tmp_path)], "Is a directory"),
+            (["--api_key_file", str(binary)], "can't decode byte 0xff"),
             (["--no_such_flag", "1"], "no_such_flag"),
         ]
         for arguments, message in cases:

@@ -45,9 +45,8 @@ def test_samples_have_a_probability_for_each_scored_id() -> None:
 def test_sample_spec_covers_no_more_scored_ids_than_it_has() -> None:
     assert not SampleSpec(scored=2).lacking(SampleSpec(scored=2)) and not SampleSpec(scored=2).lacking(PLAIN)
     assert SampleSpec(scored=1).lacking(SampleSpec(scored=2)) == "scored=2"
-    assert (
-        PLAIN.lacking(SampleSpec(frozenset({"noise", "margin"}), "lowest")) == "statistic=margin, statistic=noise, ties=lowest"
-    )
+    needed = SampleSpec(frozenset({"noise", "margin"}), "lowest")
+    assert PLAIN.lacking(needed) == "statistics=['margin', 'noise'], ties=lowest"
 
 
 def test_trimmed_rows_keep_scored_probabilities() -> None:
