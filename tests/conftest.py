@@ -47,7 +47,7 @@ LEFT_OUT = {
 
 
 def pytest_collection_finish() -> None:
-    """Keep the garbage collector from looking through all modules again and again: the laws take 6 % less time."""
+    """Keep the garbage collector from rescanning all modules: `tests/property/test_laws.py` takes 6 % less time."""
     gc.collect()
     gc.freeze()
 

@@ -81,7 +81,7 @@ def run_heads(report: Report, device: str, left: Callable[[], float]) -> None:
 
 
 def cases(folder: Path, device: str) -> list[Case]:
-    """Strategies on embedded models, and random networks. The first case compiles layers and captures its graphs at the
+    """Strategies with embedded models, and random networks. The first case compiles layers and captures its graphs at the
     start; the others capture what they meet twice.
     """
     from ..helpers.tiny_families import write_checkpoint

@@ -18,7 +18,7 @@ SAME = 1e-5  # probabilities that differ by less may decide otherwise: ranks add
 GROWTH = 10.0  # times: how much farther apart answers may be than probabilities that were fed back
 SHORT = (6, 12, 24)  # tokens of an answer
 Asked = tuple[Span, SpanSamples]
-# Strategies that an embedded model can be decoded with.
+# Strategies that have an embedded model.
 EMBEDDED = tuple(name for name in sorted(own()) if embedded_models_for(EngineConfig(decoding_strategy=name)))
 
 

@@ -89,7 +89,7 @@ class SampleSpec:
     """Also allow the mask id and ids beyond the vocabulary, as published likelihoods do."""
 
     def lacking(self, other: "SampleSpec") -> str:
-        """Return the fields and values of `other` that rows with these statistics do not contain, such as `best=4`.
+        """Return the fields and values of `other` that rows sampled with `self` lack, such as `best=4`.
 
         Args:
             other: The statistics that are needed.

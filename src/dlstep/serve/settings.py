@@ -84,7 +84,7 @@ class ServeOptions:
         check_ranges(self)
 
     def api_keys(self, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-        """Return the keys of file or environment. Raises ValueError for a file that has none or is not readable."""
+        """Return the keys of file or environment. Raises ValueError if the file has no keys or cannot be read."""
         if self.api_key_file is None:
             return tuple(filter(None, [environment.get(KEYS_VARIABLE, "").strip()]))
         try:

@@ -68,7 +68,7 @@ def test_a_large_crowd_is_answered_as_by_one_process(size: int, tmp_path: Path, 
 
 @pytest.mark.stress
 def test_the_script_for_two_devices_also_runs_without_them(tmp_path: Path):
-    """All parts that need no CUDA; it exits with 1 if one fails."""
+    """The script exits with 1 if one of its parts fails."""
     subprocess.run([sys.executable, "-m", "tests.gpu.run_on_devices", tmp_path, "--cpu"], check=True)
 
 
