@@ -47,7 +47,9 @@ ENGINES = {
 
 
 @pytest.mark.parametrize("name", DECODERS)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "engine", [each if each in ("batch 3", "least pages") else pytest.param(each, marks=pytest.mark.full) for each in ENGINES]
+)
 @pytest.mark.parametrize("count", COUNTS)
 def test_answers_do_not_depend_on_the_engine(name: str, engine: str, count: int) -> None:
     session = DECODERS[name].llm(**ENGINES[engine](name)).session()
