@@ -55,7 +55,7 @@ def pinned(case: Case) -> Case:
 
 
 @pytest.mark.parametrize(("name", "shift", "loop", "options"), CARRIERS, ids=[f"{name}-{n}" for name, n, *_ in CARRIERS])
-@pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.stress)])
+@pytest.mark.parametrize("count", [50, pytest.param(200, marks=pytest.mark.stress)])
 def test_answers_around_pins_are_those_of_the_loop(pairs: list[Pair], count, name, shift, loop, options, report) -> None:
     cases = [pinned(case) for case in random_cases(31 + shift, count * 4 // 3, BLOCK, options)]
     tally = compare(pairs, cases, name, loop, shift)
