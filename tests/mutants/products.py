@@ -168,9 +168,4 @@ MUTANTS = (
         "views/frames.py",
         ("FrameEncoder.encode", "accept frames in any order", "!= self._tokens", "< 0"),
     ),
-    *in_file(
-        "views/page.py",
-        ("_templates", "insert names into a page unescaped", "autoescape=True", "autoescape=False"),
-        noticed_by=("unit/evaluate/test_report.py",),
-    ),
 )

@@ -1,6 +1,5 @@
 """`dlstep compare`: accuracy against speed of strategies and rules on tasks."""
 
-import shlex
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -61,8 +60,7 @@ class CompareCommand:
     plot: Path | None = None
     """Plot the curves of each task and their frontier into this file."""
     out: Path | None = None
-    """Write rows.json, the page report.html and the answers into this folder. An interrupted comparison resumes from
-    it."""
+    """Write rows.json and the answers into this folder. An interrupted comparison resumes from it."""
     json: bool = False
     """Print a JSON list of rows, and nothing else, on stdout."""
     progress: bool = True
@@ -86,7 +84,6 @@ def run(options: Namespace) -> int:
     from ..evaluate.comparing import compared, comparison_parts, entries
     from ..evaluate.options import grid_of
     from ..evaluate.pictures import check_plot, tasks_figure
-    from ..evaluate.report import comparison_page
     from ..evaluate.runner import problems_of, public_of
     from ..evaluate.table import print_parts
     from ..views.progress_bars import counting_bar
@@ -94,12 +91,11 @@ def run(options: Namespace) -> int:
     chosen = evaluation_of(options)
     out = options.out
     if out is not None:
-        check_plot("--out")
         if out.exists() and not out.is_dir():
             raise ValueError(f"--out {short(str(out))} is a file, and must be a folder: --json prints the rows")
         check_free(out)
     if options.plot is not None:
-        check_plot("--plot", options.plot)
+        check_plot(options.plot)
     grid_of(options.grid)  # raises before a model is loaded
     public = public_of(chosen)
     problems = sum(facts["count"] for facts in problems_of(chosen, public).values())
@@ -123,9 +119,7 @@ def run(options: Namespace) -> int:
     notes = [CAUTION] if options.model is None else []
     as_json = json_text([asdict(row) for row in rows])
     if out is not None:
-        page = comparison_page(rows, command=shlex.join(["dlstep", *sys.argv[1:]]), left_out=left_out, notes=notes)
         (out / "rows.json").write_text(as_json + "\n", encoding="utf-8")
-        (out / "report.html").write_text(page, encoding="utf-8")
     if options.json:
         print(as_json)
     else:

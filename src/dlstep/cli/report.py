@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from ..evaluate.checkpoint import EvalRun
 
 EXAMPLES = """dlstep report dlstep-eval
-dlstep report dlstep-eval --html report.html
 dlstep report dlstep-eval --show shells/17      decode it again, step by step
 dlstep report d2f --against dlstep-eval"""
 
@@ -25,8 +24,6 @@ class ReportCommand:
     folder: Path
     """The folder that --out named."""
     _: KW_ONLY
-    html: Path | None = None
-    """Write a page into this file instead."""
     show: str | None = None
     """Step through this answer instead, and keep its trace."""
     against: Path | None = None
@@ -39,24 +36,21 @@ COMMAND = ReportCommand
 
 
 def run(options: Namespace) -> int:
-    """Print the report, or write it as a page."""
+    """Print the report, or an answer as it forms."""
     from rich.console import Console
 
     from ..evaluate.checkpoint import read
-    from ..evaluate.report import report_lines, run_page
+    from ..evaluate.report import report_lines
     from ..evaluate.table import lines_of, print_parts, run_parts
 
-    kinds = [name for name in ("show", "html", "json") if options[name]]
-    if len(kinds) > 1:
-        raise ValueError(f"--{kinds[0]} and --{kinds[1]} do not go together: give one of them")
+    if options.show and options.json:
+        raise ValueError("--show and --json do not go together: give one of them")
     result = read(options.folder)
     if not result.rows:
         raise ValueError(f"the run in {options.folder} has no answers yet")
     console, lines = Console(), lines_of(result, None if options.against is None else read(options.against))
     if options.show is not None:
         show(result, options.show, console)
-    elif options.html is not None:
-        options.html.write_text(run_page(result, lines), encoding="utf-8")
     elif options.json:
         print(json_text([asdict(line) for line in lines]))
     else:

@@ -1,7 +1,6 @@
 """Plots of comparisons: accuracy against tokens per forward pass, with errors; needs matplotlib."""
 
 from collections.abc import Mapping, Sequence
-from io import StringIO
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,23 +83,12 @@ def place(row: ComparisonRow) -> tuple[float, float]:
     return row.tokens_per_forward, 100 * row.accuracy
 
 
-def svg(rows: Sequence[ComparisonRow]) -> str:
-    """Return the frontiers as SVG for a page."""
-    from matplotlib import rc_context
-
-    text = StringIO()
-    with rc_context({"svg.hashsalt": "dlstep"}):
-        tasks_figure(rows).savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    return text.getvalue()
-
-
-def check_plot(option: str = "--plot", path: Path | None = None) -> None:
-    """Raise ValueError if no plot can be written to `path`: plots need matplotlib. Call this before a measurement."""
-    require(option, "notebook")
+def check_plot(path: Path) -> None:
+    """Raise ValueError if `--plot` cannot write to `path`: plots need matplotlib. Call this before a measurement."""
+    require("--plot", "notebook")
     from matplotlib.figure import Figure
 
     try:
-        if path is not None:
-            Figure().savefig(path)
+        Figure().savefig(path)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{option} {short(str(path))} cannot be written: {error}") from error
+        raise ValueError(f"--plot {short(str(path))} cannot be written: {error}") from error

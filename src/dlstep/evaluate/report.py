@@ -1,18 +1,9 @@
-"""Reports of runs and comparisons: as text, as one HTML page, and the trace of an answer that is decoded again alone."""
+"""The report of a run as text, and the trace of an answer that is decoded again alone."""
 
-import json
-import platform
-import shlex
-from base64 import b64encode
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import closing
-from importlib.metadata import version
-from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from .. import __version__
 from ..batch.facts import facts_of
 from ..core import DlstepError, SamplingParams, Trace
 from ..core.checks import short
@@ -20,60 +11,12 @@ from ..engine.config import engine_config
 from ..engine.json_lines import Line, RunLock, check_free
 from ..llm import LLM
 from ..text.prompts import encode
-from ..text.words import clipped, clipped_front, counted, printable
-from ..views.page import report_page
+from ..text.words import clipped, clipped_front, printable
 from .checkpoint import EvalRun
-from .comparing import ComparisonRow, comparison_parts
 from .items import Key
-from .metrics import Pair, ratio
-from .table import TableLine, run_parts
 
-PARTS = 10  # parts of an answer
-MOST_TOKENS = 8  # unmasked in one step; larger numbers are counted together
 MOST_WRONG = 5  # answers in a text
 TAIL = 60  # characters of a wrong answer
-
-
-class Chart(NamedTuple):
-    """A bar chart of shares."""
-
-    title: str
-    words: str
-    labels: list[str]
-    shares: Sequence[float]
-
-
-def charts_of(pairs: Sequence[Pair]) -> list[Chart]:
-    """Return charts of some answers, each bar a ratio of sums. An answer is divided into `PARTS` parts.
-
-    First, the share of steps whose first masked position was in each part; the remaining steps came
-    after the last token was unmasked. Second, the share of steps that unmasked 0, 1, ... and at least
-    `MOST_TOKENS` tokens of the answer.
-    """
-    spent, per_step = [0] * PARTS, [0] * (MOST_TOKENS + 1)
-    for row, beside in pairs:
-        unmasked_at, steps = beside["decided_at"], row["steps"]
-        # The first masked position is at `offset` or before until all tokens up to it are there.
-        known = 0
-        for offset, settled in enumerate(accumulate(unmasked_at, max)):
-            spent[offset * PARTS // len(unmasked_at)] += settled - known
-            known = settled
-        counts = Counter(unmasked_at)
-        for tokens in counts.values():
-            per_step[min(tokens, MOST_TOKENS)] += 1
-        per_step[0] += steps - len(counts.keys() - {0})
-    total = sum(row["steps"] for row, _ in pairs)
-    parts = [str(number + 1) for number in range(PARTS)]
-    return [
-        Chart(
-            "Steps by place", "share of steps whose first masked position was in each tenth", [*parts, "after"],
-            [ratio(steps, total) for steps in (*spent, max(0, total - sum(spent)))],
-        ),
-        Chart(
-            "Tokens of a step", "share of steps that unmasked so many tokens",
-            [*map(str, range(MOST_TOKENS)), f"{MOST_TOKENS}+"], [ratio(steps, total) for steps in per_step],
-        ),
-    ]  # fmt: skip
 
 
 def names_of(run: EvalRun) -> dict[Key, str]:
@@ -88,11 +31,6 @@ def wrong(run: EvalRun) -> dict[str, Line]:
     names = names_of(run)
     missed = {names[key]: row for key, row in run.rows.items() if row["score"] < 1}
     return dict(sorted(missed.items(), key=lambda each: each[1]["score"]))
-
-
-def label_of(options: str) -> str:
-    """Return a set of options, given as JSON, in plain words."""
-    return ", ".join(f"{name} {value}" for name, value in json.loads(options).items()) or "those of the run"
 
 
 def report_lines(run: EvalRun) -> Iterator[str]:
@@ -137,45 +75,3 @@ def shown(run: EvalRun, name: str) -> tuple[Line, Trace, Path]:
         path.parent.mkdir(exist_ok=True)
         session.trace.save(path)
         return row, session.trace, path
-
-
-def run_page(run: EvalRun, lines: Sequence[TableLine]) -> str:
-    """Return the page of a run: table, charts of steps, all answers, and the settings of the run."""
-    key, data = run.settings["key"], data_of(run)
-    state = "" if len(run.rows) == run.expected else f" of {run.expected}: the run is not complete"
-    charts = {f"{task}, {label_of(options)}": charts_of(pairs) for (task, options), pairs in run.groups.items()}
-    return report_page(
-        data=data, title=f"Evaluation: {run.folder.resolve().name}",
-        notes=[f"{key['engine'].get('model')}. {counted(len(run.rows), 'answer')}{state}."], picture="",
-        parts=run_parts(lines), charts=charts, answers=run.rows.values(), settings=key, sets=data["sets"],
-    )  # fmt: skip
-
-
-def comparison_page(
-    rows: Sequence[ComparisonRow], *, command: str, left_out: Sequence[str] = (), notes: Sequence[str] = ()
-) -> str:
-    """Return the page of a comparison; `command` is the command line that made it."""
-    from .pictures import svg  # needs matplotlib
-
-    picture = f"data:image/svg+xml;base64,{b64encode(svg(rows).encode()).decode()}"
-    versions = {"dlstep": __version__, "torch": version("torch"), "python": platform.python_version()}
-    settings = {"command": {"command": command}, "left out": dict(enumerate(left_out, 1)), "versions": versions}
-    return report_page(
-        title="Comparison", notes=notes, picture=picture, parts=comparison_parts(rows), charts={},
-        answers=(), settings=settings, sets=(),
-    )  # fmt: skip
-
-
-def data_of(run: EvalRun) -> dict[str, Any]:
-    """Return the data of the list of answers."""
-    prompts: dict[str, int] = {}
-    sets = {options: number for number, options in enumerate(dict.fromkeys(group[1] for group in run.groups))}
-    answers: list[Mapping[str, Any]] = []
-    for key, name in names_of(run).items():
-        row, beside = run.rows[key], run.beside[key]
-        answers.append({
-            **row, **beside, "name": name, "set": sets[key[2]], "prompt": prompts.setdefault(row["prompt"], len(prompts)),
-            "tokens": len(row["tokens"]), "decided": beside["decided_at"],
-            "command": shlex.join(["dlstep", "report", str(run.folder), "--show", name]),
-        })  # fmt: skip
-    return {"answers": answers, "prompts": [*prompts], "sets": [*map(label_of, sets)]}

@@ -7,17 +7,13 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
-from functools import cache
 from hashlib import sha256
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..text.words import printable
 from .observations import Picture
 
-if TYPE_CHECKING:
-    from jinja2 import Environment
 FOLDER = Path(__file__).parents[1] / "serve" / "page"
 # import { a, b } from "./x.js";  or  import * as a from "./x.js";
 IMPORT = re.compile(r'^import (?:\{([^}]*)\}|\* as (\w+)) from "\./([\w-]+\.js)";\n', re.MULTILINE)
@@ -48,47 +44,6 @@ def page_of(recording: dict[str, Any], pictures: Iterable[Picture] = ()) -> str:
     top = "\n".join((f'{head}<meta charset="utf-8">', *head_of([script], style), body))
     data = f'<script type="application/json" id="recording">{data_text(recording)}</script>'
     return f"{top}{data}\n{_module(script)}</body>{end}"
-
-
-def report_page(*, data: object = None, **values: Any) -> str:
-    """Return the page of a run or a comparison.
-
-    Args:
-        data: Value that `report.js` reads as JSON from the element `data`; None for a page without scripts.
-        values: Variables of the template.
-
-    Raises:
-        ValueError: JSON cannot represent the data.
-    """
-    scripts, elements = list[str](), ""
-    if data is not None:
-        scripts = [f"\n{bundle('report.js')}"]
-        elements = f'<script type="application/json" id="data">{data_text(data)}</script>\n{_module(scripts[0])}'
-    head = "\n".join(head_of(scripts, f"\n{source('report.css')}"))
-    return _templates().get_template("report.html").render(values, head=head, scripts=elements)
-
-
-@cache
-def _templates() -> "Environment":
-    """Return the Jinja templates of the pages. Every value is escaped."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    return Environment(
-        loader=FileSystemLoader(FOLDER),
-        autoescape=True,
-        finalize=_shown,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-
-
-def _shown(value: Any) -> str:
-    """Return a template's value on one line without control characters, unless it is HTML."""
-    from markupsafe import Markup
-
-    return value if isinstance(value, Markup) else printable(str(value))
 
 
 def head_of(scripts: list[str], style: str) -> tuple[str, ...]:

@@ -118,7 +118,7 @@ def test_pictures_of_observations_are_shown_below_the_decode(browser: Browser, t
 
 
 def test_the_bundle_has_every_module_and_no_import() -> None:
-    script = bundle("app.js") + bundle("report.js") + bundle("steps.js")
+    script = bundle("app.js") + bundle("steps.js")
     for path in FOLDER.glob("*.js"):
         assert f"const module_{path.stem} = " in script
         source = path.read_text("utf-8")

@@ -1,8 +1,6 @@
 """`dlstep report`: its table, its page, and files that are none or were changed."""
 
-import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -48,31 +46,6 @@ def test_wrong_answers_are_listed_and_the_first_can_be_stepped_into(run: Path, c
     path = run / "traces" / f"shells-{wrong[0]}.jsonl"
     assert list(Trace.load(path).state.finished[0].answer) == row["tokens"]
     assert main(["replay", str(path)]) == 0
-
-
-class Page(HTMLParser):
-    """The references of a page, and how its elements nest."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.references: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.references += [str(value) for name, value in attrs if name in ("src", "href", "action", "srcset")]
-        self.references += [name for name, _ in attrs if name.startswith("on")]
-
-
-def test_the_page_stands_alone_and_has_all_answers(run: Path, tmp_path: Path) -> None:
-    assert main(["report", str(run), "--html", str(tmp_path / "page.html")]) == 0
-    text = (tmp_path / "page.html").read_text()
-    page = Page()
-    page.feed(text)
-    assert not page.references and page.tags.count("script") == 2 and page.tags.count("svg") >= 1
-    assert "url(" not in text and "@import" not in text and "unsafe-" not in text
-    printed = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
-    assert len(printed["answers"]) == 12
 
 
 def test_a_terminal_gets_no_commands_of_a_model(run: Path, tmp_path: Path, capsys: Captured) -> None:
