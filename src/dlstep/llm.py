@@ -53,12 +53,12 @@ class LLM:
         strategy_options: Options of the strategy and of its rule by name, as a mapping or pairs;
             `dlstep strategies` lists them.
         page_size: Positions of a KV cache page; None: 1/64 of max_model_len, at most 32.
-        num_pages: Number of KV cache pages; -1: as many as fit in memory; None: for max_num_reqs
-            requests of max_model_len, at most 65536 positions, and at least one such request.
-        kv_cache_gib: With num_pages=-1: GiB for the KV cache, required on a CPU; None on cuda: what
-            is left.
-        gpu_memory_utilization: With num_pages=-1 on cuda: share of memory for network, forward and
-            KV cache; None: 0.9.
+        num_pages: Number of KV cache pages; -1: as many as fit in memory; None: on cuda -1, on a CPU
+            for max_num_reqs requests of max_model_len, at most 65536 positions, and at least one such
+            request.
+        kv_cache_gib: GiB for the KV cache, instead of num_pages; None on cuda: what is left.
+        gpu_memory_utilization: On cuda, without num_pages: share of the device's memory that may be in
+            use, by this LLM and by others, when the KV cache takes what is left; None: 0.9.
         buffer_policy: Options for requests that set none, by the number of live requests; a list of
             mappings.
         session_pages: KV cache pages reserved for each session; None: enough for one request of
@@ -71,7 +71,8 @@ class LLM:
         max_num_reqs: Maximum number of requests that are decoded at the same time.
         enable_prefix_caching: Reuse KV cache pages of equal prefixes between requests.
         device: `cpu`, `cuda` or `cuda:N`; None: cuda if there is one.
-        dtype: `float32`, `bfloat16` or `float16`; None: float32 on a CPU, bfloat16 on cuda.
+        dtype: `float32`, `bfloat16` or `float16`; None: bfloat16 on cuda; on a CPU the dtype of the
+            checkpoint if the processor has instructions for it and the network is large, else float32.
         quantization: `fp8`: store weights of layers and experts in FP8, and quantize their inputs; on a
             CPU for comparison only, as it is slower there. None: the weights have `dtype`.
         num_threads: CPU threads of torch, for the whole process; None: OMP_NUM_THREADS if set, else

@@ -51,6 +51,7 @@ def facts_of(report: "CheckpointReport") -> dict[str, Any]:
     from torch import bfloat16, float32
 
     from ..engine.compatibility import declared_problem, incompatible_strategies
+    from ..engine.loader import default_choices
     from ..models.shapes import kv_bytes_per_token
 
     known: dict[str, Any] = {}
@@ -77,6 +78,8 @@ def facts_of(report: "CheckpointReport") -> dict[str, Any]:
             "decoding_strategy": description.decoding_strategy,
             "strategies": {} if declared else incompatible_strategies(description),
         }
+        if description.decoding_strategy and not problems:
+            known["by_default"] = default_choices(description)
         if not declared and all(known["strategies"].values()):
             problems += [f"not {name}: {reason}" for name, reason in known["strategies"].items()]
     return {
@@ -104,6 +107,7 @@ def lines(facts: dict[str, Any]) -> list[str]:
                 + ("full attention" if layer["window"] is None else f"a window of {layer['window']}")
                 for layer in facts["kv_layers"]
             ),
+            f"by default: {facts.get('by_default', 'it cannot be loaded')}",
             f"made for: {facts['decoding_strategy'] or 'it does not say'}",
             f"strategies that fit: {', '.join(name for name, reason in facts['strategies'].items() if not reason)}",
             *(f"  not {name}: {reason}" for name, reason in facts["strategies"].items() if reason),

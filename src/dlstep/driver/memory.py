@@ -36,24 +36,42 @@ def pages_for(
     shapes = kv_shapes(checkpoint.network.config, checkpoint.ranks.size)
     page_bytes = config.page_size * kv_bytes_per_token(shapes, checkpoint.network.dtype)
     least = least_pages(strategy, config.max_model_len, config.page_size)
+    longest = least * page_bytes
     if gib is not None:
         room, limit = int(gib * GIB), f"kv_cache_gib={gib}"
     elif checkpoint.network.device.type == "cuda":
-        room, limit = room_on_device(checkpoint, config, strategy, share, page_bytes, captures=captures)
+        room, limit = room_on_device(checkpoint, config, strategy, share, page_bytes, longest, captures=captures)
     else:
-        raise ValueError("num_pages=-1 needs kv_cache_gib on a CPU: set the size of the KV cache in GiB")
-    if room < least * page_bytes:
+        raise ValueError("num_pages=-1 and gpu_memory_utilization need cuda: on a CPU give kv_cache_gib instead")
+    if room < longest:
         raise ValueError(
-            f"keys and values of one request of max_model_len={config.max_model_len} take {in_gib(least * page_bytes)}, and "
-            f"{limit} leaves {in_gib(max(room, 0))}: lower max_model_len or max_num_batched_tokens, or give more memory"
+            f"keys and values of one request of max_model_len={config.max_model_len} take {in_gib(longest)}, and "
+            f"{limit} leaves {in_gib(max(room, 0))}: lower max_model_len or max_num_batched_tokens, or give more memory. If "
+            "another LLM uses the device, give that one a lower gpu_memory_utilization"
         )
     return min(room // page_bytes, config.max_num_reqs * least)
 
 
+def room_left(total: int, free: int, share: float, forward: int, longest: int) -> int:
+    """Return the bytes for the KV cache, of `free` bytes on a device of `total` bytes.
+
+    Args:
+        total: Bytes of memory of the device.
+        free: Bytes that are free once the weights are loaded.
+        share: Share of the memory that may be in use.
+        forward: Bytes to keep for forward passes.
+        longest: Bytes of the keys and values of a longest request. As much stays free for a session,
+            unless not even one such request would fit.
+    """
+    spare = int((1 - share) * total)
+    room = free - spare - forward
+    return max(room - max(longest - spare, 0), min(room, longest))
+
+
 def room_on_device(
-    checkpoint: Checkpoint, config: Config, strategy: Strategy, share: float, page_bytes: int, *, captures: bool
+    checkpoint: Checkpoint, config: Config, strategy: Strategy, share: float, page_bytes: int, longest: int, *, captures: bool
 ) -> tuple[int, str]:
-    """Return the bytes for pages on a CUDA device, and an explanation for error messages."""
+    """Return the bytes for pages on a CUDA device, and an explanation for error messages. `longest` is that of `room_left`."""
     device = checkpoint.network.device
     torch.cuda.empty_cache()
     weights = torch.cuda.memory_allocated(device)
@@ -77,7 +95,7 @@ def room_on_device(
         f"gpu_memory_utilization={share} of {in_gib(total)}, of which {in_gib(total - free)} were taken ({in_gib(weights)} by "
         f"weights) and {in_gib(activations)} are for a forward pass of {config.max_num_batched_tokens} rows,"
     )
-    return free - int((1 - share) * total) - activations, limit
+    return room_left(total, free, share, activations, longest), limit
 
 
 def largest_forwards(config: Config, strategy: Strategy) -> tuple[tuple[Plan, Plan], int]:

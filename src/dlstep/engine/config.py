@@ -137,12 +137,13 @@ class EngineConfig:
     page_size: Count | None = None
     """Positions of a KV cache page; None: 1/64 of max_model_len, at most 32."""
     num_pages: Annotated[int, Interval(ge=-1, le=(1 << 31) - 1)] | None = None
-    """Number of KV cache pages; -1: as many as fit in memory; None: for max_num_reqs requests of
-    max_model_len, at most 65536 positions, and at least one such request."""
+    """Number of KV cache pages; -1: as many as fit in memory; None: on cuda -1, on a CPU for max_num_reqs
+    requests of max_model_len, at most 65536 positions, and at least one such request."""
     kv_cache_gib: Annotated[float, Gt(0.0)] | None = None
-    """With num_pages=-1: GiB for the KV cache, required on a CPU; None on cuda: what is left."""
+    """GiB for the KV cache, instead of num_pages; None on cuda: what is left."""
     gpu_memory_utilization: Annotated[float, Interval(gt=0.0, le=1.0)] | None = None
-    """With num_pages=-1 on cuda: share of memory for network, forward and KV cache; None: 0.9."""
+    """On cuda, without num_pages: share of the device's memory that may be in use, by this LLM and by
+    others, when the KV cache takes what is left; None: 0.9."""
     buffer_policy: BufferPolicy | None = None
     """Options for requests that set none, by the number of live requests; a list of mappings."""
     session_pages: Count | None = None
@@ -160,7 +161,8 @@ class EngineConfig:
     device: str | None = None
     """`cpu`, `cuda` or `cuda:N`; None: cuda if there is one."""
     dtype: Literal["float32", "bfloat16", "float16"] | None = None
-    """`float32`, `bfloat16` or `float16`; None: float32 on a CPU, bfloat16 on cuda."""
+    """`float32`, `bfloat16` or `float16`; None: bfloat16 on cuda; on a CPU the dtype of the checkpoint if
+    the processor has instructions for it and the network is large, else float32."""
     quantization: Literal["fp8"] | None = None
     """`fp8`: store weights of layers and experts in FP8, and quantize their inputs; on a CPU for comparison only, as it is
     slower there. None: the weights have `dtype`."""
@@ -209,17 +211,13 @@ class EngineConfig:
 
 
 def _check_memory(config: EngineConfig) -> None:
-    """Raise ValueError for KV cache memory options that have no effect or contradict each other."""
+    """Raise ValueError for options of the KV cache's memory that contradict each other."""
     if config.num_pages == 0:
         raise ValueError("EngineConfig.num_pages must be above 0, or -1 for as many as there is memory for, got 0")
-    for name, value in (("kv_cache_gib", config.kv_cache_gib), ("gpu_memory_utilization", config.gpu_memory_utilization)):
-        if value is not None and config.num_pages != -1:
-            raise ValueError(f"EngineConfig.{name}={value} does nothing without num_pages=-1, got {config.num_pages}")
-    if config.kv_cache_gib is not None and config.gpu_memory_utilization is not None:
-        raise ValueError(
-            f"EngineConfig.kv_cache_gib={config.kv_cache_gib} and gpu_memory_utilization={config.gpu_memory_utilization} both "
-            "limit the memory of the KV cache: give one of them"
-        )
+    sizes = {name: getattr(config, name) for name in ("num_pages", "kv_cache_gib", "gpu_memory_utilization")}
+    given = [f"{name}={value}" for name, value in sizes.items() if value not in (None, -1)]
+    if len(given) > 1:
+        raise ValueError(f"EngineConfig takes one limit of the KV cache, got {' and '.join(given)}: give one of them")
 
 
 ENGINE_FIELDS = tuple(field.name for field in fields(EngineConfig))
@@ -240,7 +238,7 @@ def engine_config(options: Mapping[str, Any]) -> EngineConfig:
     return EngineConfig(**engine, strategy_options=(*pairs, *flat))
 
 
-# Default positions of the KV cache if `num_pages` is None: 128 answers of the embedded models.
+# Default positions of the KV cache on a CPU: 128 answers of the embedded models.
 DEFAULT_POSITIONS = 65_536
 EDIT = "multi_bd_edit"
 BLOCK = "bd_size"  # size of a block that is divided into sub-blocks; for checkpoints only
@@ -300,10 +298,10 @@ def chosen(config: EngineConfig, default: str | None = None) -> StrategyChoice |
     return name if isinstance(choice, str) else choice
 
 
-def resolve(config: EngineConfig, model: "Description") -> EngineConfig:
-    """Return `config` with every option chosen: as given, else from the checkpoint, else default.
+def resolve(config: EngineConfig, model: "Description", device: str = "cpu") -> EngineConfig:
+    """Return `config` with every option chosen: as given, else from the checkpoint, else default for `device`.
 
-    `num_pages=-1` is kept, because free memory is only measured once the network is loaded. Raises
+    `num_pages` is -1 if free memory decides, which is only measured once the network is loaded. Raises
     ValueError for options that contradict the model or each other, naming both sides.
     """
     strategy, config = _with_strategy(config, model)
@@ -315,6 +313,8 @@ def resolve(config: EngineConfig, model: "Description") -> EngineConfig:
         )
     page_size = config.page_size or max(1, min(32, max_model_len // 64))
     num_pages = config.num_pages
+    if num_pages is None and (device != "cpu" or config.kv_cache_gib or config.gpu_memory_utilization):
+        num_pages = -1
     if num_pages is None:
         longest = least_pages(strategy, max_model_len, page_size)
         num_pages = max(longest, min(config.max_num_reqs * longest, DEFAULT_POSITIONS // page_size))
@@ -511,7 +511,7 @@ ELSEWHERE = {
     "kvcache_block_size": "page_size",
     "num_kvcache_blocks": "num_pages",
     "num_gpu_blocks_override": "num_pages",
-    "mem_fraction_static": "gpu_memory_utilization with num_pages=-1",
+    "mem_fraction_static": "gpu_memory_utilization",
     "disable_cuda_graph": "enforce_eager",
     "disable_radix_cache": "enable_prefix_caching=False",
     "tp_size": "tensor_parallel_size",

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from .config import EngineConfig
 
 
-SMALL = 10_000_000  # parameters; below, a second thread gains little and loses much under load
-
 _changed: dict[str, int] = {}  # `before`: torch's own number; `after`: the number set here
 
 
@@ -23,6 +21,8 @@ def chosen_threads(parameters: int, requested: int | None, environment: Mapping[
         return requested
     if environment.get("OMP_NUM_THREADS") or environment.get("MKL_NUM_THREADS"):
         return None
+    from ..models.checkpoint import SMALL
+
     return 1 if parameters < SMALL else default
 
 

@@ -3,6 +3,7 @@
 `_load` lists the stages in order. Options are checked before the slow reading of weights.
 """
 
+import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from ..models.description import Description
 
 DEFAULT_MEMORY_SHARE = 0.9
+LOG = logging.getLogger("dlstep.engine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,8 @@ class LoadedEngine:
     the tokenizer has no template. Each step of an `LLM` or a session has the `turn`, so no
     other thread can take their pages in the middle of a step. `folder` is the checkpoint's, or None
     for an engine built by hand. `ranks` share the network. Sessions ignore `buffer_policy`.
-    `max_tokens` is the maximum length of answers in calls without sampling parameters.
+    `max_tokens` is the maximum length of answers in calls without sampling parameters. `choices` says
+    which dtype and KV cache the engine has, and why; empty for an engine built by hand.
     """
 
     first: State
@@ -59,6 +62,7 @@ class LoadedEngine:
     buffer_policy: BufferPolicy | None = None
     ranks: "Ranks | None" = None
     max_tokens: int = SamplingParams().max_tokens
+    choices: str = ""
     turn: Turn = field(default_factory=Turn, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -88,7 +92,7 @@ class LoadedEngine:
 
 
 def load_engine(config: EngineConfig) -> LoadedEngine:
-    """Return the engine that `config` describes. Imports torch and transformers.
+    """Return the engine that `config` describes, and log its `choices`. Imports torch and transformers.
 
     With several ranks, this process is rank 0 and starts the others. A process that torchrun
     started as a non-zero rank follows rank 0 until it ends, and then exits. Raises ValueError for
@@ -103,7 +107,10 @@ def load_engine(config: EngineConfig) -> LoadedEngine:
         if rank_info is not None and rank_info.rank:
             run_rank(rank_info, config)
             raise SystemExit(0)
-    return build_engine(config, partial(_gather_ranks, config, rank_info))
+    engine = build_engine(config, partial(_gather_ranks, config, rank_info))
+    if not tiny.is_embedded(engine.folder):
+        LOG.warning("dlstep: %s", engine.choices)
+    return engine
 
 
 def run_rank(rank_info: "RankInfo", config: EngineConfig) -> None:
@@ -134,14 +141,15 @@ def build_engine(config: EngineConfig, gather: Callable[[], "WorkerGroup"]) -> L
 def _load(config: EngineConfig, gather: Callable[[], "WorkerGroup"], undone: ExitStack) -> LoadedEngine:
     """Load the engine in stages. Each stage pushes its cleanup in case of an error on `undone`."""
     model = _describe(config)
-    options = resolve(config, model.description)
+    options = resolve(config, model.description, model.device)
     group = gather()
     undone.callback(group.end)
     undone.push(_free_memory)
     with group.starting():
         checkpoint = _load_network(config, model, group.ranks)
         spec = _adapt(config, checkpoint, model.adapter)
-        core_config, strategy = build(_size_pages(options, checkpoint), spec)
+        sized = _size_pages(options, checkpoint)
+        core_config, strategy = build(sized, spec)
         state = init(core_config, strategy)
         driver = _build_driver(config, checkpoint, core_config, strategy, group)
     # The embedded models were trained on whole lines, so a prompt must end with a newline.
@@ -157,8 +165,27 @@ def _load(config: EngineConfig, gather: Callable[[], "WorkerGroup"], undone: Exi
         folder=model.folder,
         buffer_policy=config.buffer_policy,
         ranks=group.ranks,
-        max_tokens=model.description.max_tokens or SamplingParams().max_tokens,
+        max_tokens=model.description.max_tokens or core_config.max_model_len,
+        choices=choices_of(checkpoint.network.dtype, checkpoint.dtype_reason, sized),
     )
+
+
+def choices_of(dtype: "Dtype", reason: str, options: EngineConfig) -> str:
+    """Return the line that says which dtype and KV cache an engine has. `num_pages` is -1 before it is measured."""
+    positions, longest = (options.num_pages or 0) * (options.page_size or 1), options.max_model_len or 1
+    cache = f"of {positions:,} positions, enough for {positions // longest} requests of max_model_len={longest}"
+    cache = cache if positions > 0 else "as large as the memory allows"
+    return f"weights in {str(dtype).removeprefix('torch.')} ({reason}), KV cache {cache}"
+
+
+def default_choices(description: "Description") -> str:
+    """Return the `choices` of an engine without options, as far as they are known before loading."""
+    from ..models.checkpoint import default_dtype
+    from ..models.reading import read_contents
+
+    device = find_device(None)
+    chosen = default_dtype(device, read_contents(description.path))
+    return choices_of(*chosen, resolve(EngineConfig(), description, device))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Load a checkpoint folder: no remote code, no pickled weights, no network access."""
 
+from collections import Counter
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -30,6 +31,29 @@ from .weights import (
     shortened,
 )
 
+SMALL = 10_000_000  # parameters; smaller networks gain little from 16 bits, and from a second thread
+# Instructions, as torch names them, that multiply a dtype faster than float32.
+FAST = {
+    "BF16": (torch.bfloat16, ("amx_bf16", "avx512_bf16", "bf16")),
+    "F16": (torch.float16, ("amx_fp16", "avx512_fp16")),
+}
+
+
+def default_dtype(device: str, contents: Contents) -> tuple[torch.dtype, str]:
+    """Return the dtype of the weights on this type of device if none is requested, and the reason in words."""
+    if device != "cpu":
+        return torch.bfloat16, f"the default on {device}"
+    counts = Counter[str]()
+    for tensor in contents.tensors.values():
+        counts[tensor.dtype] += prod(tensor.shape)
+    if counts.total() < SMALL:
+        return torch.float32, "the network is small"
+    ((stored, _),) = counts.most_common(1)
+    dtype, instructions = FAST.get(stored, (torch.float32, ()))
+    if any(map(torch.cpu.get_capabilities().get, instructions)):
+        return dtype, f"stored as {stored}, which this processor multiplies faster than float32"
+    return torch.float32, f"stored as {stored}, which this processor does not multiply faster"
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -43,6 +67,8 @@ class Checkpoint:
     """The group of processes that share the network."""
     files: tuple[Path, ...] = ()
     """The weight files; empty if none was loaded."""
+    dtype_reason: str = ""
+    """Why the weights have their dtype."""
 
     @property
     def spec(self) -> Spec:
@@ -67,7 +93,7 @@ def load_checkpoint(
     Args:
         path: The folder.
         device: Device for the network, such as `cuda:0`.
-        dtype: Type of the weights; None: float32 on a CPU, else bfloat16.
+        dtype: Type of the weights; None: that of `default_dtype`.
         model_name: Family of the checkpoint, regardless of config.json; None: detected.
         mask_token_id: Token id of the mask; None: from the folder.
         description: Facts of the folder, instead of the arguments `path`, `model_name` and
@@ -85,11 +111,12 @@ def load_checkpoint(
     description = description or read_description(path, model_name, mask_token_id=mask_token_id)
     check_ends(description)
     where = torch.device(device)
-    if dtype is None:
-        dtype = torch.float32 if where.type == "cpu" else torch.bfloat16
     contents = read_contents(description.path)
+    reason = "as requested"
+    if dtype is None:
+        dtype, reason = default_dtype(where.type, contents)
     network = _load_network(description, contents, where, dtype, progress, ranks, quantized=quantized)
-    return Checkpoint(network, description, ranks, contents.files)
+    return Checkpoint(network, description, ranks, contents.files, reason)
 
 
 def _load_network(

@@ -8,8 +8,8 @@ from typing import Any
 
 from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ..core import Spec
-from ..core.spec import BIDIRECTIONAL, RANDOM_CANVAS, TRAININGS
+from ..core import SamplingParams, Spec
+from ..core.spec import BIDIRECTIONAL, TRAININGS
 from ..text.detokenize import load_tokenizer
 from .configs import Stated, part, unknown_fields
 from .families import Family, Token, name_of, read_facts, recognise
@@ -52,7 +52,7 @@ class Description:
     max_model_len: int
     """Longest context of the network, in tokens."""
     max_tokens: int | None = None
-    """Default length of answers, if the network denoises canvases and generation_config.json states it."""
+    """Default length of answers, where a canvas may be as long as the answer; None: the room in `max_model_len`."""
     unknown: tuple[str, ...] = ()
     """Fields of config.json that no code reads and that are not known to be harmless."""
 
@@ -151,10 +151,12 @@ def _training(sources: _Sources) -> str | None:
 
 
 def _max_tokens(sources: _Sources) -> int | None:
-    """Return `max_new_tokens` of generation_config.json for networks whose answers depend on the length of the canvas."""
-    stated = sources.generation.get("max_new_tokens")
-    if stated is None or _training(sources) not in (BIDIRECTIONAL, RANDOM_CANVAS):
+    """Return `max_new_tokens` of generation_config.json, or else 512, if the network's canvas may be as long as the answer."""
+    if _training(sources) not in (BIDIRECTIONAL, None):
         return None
+    stated = sources.generation.get("max_new_tokens")
+    if stated is None:
+        return SamplingParams().max_tokens
     if type(stated) is not int or stated < 1:
         raise ValueError(f"{sources.folder / 'generation_config.json'}: max_new_tokens must be at least 1, got {stated!r}")
     return stated

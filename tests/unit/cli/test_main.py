@@ -48,7 +48,7 @@ def test_without_arguments_five_things_are_listed_each_with_a_command_that_can_b
         (["--print_config"], "unrecognized arguments: --print_config"),
         (["generate", "a", "--nonsense", "1"], "unrecognized arguments: --nonsense"),
         (["generate", "a", "--steps", "32"], "--steps 32: here it is --rule='quota' with steps_per_block"),
-        (["generate", "a", "--mem-fraction-static", "1"], "here it is --gpu_memory_utilization with num_pages=-1"),
+        (["generate", "a", "--mem-fraction-static", "1"], "here it is --gpu_memory_utilization"),
         (["generate", "a", "--max-tokens=0"], "error: --max_tokens must be at least 1, got 0"),
         (["generate", "a", "--steps_per_block", "3"], "give one of them as well, as --rule quota"),
         (["generate", "a", "--rule", "early_commit"], "it needs a canvas, as of --decoding_strategy dual_cache"),

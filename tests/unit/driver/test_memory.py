@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from dlstep import LLM
 from dlstep.core import Config, Spec, Strategy
 from dlstep.driver import TorchDriver
-from dlstep.driver.memory import largest_forwards, pages_for, room_on_device
+from dlstep.driver.memory import largest_forwards, pages_for, room_left, room_on_device
 from dlstep.models import Checkpoint, load_checkpoint
 from dlstep.models.shapes import GIB, kv_bytes_per_token, kv_shapes
 from dlstep.strategies.d2f import D2F
@@ -31,6 +31,29 @@ def test_pages_take_what_was_allowed_and_no_more(kind: str, checkpoints: dict[st
     assert 999 <= pages <= 1000, "a page more or less by rounding"
     few = Config(checkpoint.spec, page_size=4, max_model_len=64, max_num_reqs=3)
     assert pages_for(checkpoint, few, MultiBD(4, 2), gib=1.0, share=0.9) == 3 * 64 // 4, "no more than can be held"
+
+
+@pytest.mark.parametrize(("total", "requests"), [(79.1, 64), (139.8, 150)])
+def test_an_8b_network_leaves_room_for_many_requests(total: float, requests: int) -> None:
+    """36 layers of 8 heads of 128 in bfloat16, 15.3 GiB of weights, 1 GiB taken by CUDA, 2 GiB for forward passes."""
+    position, free = 2 * 2 * 36 * 8 * 128, total - 16.3
+    room = room_left(int(total * GIB), int(free * GIB), 0.9, 2 * GIB, 32_768 * position)
+    assert requests < room / position / 4_352 < 1.5 * requests, "of 4,096 tokens, with answers of 256"
+
+
+@given(
+    total=st.integers(1, 999),
+    taken=st.integers(0, 999),
+    share=st.floats(0.1, 1),
+    forward=st.integers(0, 99),
+    longest=st.integers(1, 99),
+)
+def test_a_session_has_room_beside_the_pages(total: int, taken: int, share: float, forward: int, longest: int) -> None:
+    free = max(0, total - taken)
+    room = room_left(total, free, share, forward, longest)
+    left = free - forward - room
+    assert left >= int((1 - share) * total)
+    assert left >= longest or room <= longest, "unless there is room for one longest request only"
 
 
 def test_what_does_not_fit_at_start_is_told_with_its_numbers(
@@ -118,5 +141,5 @@ def test_memory_that_forward_passes_keep_is_not_given_to_pages(
     }.items():
         monkeypatch.setattr(torch.cuda, name, value)
     for captures, forwards in ((False, 50), (True, 100)):
-        room, _ = room_on_device(checkpoint, config, MultiBD(4, 2), 0.75, page_bytes, captures=captures)
+        room, _ = room_on_device(checkpoint, config, MultiBD(4, 2), 0.75, page_bytes, page_bytes, captures=captures)
         assert room == (800 - 100 - 250 - forwards) * kib

@@ -11,11 +11,8 @@ from dlstep.strategies.d2f import D2F
     ("options", "message"),
     [
         ({"num_pages": 0}, "num_pages must be above 0, or -1"),
-        ({"kv_cache_gib": 1.0}, "kv_cache_gib=1.0 does nothing without num_pages=-1"),
-        (
-            {"gpu_memory_utilization": 0.5, "num_pages": 7},
-            "gpu_memory_utilization=0.5 does nothing without num_pages=-1",
-        ),
+        ({"kv_cache_gib": 1.0, "num_pages": 7}, "got num_pages=7 and kv_cache_gib=1.0: give one of them"),
+        ({"gpu_memory_utilization": 0.5, "num_pages": 7}, "got num_pages=7 and gpu_memory_utilization=0.5: give one of them"),
         ({"num_pages": -1, "kv_cache_gib": 1.0, "gpu_memory_utilization": 0.5}, "give one of them"),
         ({"sampling_mode": "edits"}, "sampling_mode must be one of 'naive', 'edit' or None, got 'edits'"),
         ({"dtype": "auto"}, "dtype must be one of 'float32', 'bfloat16', 'float16' or None, got 'auto'"),

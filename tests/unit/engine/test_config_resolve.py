@@ -57,6 +57,15 @@ def test_what_is_not_given_comes_from_the_checkpoint(facts: Facts) -> None:
     init(config, strategy)
 
 
+@pytest.mark.parametrize(
+    "given", [{}, {"num_pages": 99}, {"num_pages": -1}, {"kv_cache_gib": 1.0}, {"gpu_memory_utilization": 0.5}]
+)
+def test_the_kv_cache_takes_what_is_left_on_cuda_or_where_memory_is_given(given: dict[str, float], facts: Facts) -> None:
+    pages = given.get("num_pages", -1)
+    assert resolve(engine_config(given), facts, "cuda").num_pages == pages
+    assert resolve(engine_config(given), facts, "cpu").num_pages == (pages if given else 65_536 // 8)
+
+
 def test_what_is_given_wins(facts: Facts) -> None:
     given = {"decoding_strategy": "d2f", "block_size": 4, "accept_threshold": 0.5, "page_size": 16, "max_model_len": 100}
     config, strategy = made(engine_config(given), facts)

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from dlstep.engine import devices
-from dlstep.engine.devices import SMALL, chosen_threads, set_threads
+from dlstep.engine.devices import chosen_threads, set_threads
+from dlstep.models.checkpoint import SMALL
 
 LARGE = 10 * SMALL
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from dlstep import LLM
 from dlstep.cli import main
 from dlstep.models import load_checkpoint
 from dlstep.models.check import check
@@ -66,6 +67,21 @@ def test_the_text_says_the_same(tmp_path: Path, capsys: Captured) -> None:
         "problems: none",
     ):
         assert part in out
+
+
+@pytest.mark.parametrize("family", ["sdar", "diffusion_gemma", "llada"])
+def test_the_defaults_are_those_of_a_loaded_engine(
+    family: str, tmp_path: Path, capsys: Captured, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_checkpoint(tmp_path, family)
+    (tmp_path / "generation_config.json").write_text('{"max_new_tokens": 7, "eos_token_id": 2}')
+    told = facts(tmp_path, capsys)["by_default"]
+    engine = LLM(str(tmp_path)).engine
+    assert [record.getMessage() for record in caplog.records] == [f"dlstep: {told}"]
+    length = engine.first.config.max_model_len
+    assert told.startswith("weights in float32 (the network is small), KV cache of ")
+    assert told.endswith(f"requests of max_model_len={length}")
+    assert engine.max_tokens == (7 if family == "llada" else length)
 
 
 def test_a_strategy_that_does_not_fit_says_why(folder: Path, capsys: Captured) -> None:

@@ -5,12 +5,16 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from dlstep.core.spec import BIDIRECTIONAL, TRAININGS
 from dlstep.models import load_checkpoint, read_description
 from dlstep.models.check import check
+from dlstep.models.checkpoint import SMALL, default_dtype
 from dlstep.models.description import pieces
+from dlstep.models.reading import Contents, Stored
 
 from ...helpers.random_checkpoints import BLOCK, EOS_ID, MASK_ID, ROWS, WORDS, write_checkpoint
 
@@ -44,18 +48,44 @@ def test_the_facts_of_a_folder(folders):
     assert spec.pieces[:5] == (b"", b"", b"", b"w3", b"w4")
 
 
-def test_a_folder_of_a_canvas_model_may_state_the_length_of_answers(folder):
+def test_only_a_canvas_as_long_as_the_answer_has_a_default_length(folder):
     edit(folder, "generation_config.json", max_new_tokens=24)
-    assert read_description(folder).max_tokens is None, "its answers do not depend on the length"
     own = json.loads((folder / "config.json").read_text())["dlstep"]
-    edit(folder, "config.json", dlstep=own | {"training": "bidirectional", "decoding_strategy": "dual_cache"})
-    assert read_description(folder).max_tokens == 24
+    for training, able in TRAININGS.items():
+        edit(folder, "config.json", dlstep=own | {"training": training, "decoding_strategy": able[0]})
+        assert read_description(folder).max_tokens == (24 if training == BIDIRECTIONAL else None), training
+    edit(folder, "config.json", dlstep=own | {"training": BIDIRECTIONAL, "decoding_strategy": "dual_cache"})
     edit(folder, "generation_config.json", max_new_tokens=None)
-    assert read_description(folder).max_tokens is None
+    assert read_description(folder).max_tokens == 512
     for wrong in (0, -1, 2.5, True, "24"):
         edit(folder, "generation_config.json", max_new_tokens=wrong)
         with pytest.raises(ValueError, match=r"generation_config\.json: max_new_tokens must be at least 1, got "):
             read_description(folder)
+
+
+@pytest.mark.parametrize(
+    ("stored", "device", "processor", "dtype"),
+    [
+        ({"BF16": SMALL, "F32": 9}, "cpu", {"amx_bf16"}, torch.bfloat16),
+        ({"BF16": SMALL}, "cpu", {"avx512_bf16"}, torch.bfloat16),
+        ({"BF16": SMALL}, "cpu", {"bf16"}, torch.bfloat16),
+        ({"BF16": SMALL}, "cpu", {"avx2", "avx512_f", "avx512_fp16"}, torch.float32),
+        ({"BF16": SMALL - 1}, "cpu", {"amx_bf16"}, torch.float32),
+        ({"F16": SMALL}, "cpu", {"avx512_fp16"}, torch.float16),
+        ({"F16": SMALL}, "cpu", {"amx_fp16"}, torch.float16),
+        ({"F16": SMALL}, "cpu", {"amx_bf16", "avx512_bf16"}, torch.float32),
+        ({"F32": SMALL, "BF16": 9}, "cpu", {"amx_bf16", "avx512_bf16"}, torch.float32),
+        ({"F32": SMALL}, "cuda", set(), torch.bfloat16),
+        ({"F16": 9}, "cuda", set(), torch.bfloat16),
+    ],
+)
+def test_weights_have_a_dtype_that_the_device_multiplies_fast(stored, device, processor, dtype, monkeypatch) -> None:
+    names = {"avx2", "avx512_f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_fp16"} | processor
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {name: name in processor for name in names})
+    tensors = {name: Stored(name, (count,), name, Path(), 0, 0) for name, count in stored.items()}
+    chosen, reason = default_dtype(device, Contents(tensors, ()))
+    assert chosen == dtype
+    assert reason
 
 
 def test_the_tokenizer_is_the_last_source(folder):
