@@ -189,7 +189,8 @@ class LLM:
         """Return the outputs of `prompts`, in order, decoded together; answers to the same prompt are consecutive.
 
         Ctrl-C ends all requests of this LLM, also those of other threads and of open streams; the
-        LLM stays usable. A request that could never run gets finish reason `rejected`.
+        LLM stays usable. A request that could never run gets finish reason `rejected`. A `max_tokens` that
+        exceeds the room after the prompt is shortened with a warning, the default without one.
 
         Args:
             prompts: One prompt or several; each is text or token ids.
@@ -208,7 +209,7 @@ class LLM:
         from .views.progress_bars import progress_bar
 
         answers = [(prompt, own) for prompt, several in zip(listed, params, strict=True) for own in several.each]
-        requests = numbered([encode(self._engine, prompt) for prompt, _ in answers], [own for _, own in answers])
+        requests = numbered([self._engine.encoded(prompt, own) for prompt, own in answers], [own for _, own in answers])
         subscriptions: list[Subscription] = []
         logged = -1
         try:
@@ -384,7 +385,7 @@ class LLM:
     ) -> Stream[Item]:
         tokenizer = self._engine.tokenizer
         params = self._engine.params(params)
-        subscription = self._shared.submit(encode(self._engine, prompt), params, keeps=True)
+        subscription = self._shared.submit(self._engine.encoded(prompt, params), params, keeps=True)
         drafts = Drafts(tokenizer, self._engine.first.config.spec, params.stop)
         return Stream(self._shared, subscription, partial(items, drafts), prompt, tokenizer)
 

@@ -29,7 +29,6 @@ from .engine.loader import LoadedEngine
 from .engine.overrides import forked
 from .text.constraints import recompiled
 from .text.output import Output, Prompt, output_of
-from .text.prompts import encode
 from .views import steps_html
 from .views.texts import counts
 
@@ -118,7 +117,7 @@ class Session:
             sampling_params: How to sample the answer, and where it ends; None: the model's defaults.
         """
         params, request_id = self._engine.params(sampling_params), self.state.next_seq_id
-        request = Request(request_id, encode(self._engine, prompt), params)
+        request = Request(request_id, self._engine.encoded(prompt, params), params)
         self._points[-1] = self._changed(lambda decode: decode.add(request))
         self._prompts.pop(request_id, None)
         if isinstance(prompt, str):

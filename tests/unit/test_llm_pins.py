@@ -48,6 +48,7 @@ def test_pins_are_kept_in_order_whatever_they_are_given_as() -> None:
         ({600: 5}, r"pinned\[600\]=5 is past the answer: max_model_len=512 leaves \d+ tokens"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:SamplingParams.max_tokens=700")
 def test_pins_that_can_be_in_no_answer_are_rejected(llm: LLM, pinned: Any, words: str) -> None:
     params = SamplingParams(max_tokens=700, pinned=pinned)
     (output,) = llm.generate(STORY, params, progress=False)

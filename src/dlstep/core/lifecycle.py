@@ -302,6 +302,14 @@ def sized(request: Request, max_model_len: int) -> Request:
     return replace(request, params=request.params.shortened(room))
 
 
+def excess(config: Config, request: Request) -> str | None:
+    """Return why the answer of `request` cannot have `max_tokens`; None if it can, or if the prompt leaves no room at all."""
+    most, room = request.params.max_tokens, config.max_model_len - len(request.prompt)
+    if 0 < room < most:
+        return f"max_tokens={most} exceeds the {room} tokens that max_model_len leaves after the prompt: lower it"
+    return None
+
+
 def refusal(config: Config, strategy: Strategy, request: Request) -> str | None:
     """Return why `add` would always reject `request`; None if it would not.
 

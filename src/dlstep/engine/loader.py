@@ -12,14 +12,16 @@ from pathlib import Path
 from traceback import clear_frames
 from types import TracebackType
 from typing import TYPE_CHECKING
+from warnings import warn
 
 from .. import tiny
-from ..core import Config, Driver, Event, SamplingParams, Spec, State, Strategy, init
+from ..core import Config, Driver, Event, Request, SamplingParams, Spec, State, Strategy, init
 from ..core.checks import did_you_mean
-from ..core.lifecycle import least_pages
+from ..core.lifecycle import excess, least_pages
 from ..core.spec import TRAININGS
 from ..text.detokenize import Tokenizer
-from ..text.prompts import params_of
+from ..text.output import Prompt
+from ..text.prompts import encode, params_of
 from .config import BufferPolicy, EngineConfig, build, chosen, embedded_models_for, name_of, resolve, trained_further
 from .decode import Decode, Turn
 from .devices import check_room, device_of_rank, find_device, first_device, set_threads
@@ -43,8 +45,8 @@ class LoadedEngine:
     """Parts of an `LLM`: the state before any request, the driver, and the tokenizer.
 
     `session_pages`: KV cache pages of a session; 0: enough for one longest request. `prompt_end`
-    is appended to text prompts that do not end with it. `chat_template` renders conversations if
-    the tokenizer has no template. Each step of an `LLM` or a session has the `turn`, so no
+    is appended to text prompts that do not end with it. `chat_template` renders conversations; None:
+    the tokenizer's template. Each step of an `LLM` or a session has the `turn`, so no
     other thread can take their pages in the middle of a step. `folder` is the checkpoint's, or None
     for an engine built by hand. `ranks` share the network. Sessions ignore `buffer_policy`.
     `max_tokens` is the maximum length of answers in calls without sampling parameters. `choices` says
@@ -79,6 +81,19 @@ class LoadedEngine:
     def params(self, given: object) -> SamplingParams:
         """Return sampling parameters as the core needs them; the defaults for None. Raises ValueError if invalid."""
         return params_of(SamplingParams(max_tokens=self.max_tokens) if given is None else given, self.tokenizer)
+
+    def encoded(self, prompt: Prompt, params: SamplingParams, *, explicit: bool = False, **how: bool) -> tuple[int, ...]:
+        """Return the ids of a prompt, as `encode` does. Warn that `max_tokens` does not fit, unless it is a default.
+
+        If `max_tokens` is `explicit`, also if it equals the default, raise ValueError instead.
+        """
+        ids = encode(self, prompt, **how)
+        reason = excess(self.first.config, Request(0, ids, params))
+        if reason and explicit:
+            raise ValueError(f"SamplingParams.{reason}")
+        if reason and params.max_tokens not in (self.max_tokens, SamplingParams().max_tokens):
+            warn(f"SamplingParams.{reason}", stacklevel=3)
+        return ids
 
     def decode(
         self,
@@ -153,14 +168,15 @@ def _load(config: EngineConfig, gather: Callable[[], "WorkerGroup"], undone: Exi
         state = init(core_config, strategy)
         driver = _build_driver(config, checkpoint, core_config, strategy, group)
     # The embedded models were trained on whole lines, so a prompt must end with a newline.
-    embedded = tiny.is_embedded(model.folder)
+    embedded, tokenizer = tiny.is_embedded(model.folder), checkpoint.description.tokenizer
+    fallback = tiny.CHAT_TEMPLATE if embedded else model.description.family.chat_template
     return LoadedEngine(
         state,
         driver,
-        checkpoint.description.tokenizer,
+        tokenizer,
         checkpoint.description.name,
         prompt_end="\n" if embedded else "",
-        chat_template=tiny.CHAT_TEMPLATE if embedded else model.description.family.chat_template,
+        chat_template=None if tokenizer.chat_template else fallback,
         session_pages=config.session_pages or 0,
         folder=model.folder,
         buffer_policy=config.buffer_policy,

@@ -15,7 +15,7 @@ from ..engine.loader import LoadedEngine
 from ..engine.step_limit import StepLimit
 from ..extras import require
 from ..text.detokenize import cut, decode
-from ..text.prompts import encode, numbered
+from ..text.prompts import numbered
 from .checkpoint import EvalCheckpoint, EvalRun, key_of, read
 from .items import Item, items_of, read_problems, scored
 from .metrics import ROUND
@@ -116,7 +116,7 @@ def answer_all(
     If the process is killed, call this again: the file of answers becomes the same byte for byte.
     Equal requests in one call have different seeds. Raises ValueError for a prompt that cannot be encoded.
     """
-    prompts = [encode(engine, item.prompt, special=item.special, ends=item.special) for item in items]
+    prompts = [engine.encoded(item.prompt, item.params, special=item.special, ends=item.special) for item in items]
     every = zip(items, numbered(prompts, [engine.params(item.params) for item in items]), strict=True)
     requests = [(place, *each) for place, each in enumerate(every) if each[0].key not in checkpoint.rows]
     for answers in answered(Answering(engine), requests, engine.first.config.max_num_reqs, limit):

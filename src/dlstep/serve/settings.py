@@ -9,6 +9,7 @@ from typing import Annotated
 from annotated_types import Ge, Gt, Interval
 
 from ..core.checks import check_ranges
+from ..text.chat import variables_of
 
 KEYS_VARIABLE = "DLSTEP_API_KEY"
 Seconds = Annotated[float, Interval(gt=0.0, le=1e9)]
@@ -82,6 +83,8 @@ class ServeOptions:
 
     def __post_init__(self) -> None:
         check_ranges(self)
+        if self.log_prompts and not self.log_requests:
+            raise ValueError("ServeOptions.log_prompts=True has no effect without log_requests, whose lines hold the prompts")
 
     def api_keys(self, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
         """Return the keys of file or environment. Raises ValueError if the file has no keys or cannot be read."""
@@ -98,5 +101,11 @@ class ServeOptions:
 
 
 def template_in(path: str | None) -> str | None:
-    """Return the text of a chat template's file; None for no file."""
-    return None if path is None else Path(path).read_text(encoding="utf-8")
+    """Return the text of a chat template's file; None for no file. Raises ValueError if it contains no template."""
+    if path is None:
+        return None
+    text = Path(path).read_text(encoding="utf-8")
+    variables_of(text)  # raises ValueError for an invalid template
+    if not text.strip():
+        raise ValueError(f"--chat_template {path} is empty: give a file with a Jinja template")
+    return text

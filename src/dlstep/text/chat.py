@@ -6,7 +6,7 @@ A template is a program that comes with the checkpoint. transformers runs it in 
 import json
 import re
 from collections.abc import Container, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from ..core.checks import listed, short, text_of
@@ -17,7 +17,9 @@ Message = Mapping[str, str]  # with `role` and `content`
 Conversation = Sequence[Message]
 OWN = frozenset(("messages", "tools", "documents", "add_generation_prompt"))  # variables that `render` sets
 LONGEST_VARIABLES = 1 << 16  # characters as JSON
-MARKS = re.compile(r"{%-?\s*(end)?generation\s*-?%}")  # tags of transformers, which plain Jinja does not know
+DROPS = "{# drops messages #}"  # in a template that drops messages on purpose, as that of the embedded models
+MARK = "dlstep%dmark"
+TAGS = re.compile(r"{%-?\s*(end)?generation\s*-?%}")  # tags of transformers, which plain Jinja does not know
 
 
 def chat_prompt(
@@ -35,8 +37,8 @@ def chat_prompt(
     functions write into the prompt. `variables` are further variables of the template; those in
     `optional` are ignored if the template does not read them.
 
-    `template` is used if the tokenizer has no chat template. Encoding adds no special tokens, because
-    the template writes them. Raises ValueError if neither exists, or cannot render the messages.
+    `template` replaces the tokenizer's chat template. Encoding adds no special tokens, because the
+    template writes them. Raises ValueError if neither exists, or as `render` does.
     """
     check_conversation(messages)
     tokenizer, own = with_template(tokenizer, template)
@@ -57,25 +59,49 @@ def render(
     """Render messages with a chat template, up to the start of the assistant's answer.
 
     With `continues`, the text ends with the content of the last message, which the answer continues.
-    `variables` are those of `template_variables`. Raises ValueError if the template is invalid,
-    rejects the messages, or omits the last message.
+    `variables` are those of `template_variables`. The role `developer` becomes `system` if the
+    template does not mention it. Raises ValueError if the template is invalid or rejects the
+    messages, MessageDropped if it leaves one out.
     """
     from jinja2 import TemplateError
 
+    rendered: Any = partial(
+        tokenizer.apply_chat_template,
+        tools=[dict(tool) for tool in tools] or None,
+        chat_template=template,
+        add_generation_prompt=not continues,
+        continue_final_message=continues,
+        tokenize=False,
+        **(variables or {}),
+    )
+    own = [_own(message) for message in messages]
+    if "developer" not in template:
+        own = [message | {"role": "system"} if message["role"] == "developer" else message for message in own]
     try:
-        text: Any = tokenizer.apply_chat_template(
-            [_own(message) for message in messages],
-            tools=[dict(tool) for tool in tools] or None,
-            chat_template=template,
-            add_generation_prompt=not continues,
-            continue_final_message=continues,
-            tokenize=False,
-            **(variables or {}),
-        )
-        return text
+        text = rendered(own)
+        if DROPS in template:
+            return text
+        # A short content may also occur elsewhere in the text, so render marks. They are at the end of each content,
+        # because templates strip reasoning from its beginning.
+        marked = rendered([message | {"content": f"{message['content']}{MARK % n}"} for n, message in enumerate(own)])
     except Exception as error:
         named = "" if isinstance(error, TemplateError | ValueError) else f"{type(error).__name__}: "
         raise ValueError(f"the chat template cannot render these messages: {named}{error}") from error
+    for number, message in enumerate(own):
+        if message["content"].strip() and MARK % number not in marked:
+            raise MessageDropped(number, messages[number]["role"])
+    return text
+
+
+class MessageDropped(ValueError):
+    """A chat template leaves out the content of message `number`, which has this role."""
+
+    def __init__(self, number: int, role: str) -> None:
+        super().__init__(
+            f"message {number} has the role {short(role)}, and the chat template of the model leaves it out there, so the "
+            "model would not see it: use another role or template"
+        )
+        self.number = number
 
 
 def template_variables(template: str, given: object, optional: Container[str] = ()) -> dict[str, Any]:
@@ -94,7 +120,7 @@ def template_variables(template: str, given: object, optional: Container[str] = 
     variables = json.loads(text)
     if not isinstance(variables, dict):
         raise ValueError(f"chat_template_kwargs must be a mapping of variables to values, got {short(given)}")
-    known = _variables_of(template) if variables else ()
+    known = variables_of(template) if variables else ()
     for name in variables:
         if name not in known and name not in optional:
             read = ", ".join(known) or "none"
@@ -103,21 +129,21 @@ def template_variables(template: str, given: object, optional: Container[str] = 
 
 
 @lru_cache(maxsize=8)
-def _variables_of(template: str) -> tuple[str, ...]:
+def variables_of(template: str) -> tuple[str, ...]:
     """Return the names of the variables that a template reads. Raises ValueError for an invalid template."""
     from jinja2 import Environment, TemplateError
     from jinja2.meta import find_undeclared_variables
 
     try:
-        parsed = Environment(extensions=["jinja2.ext.loopcontrols"]).parse(MARKS.sub("", template))
+        parsed = Environment(extensions=["jinja2.ext.loopcontrols"]).parse(TAGS.sub("", template))
     except TemplateError as error:
         raise ValueError(f"the chat template is not valid: {error}") from error
     return tuple(sorted(find_undeclared_variables(parsed) - OWN))
 
 
 def template_of(tokenizer: Tokenizer | None, template: str | None) -> str | None:
-    """Return the chat template of a tokenizer, or else `template`. Raises ValueError if it is not text."""
-    own: Any = (tokenizer and tokenizer.chat_template) or template
+    """Return `template`, or else the chat template of a tokenizer. Raises ValueError if it is not text."""
+    own: Any = template or (tokenizer and tokenizer.chat_template)
     if isinstance(own, Mapping):
         own = own.get("default")
     if own is not None and not isinstance(own, str):
@@ -126,7 +152,7 @@ def template_of(tokenizer: Tokenizer | None, template: str | None) -> str | None
 
 
 def with_template(tokenizer: Tokenizer | None, template: str | None) -> tuple[Tokenizer, str]:
-    """Return the tokenizer and its chat template, or else `template`. Raises ValueError if there is none."""
+    """Return the tokenizer with `template`, or else with its own chat template. Raises ValueError if there is none."""
     if tokenizer is None:
         raise ValueError("a conversation needs a tokenizer, and the engine has none: give token ids to generate()")
     own = template_of(tokenizer, template)

@@ -14,7 +14,7 @@ from dlstep.tiny.task import (
 )
 
 # The models were trained on single stories (a question, and the answer on the next line), so drop earlier turns.
-CHAT_TEMPLATE = "{{ messages[-1]['content'] | trim ~ '\\n' }}"  # Jinja drops a trailing newline
+CHAT_TEMPLATE = "{# drops messages #}{{ messages[-1]['content'] | trim ~ '\\n' }}"  # Jinja drops a trailing newline
 
 RECORDED = Path(__file__).with_name("recorded.json")
 PURPOSE = (

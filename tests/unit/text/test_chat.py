@@ -5,13 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import event, given, strategies as st
+from jinja2 import TemplateError
 
 from dlstep import LLM, Plan, Samples, SamplingParams
 from dlstep.cli import main
 from dlstep.core import Driver
 from dlstep.models import FAMILIES
-from dlstep.text.chat import chat_prompt, render, template_variables
+from dlstep.text.chat import MessageDropped, chat_prompt, render, template_variables
 from training.tokenizer import EOS_ID, build_tokenizer
 
 from ...helpers.shadow_llm import make_llm
@@ -51,12 +52,11 @@ def test_a_conversation_is_rendered_for_an_answer(llm: LLM) -> None:
     assert tokens.count(EOS_ID) == 2
 
 
-def test_the_template_of_the_tokenizer_comes_first() -> None:
+def test_a_given_template_replaces_that_of_the_tokenizer() -> None:
     tokenizer = build_tokenizer()
-    tokenizer.chat_template = LINES
-    assert tokenizer.decode(list(chat_prompt(tokenizer, NAMED, HELLO))) == "Be kind.\nHello\n"
-    tokenizer.chat_template = None
+    tokenizer.chat_template = NAMED
     assert tokenizer.decode(list(chat_prompt(tokenizer, LINES, HELLO))) == "Be kind.\nHello\n"
+    assert tokenizer.decode(list(chat_prompt(tokenizer, None, HELLO))) == "system: Be kind.<eos>user: Hello<eos>bot:"
 
 
 def test_special_tokens_are_those_of_the_template() -> None:
@@ -104,7 +104,7 @@ def test_a_second_turn_finds_the_pages_of_the_first() -> None:
     assert fresh.chat(conversation)[0].token_ids == second.token_ids
 
 
-THINKS = "{{ messages[-1].content }}{% if enable_thinking %} yes{% endif %}"
+THINKS = "{# drops messages #}{{ messages[-1].content }}{% if enable_thinking %} yes{% endif %}"
 
 
 def test_variables_of_the_template_are_set(
@@ -185,3 +185,75 @@ for _ in range(9999):
 def test_variables_are_json_of_limited_size(given_values: Any, message: str) -> None:
     with pytest.raises(ValueError, match=f"chat_template_kwargs {message}"):
         template_variables(READS["deep"], given_values)
+
+
+# The branches of published templates, without their texts: which roles they render where, and what they do to a content.
+PUBLISHED = {
+    "qwen2.5, sdar, dream": (
+        "{% if messages[0].role == 'system' %}<s>{{ messages[0].content }}{% else %}<s>You are helpful.{% endif %}"
+        "{% for m in messages %}"
+        "{% if m.role == 'user' or (m.role == 'system' and not loop.first) or (m.role == 'assistant' and not m.tool_calls) %}"
+        "<{{ m.role }}>{{ m.content }}"
+        "{% elif m.role == 'assistant' %}<assistant>{{ m.content }}{{ m.tool_calls | tojson }}"
+        "{% elif m.role == 'tool' and not loop.first and messages[loop.index0 - 1].role in ('assistant', 'tool') %}"
+        "<tool_response>{{ m.content }}{% endif %}{% endfor %}"
+    ),
+    "qwen3": (
+        "{% set ns = namespace(last=messages | length - 1, open=true) %}"
+        "{% if messages[0].role == 'system' %}<s>{{ messages[0].content }}{% endif %}"
+        "{% for m in messages[::-1] %}{% if ns.open and m.role == 'user' and not (m.content.startswith('<tool_response>') and "
+        "m.content.endswith('</tool_response>')) %}{% set ns.open = false %}{% set ns.last = messages | length - loop.index %}"
+        "{% endif %}{% endfor %}{% for m in messages %}{% if m.role == 'user' or (m.role == 'system' and not loop.first) %}"
+        "<{{ m.role }}>{{ m.content }}{% elif m.role == 'assistant' %}{% set content = m.content.split('</think>')[-1] %}"
+        "<assistant>{% if loop.index0 > ns.last and '</think>' in m.content %}{{ m.content.split('</think>')[0] }}</think>"
+        "{% endif %}{{ content.lstrip('\\n') }}{% elif m.role == 'tool' %}<tool_response>{{ m.content }}{% endif %}{% endfor %}"
+    ),
+    "gemma": (
+        "{% if messages[0].role == 'system' %}{% set first = messages[0].content + '\\n' %}{% set messages = messages[1:] %}"
+        "{% else %}{% set first = '' %}{% endif %}{% for m in messages %}"
+        "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Roles must alternate') }}{% endif %}"
+        "<{{ m.role }}>{{ (first if loop.first else '') + m.content | trim }}{% endfor %}"
+    ),
+    "llama3": (
+        "{% if messages[0].role == 'system' %}{% set top = messages[0].content | trim %}{% set messages = messages[1:] %}"
+        "{% endif %}{{ top }}{% for m in messages %}{% if m.role != 'tool' %}<{{ m.role }}>{{ m.content | trim }}"
+        "{% else %}<ipython>{{ m.content | tojson }}{% endif %}{% endfor %}"
+    ),
+    "gpt-oss": (
+        "{% set top = messages[0].content if messages[0].role in ('system', 'developer') else '' %}<developer>{{ top }}"
+        "{% for m in messages %}{% if m.role in ('user', 'assistant') %}<{{ m.role }}>{{ m.content }}{% endif %}{% endfor %}"
+    ),
+}
+TEMPLATES = PUBLISHED | {family.name: family.chat_template for family in FAMILIES.values() if family.chat_template}
+ROLES = st.sampled_from(["system", "user", "assistant", "tool", "developer", "critic"])
+CONTENTS = st.sampled_from(
+    ["a", "Hello", "user", " two\nlines \n", "", "  ", "<think>why</think>\n\nyes", '{"a": "b<"}', "<|im_end|>", "é\\"]
+)
+TURNS = st.lists(st.tuples(ROLES, CONTENTS), min_size=1, max_size=6)
+
+
+@given(st.sampled_from(sorted(TEMPLATES)), TURNS)
+def test_a_message_is_in_the_prompt_or_refused(name: str, turns: list[tuple[str, str]]) -> None:
+    """Independently of marks: a message is in the prompt if another content of it gives another prompt."""
+    tokenizer, template = build_tokenizer(), TEMPLATES[name]
+    known = {"developer": "developer" if "developer" in template else "system"}
+    messages: list[Any] = [{"role": known.get(role, role), "content": content} for role, content in turns]
+
+    def rendered(messages: list[Any]) -> Any:
+        return tokenizer.apply_chat_template(messages, chat_template=template, add_generation_prompt=True, tokenize=False)
+
+    try:
+        text = rendered(messages)
+    except TemplateError:
+        text = None
+    changed = [[*messages[:i], {**m, "content": m["content"] + "!"}, *messages[i + 1 :]] for i, m in enumerate(messages)]
+    dropped = [i for i, m in enumerate(messages) if text and m["content"].strip() and rendered(changed[i]) == text]
+    event(f"refused: {bool(dropped)}, rendered: {text is not None}")
+    try:
+        assert render(tokenizer, template, [{"role": role, "content": content} for role, content in turns]) == text
+        assert not dropped
+    except MessageDropped as error:
+        assert error.number == dropped[0]
+        assert f"message {dropped[0]} has the role '{messages[dropped[0]]['role']}'" in str(error)
+    except ValueError:
+        assert text is None

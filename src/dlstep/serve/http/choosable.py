@@ -9,6 +9,7 @@ from ...core import Options, Request, SamplingParams, State, Strategy, options_o
 from ...core.lifecycle import incompatibility
 from ...engine.config import OptionRow, option_rows, paragraphs, parts_of
 from ...rules import HOLDERS
+from ...text.chat import template_of
 from ...views.frames import name_of
 from ..messages import Facts, description_of
 from ..shapes import Choices, Example, OptionCard, OptionKind, RuleCard, StrategyCard
@@ -26,7 +27,7 @@ PLAIN_EXAMPLES = (
 def choices_of(facts: Facts) -> Choices:
     """Return the body of `/v1/options`. Takes about a second."""
     config, strategy = facts.first.config, facts.first.strategy
-    chats = facts.chat_template is not None or (facts.tokenizer is not None and bool(facts.tokenizer.chat_template))
+    chats = template_of(facts.tokenizer, facts.chat_template) is not None
     held = options_of(strategy).get("rule")
     cards = [_rule(facts.first, name) for name in rules.own()] if held is not None else []
     own = [row for row in option_rows(strategy) if row.name not in HOLDERS]

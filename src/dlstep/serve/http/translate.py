@@ -9,11 +9,11 @@ from ... import rules
 from ...core import Processor, Request, Rule, SamplingParams, SequenceState, Spec, Strategy, add, options_of
 from ...core.automaton import Automaton
 from ...core.checks import did_you_mean, short
-from ...core.lifecycle import checked
+from ...core.lifecycle import checked, excess
 from ...core.options import processors_of, unknown_option
 from ...engine.decode import constrained
 from ...engine.reads import Reading, read_request
-from ...text.chat import chat_prompt, template_of
+from ...text.chat import MessageDropped, chat_prompt, template_of
 from ...text.constraints import Marks, compiled
 from ...text.detokenize import decode, special_ids
 from ...text.prompts import encode, encode_pins, numbered, with_stop_ids
@@ -121,6 +121,8 @@ def conversation(
     described = [tool.model_dump(exclude_unset=True) for tool in tools]
     try:
         return chat_prompt(facts.tokenizer, facts.chat_template, turns, tools=described, variables=variables, optional=SWITCHES)
+    except MessageDropped as error:
+        raise ApiError(400, str(error), param=f"messages.{error.number}", code="message_dropped") from error
     except ValueError as error:
         param = "chat_template_kwargs" if str(error).startswith("chat_template_kwargs") else "messages"
         raise ApiError(400, str(error), param=param) from error
@@ -324,9 +326,7 @@ def translated(facts: Facts, body: CompletionRequest | ChatRequest, constraint: 
 def _checked(facts: Facts, request: Request, body: Sampling, *, forced: bool) -> Request:
     """Return a request that the engine need not check again. Raises ApiError if the engine would reject it."""
     added, reason = checked(facts.first.config, facts.first.strategy, request)
-    room = facts.first.config.max_model_len - len(request.prompt)
-    if not reason and body.most is not None and body.most > room:
-        message = f"max_tokens={body.most} exceeds the {room} tokens that max_model_len leaves after the prompt: lower it"
+    if not reason and body.most is not None and (message := excess(facts.first.config, request)):
         raise ApiError(400, message, param="max_tokens", code="context_length_exceeded")
     if not reason:
         return added

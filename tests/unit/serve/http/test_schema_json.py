@@ -14,7 +14,8 @@ from .conftest import CHAT, COMPLETIONS, GOOD, GOOD_CHAT
 
 TOKENIZE = "/tokenize"
 WRITING = (
-    "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.arguments }}{% endfor %}{% endfor %}"
+    "{% for m in messages if m.role != 'lost' %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.arguments }}"
+    "{% endfor %}{% endfor %}"
 )
 DEEP = st.tuples(st.sampled_from(["[", '{"a":', '[{"a":[']), st.integers(50, 3000)).map(lambda nest: nest[0] * nest[1])
 HALVES = st.sampled_from(["\\ud800", "\\udc00", "\\ud800\\u0041", "\\uD83D"]).map(lambda half: f'{{"a":"{half}","{half}":1}}')
@@ -67,6 +68,17 @@ def test_no_text_that_is_decoded_twice_is_a_fault(http: httpx2.Client, batch: Ba
 )
 def test_none_of_these_is_a_fault(http: httpx2.Client, batch: BatchEngine, text: str) -> None:
     check(http, batch, text)  # Hypothesis raises the limit of recursion
+
+
+def test_a_message_that_the_template_drops_is_refused(http: httpx2.Client, batch: BatchEngine) -> None:
+    messages = [{"role": role, "content": [{"type": "text", "text": role}]} for role in ("developer", "lost", "user")]
+    refused = http.post(CHAT, json=GOOD_CHAT | {"messages": messages})
+    assert refused.status_code == 400 and "message 1 has the role 'lost'" in refused.json()["error"]["message"]
+    assert (refused.json()["error"]["param"], refused.json()["error"]["code"]) == ("messages.1", "message_dropped")
+    batch.add(0, "0" * 32, {"method": "POST", "url": CHAT, "body": GOOD_CHAT | {"messages": messages}})
+    assert batch.step()[0].body == refused.json()
+    assert http.post(TOKENIZE, json={"messages": messages}).json() == refused.json()
+    assert http.post(CHAT, json=GOOD_CHAT | {"messages": messages[::2]}).status_code == 200
 
 
 def check(http: httpx2.Client, batch: BatchEngine, text: str) -> None:
