@@ -33,9 +33,8 @@ class BatchOptions:
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        if self.ray is None and self.actors is not None:
-            raise ValueError(
-                f"BatchOptions.actors={self.actors} has no effect without --ray: give --ray local, or leave it out"
-            )
+        for name, default in (("actors", None), ("max_retries", 3)):
+            if self.ray is None and (value := getattr(self, name)) != default:
+                raise ValueError(f"BatchOptions.{name}={value} has no effect without --ray: give --ray local, or leave it out")
         if self.ray == "":
             raise ValueError("BatchOptions.ray must be local, auto or an address like 10.0.0.1:6379, got an empty text")

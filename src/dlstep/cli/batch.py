@@ -9,7 +9,7 @@ from typing import Any
 from ..batch.options import BatchOptions
 from ..engine.config import EngineConfig
 from ..extras import require
-from .options import OF_STRATEGY, ArgumentParser, Namespace, engine_of
+from .options import OF_SESSIONS, OF_STRATEGY, ArgumentParser, Namespace, engine_of
 
 EXAMPLES = """dlstep batch in.jsonl out.jsonl             an embedded model, in this process
 dlstep batch in.jsonl out.jsonl             again after a kill: it resumes
@@ -40,7 +40,7 @@ COMMAND = BatchCommand
 def add_options(parser: ArgumentParser) -> None:
     """Add the options of the batch and of the engine."""
     parser.add_options(BatchOptions, "batch")
-    parser.add_options(EngineConfig, "engine", without=OF_STRATEGY)
+    parser.add_options(EngineConfig, "engine", without=(*OF_SESSIONS, *OF_STRATEGY))
 
 
 def run(options: Namespace) -> int:

@@ -13,7 +13,7 @@ from ..core.checks import short
 from ..engine.config import ENGINE_FIELDS, EngineConfig
 from ..text.words import printable
 from .eval import report_failures
-from .options import OF_STRATEGY, ArgumentParser, Namespace, json_text
+from .options import OF_SESSIONS, OF_STRATEGY, ArgumentParser, Namespace, json_text
 
 if TYPE_CHECKING:
     from ..evaluate.options import EvalOptions
@@ -35,7 +35,7 @@ MARKS = (
     "= as right as the best, as far as these problems can tell",
 )
 OWN_OF_EVAL = ("tasks", "out", "dataset_limit", "problem_seed", "grid")  # fixed, or set by other options
-OWN_OF_ENGINE = (*OF_STRATEGY, "decoding_strategy", "sampling_mode", "seed", "quantization")
+OWN_OF_ENGINE = (*OF_SESSIONS, *OF_STRATEGY, "decoding_strategy", "sampling_mode", "seed", "quantization")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,7 +39,7 @@ class DemoCommand:
     problems: Annotated[int, Ge(1)] = 64
     """Held-out problems per row of the table."""
     shown: Annotated[int, Ge(1)] = 2
-    """Problems whose decode is shown."""
+    """Problems whose decode is shown; none with --json."""
     seed: int = 0
     """Seed of the problems."""
     device: str | None = None

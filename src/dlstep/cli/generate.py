@@ -11,11 +11,13 @@ from .. import tiny
 from ..core import SamplingParams
 from ..engine.config import EngineConfig
 from ..llm import LLM
+from ..text.chat import DROPS
 from ..text.output import Output, Prompt
 from ..text.words import WIDTH, counted, harmless, printable
 from ..views.progress_bars import drawing, waiting_line
 from .options import (
     OF_REQUEST,
+    OF_SESSIONS,
     OF_STRATEGY,
     ArgumentParser,
     Namespace,
@@ -74,7 +76,7 @@ COMMAND = GenerateCommand
 def add_options(parser: ArgumentParser) -> None:
     """Add the options of the engine and of a request."""
     # `seed` and `processors` are set in the request: as there is only one, setting them in the engine would do the same.
-    parser.add_options(EngineConfig, "engine", without=("seed", "processors", *OF_STRATEGY))
+    parser.add_options(EngineConfig, "engine", without=("seed", "processors", *OF_SESSIONS, *OF_STRATEGY))
     parser.add_options(SamplingParams, "sampling", without=OF_REQUEST)
 
 
@@ -83,18 +85,24 @@ def run(options: Namespace) -> int:
     params = sampling_params(options)
     if not options.chat and (options.system is not None or options.chat_template_kwargs is not None):
         raise ValueError("--system and --chat_template_kwargs apply only to conversations: add --chat")
+    if options.top_logprobs and not options.json:
+        raise ValueError(f"--top_logprobs {options.top_logprobs} is printed only as JSON: add --json")
     pins = None if options.pinned is None else pins_of(options.pinned)
     profile = nullcontext() if options.profile is None else _profiled(options.profile)
     config = engine_of(options, GenerateCommand, SamplingParams)
     with drawing(enabled=options.progress):  # show something at once: the imports take seconds
         with waiting_line(f"loading {config.model or 'an embedded model'}"):
             llm = LLM.from_config(config)
+        prompts = prompts_of(llm, options)
         if options.max_tokens is None:
             params = replace(params, max_tokens=llm.engine.max_tokens)
+        else:
+            for prompt in prompts:
+                llm.engine.encoded(prompt, params, explicit=True)
         if pins is not None:
             params = replace(params, pinned=llm.pins(pins))
         with profile:
-            outputs = llm.generate(prompts_of(llm, options), params)
+            outputs = llm.generate(prompts, params)
     if tiny.is_embedded(llm.engine.folder) and not all(map(tiny.is_story, options.prompts)):
         print(fill(f"dlstep: {tiny.PURPOSE}; {tiny.REMEDY}", WIDTH), file=sys.stderr)
     if options.json:
@@ -124,6 +132,8 @@ def prompts_of(llm: LLM, options: Namespace) -> list[Prompt]:
     if not options.chat:
         return options.prompts
     first = [] if options.system is None else [{"role": "system", "content": options.system}]
+    if first and DROPS in (llm.engine.chat_template or ""):
+        raise ValueError(f"--system: the chat template of {llm.engine.name} renders only the last message: leave it out")
     conversations = [[*first, {"role": "user", "content": prompt}] for prompt in options.prompts]
     return [llm.chat_prompt(conversation, options.chat_template_kwargs) for conversation in conversations]
 

@@ -42,6 +42,8 @@ SECTIONS = (ENGINE, "eval")  # in an option file: for every command with an engi
 Owner = TypeVar("Owner")
 # Strategy options have separate flags that replace these fields.
 OF_STRATEGY = ("strategy_options", "buffer_policy")
+# Options of sessions and reads, for commands that have neither.
+OF_SESSIONS = ("session_pages", "max_sessions")
 # Pinned tokens may be texts, so `--pinned` is separate.
 OF_REQUEST = (*OF_STRATEGY, "pinned")
 NAMES = ("decoding_strategy", "sampling_mode", "rule", "inner", "model")  # options that determine which other options exist

@@ -43,8 +43,9 @@ def run(options: Namespace) -> int:
     from ..evaluate.report import report_lines
     from ..evaluate.table import lines_of, print_parts, run_parts
 
-    if options.show and options.json:
-        raise ValueError("--show and --json do not go together: give one of them")
+    for name in ("json", "against"):
+        if options.show and options[name]:
+            raise ValueError(f"--show and --{name} do not go together: give one of them")
     result = read(options.folder)
     if not result.rows:
         raise ValueError(f"the run in {options.folder} has no answers yet")

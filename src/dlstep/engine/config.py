@@ -198,10 +198,12 @@ class EngineConfig:
         _check_memory(self)
         if self.lora_path is None and self.use_lora:
             raise ValueError("EngineConfig.use_lora=True needs lora_path, the folder of an adapter")
-        if self.lora_path is None and self.pre_merge_lora is not None:
+        if self.pre_merge_lora is not None and (self.lora_path is None or self.use_lora is False):
             raise ValueError(
                 f"EngineConfig.pre_merge_lora={self.pre_merge_lora} is given without an adapter: give lora_path, its folder"
             )
+        if self.enforce_eager and self.capture_graphs == "lazy":
+            raise ValueError("EngineConfig.capture_graphs='lazy' has no effect with enforce_eager=True: leave one of them out")
         if isinstance(self.decoding_strategy, Strategy) and self.strategy_options:
             names = ", ".join(dict(self.strategy_options))
             raise ValueError(

@@ -39,7 +39,7 @@ class EvalOptions:
     """Maximum number of problems of each task, from the first on; null: all of them, 500 for
     shells."""
     problem_seed: int = 0
-    """Seed that draws the problems of shells."""
+    """Seed that draws the problems of shells; no effect on other tasks."""
     chat: bool = False
     """Ask in conversations, with the model's chat template, instead of giving a text to
     continue."""

@@ -1,0 +1,419 @@
+"""Every option changes something that a user can see, is refused where it cannot apply, or says why it does nothing.
+
+A new option needs a row in one of the tables below: two command lines, or two values with a result that differs.
+"""
+
+import contextlib
+import io
+import json
+import re
+import shlex
+import shutil
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from copy import copy
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dlstep import LLM, SamplingParams, tiny
+from dlstep.batch.engine import BatchEngine
+from dlstep.batch.options import BatchOptions
+from dlstep.cli import main
+from dlstep.cli.main import COMMANDS, WITH_STRATEGY, module_of, parser_of
+from dlstep.cli.options import OF_SESSIONS
+from dlstep.engine.config import EngineConfig, engine_config, field_help
+from dlstep.evaluate.options import EvalOptions
+from dlstep.serve.engine_loop import known_facts
+from dlstep.serve.log_lines import LineHandler
+from dlstep.serve.router.replica import Replica
+from dlstep.serve.router.router import Router
+from dlstep.serve.settings import ServeOptions, template_in
+from dlstep.text.chat import chat_prompt
+
+from ..helpers.serving import served, shadow_engine, tiny_llm
+
+TESTS = Path(__file__).parents[1]
+STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
+WARM = {"temperature": 9.0, "max_tokens": 4}
+
+
+def answer(llm: LLM, **params: Any) -> Any:
+    """The answer to the story, without what depends on time."""
+    return [asdict(output) for output in llm.generate(STORY, SamplingParams(**{"max_tokens": 8} | params), progress=False)]
+
+
+def of_core(name: str) -> Callable[[LLM], object]:
+    """The value in the configuration that the core reads."""
+    return lambda llm: getattr(llm.state.config, name)
+
+
+def network(llm: LLM) -> Any:
+    return llm.engine.driver.network.model  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def threads(llm: LLM) -> int:
+    import torch
+
+    return torch.get_num_threads()
+
+
+# Of each option of the engine: other options and a result that differs from that of `LLM(**before)`; or the words of the
+# refusal; or words of the help text; or a test that shows the difference.
+ENGINE: dict[str, Any] = {
+    "model": ({}, {"model": "tiny-edit"}, lambda llm: llm.state.config.spec.fingerprint),
+    "model_name": ({}, {"model_name": "llada"}, "read as llada"),
+    "mask_token_id": ({}, {"mask_token_id": 3}, lambda llm: llm.state.config.spec.mask_id),
+    "use_lora": ({}, {"use_lora": True}, "use_lora=True needs lora_path"),
+    "lora_path": ({}, {"lora_path": "nowhere"}, "nowhere"),
+    "pre_merge_lora": "unit/models/test_adapter.py::test_a_network_with_an_adapter_is_that_of_peft",
+    "decoding_strategy": ({}, {"decoding_strategy": "causal_blocks"}, lambda llm: type(llm.state.strategy)),
+    "sampling_mode": ({}, {"sampling_mode": "edit"}, lambda llm: type(llm.state.strategy)),
+    "strategy_options": ({}, {"strategy_options": {"accept_threshold": 0.1}}, answer),
+    "page_size": ({}, {"page_size": 2}, of_core("page_size")),
+    "num_pages": ({}, {"num_pages": 99}, of_core("num_pages")),
+    "kv_cache_gib": ({"num_pages": -1, "kv_cache_gib": 0.1}, {"kv_cache_gib": 0.2}, of_core("num_pages")),
+    "gpu_memory_utilization": ({}, {"gpu_memory_utilization": 0.5}, "does nothing without num_pages=-1"),
+    "buffer_policy": ({}, {"buffer_policy": [{"buffer_size": 1}]}, answer),
+    "session_pages": ({}, {"session_pages": 77}, lambda llm: llm.session().state.config.num_pages),
+    "max_sessions": "unit/driver/test_torch_driver_kv_cache.py::test_evicted_caches_leave_their_memory_to_new_ones",
+    "max_model_len": ({}, {"max_model_len": 32}, lambda llm: answer(llm, max_tokens=512)),
+    "max_num_batched_tokens": ({}, {"max_num_batched_tokens": 40}, of_core("max_num_batched_tokens")),
+    "max_num_reqs": ({}, {"max_num_reqs": 1}, of_core("max_num_reqs")),
+    "enable_prefix_caching": ({}, {"enable_prefix_caching": False}, of_core("enable_prefix_caching")),
+    "device": ({}, {"device": "cuda:99"}, "device"),
+    "dtype": ({}, {"dtype": "bfloat16"}, lambda llm: network(llm).dtype),
+    "quantization": ({}, {"quantization": "fp8"}, answer),
+    "num_threads": ({"num_threads": 1}, {"num_threads": 2}, threads),
+    "enforce_eager": "On cuda",
+    "tensor_parallel_size": "unit/distributed/test_worker_group.py::test_a_fault_of_a_rank_ends_the_call_with_its_reason",
+    "rank_timeout": "With tensor_parallel_size above 1",
+    "capture_graphs": "On cuda",
+    "compile_layers": "unit/models/test_compiled.py::test_answers_are_the_same_and_nothing_is_compiled_twice",
+    "seed": ({}, {"seed": 1}, lambda llm: answer(llm, **WARM)),
+    "processors": ({}, {"processors": {"min_tokens": {"count": 40}}}, lambda llm: answer(llm, max_tokens=48)),
+}
+
+# Of each field of `SamplingParams`: two sets of parameters with different answers.
+SAMPLING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "max_tokens": ({}, {"max_tokens": 3}),
+    "temperature": ({}, WARM),
+    "top_k": (WARM, {"top_k": 1}),
+    "top_p": (WARM, {"top_p": 0.01}),
+    "min_p": (WARM, {"min_p": 1.0}),
+    "seed": (WARM, {"seed": 1}),
+    "n": ({}, {"n": 2}),
+    "seeds": (WARM, {"seeds": (1, 2)}),
+    "ignore_eos": ({"max_tokens": 40}, {"ignore_eos": True}),
+    "stop_token_ids": ({}, {"stop_token_ids": tuple(range(5, 99))}),
+    "stop": ({}, {"stop": ("=",)}),
+    "max_nfe": ({}, {"max_nfe": 1}),
+    "max_repetition_run": ({"pinned": {0: 5, 1: 5, 2: 5}}, {"max_repetition_run": 2}),
+    "pinned": ({}, {"pinned": {0: 5}}),
+    "canvas": ({}, {"canvas": (5, 6)}),
+    "regex": ({}, {"regex": "no"}),
+    "choice": ({}, {"choice": ("no", "maybe")}),
+    "json_schema": ({}, {"json_schema": '{"const": 1}'}),
+    "strategy_options": ({}, {"strategy_options": {"accept_threshold": 0.1}}),
+    "processors": ({}, {"processors": {"min_tokens": {"count": 16}}, "max_tokens": 17}),
+    "top_logprobs": ({}, {"top_logprobs": 2}),
+}
+
+
+# Of each option of the server: a test that shows what it does, or words of its help text.
+ROUTER, HTTP = "unit/serve/router/test_", "unit/serve/http/test_"
+SERVER = {
+    "host": "unit/cli/test_serve.py::test_the_port_is_this_machines_alone",
+    "port": "unit/cli/test_serve.py::test_the_port_is_this_machines_alone",
+    "served_model_name": f"{HTTP}server.py::test_models_can_be_retrieved_and_get_routes_take_head",
+    "chat_template": "unit/test_every_option.py::test_a_given_template_replaces_that_of_the_checkpoint",
+    "api_key_file": "unit/cli/test_serve.py::test_wrong_options_are_told_in_a_sentence",
+    "allowed_origins": f"{HTTP}guards.py::test_other_origins_are_let_in_only_if_named",
+    "allowed_hosts": f"{HTTP}guards.py::test_names_that_are_not_the_servers_are_refused",
+    "max_queue": f"{ROUTER}router.py::test_overload_is_refused_with_429_and_is_over_when_it_is_over",
+    "queue_timeout": f"{ROUTER}router.py::test_a_request_that_waits_too_long_is_told_to_come_again",
+    "request_timeout": f"{ROUTER}router.py::test_a_request_that_takes_too_long_ends_with_what_is_settled",
+    "start_timeout": "unit/test_every_option.py::test_an_engine_may_load_for_start_timeout",
+    "heartbeat_timeout": f"{ROUTER}replica.py::test_the_server_gives_up_after_so_many_restarts",
+    "engine_timeout": f"{ROUTER}replica_faults.py::test_a_forward_pass_that_hangs_ends_its_requests_and_the_engine",
+    "body_timeout": f"{HTTP}guards_bodies.py::test_slow_senders_delay_no_other",
+    "idle_timeout": f"{HTTP}server.py::test_idle_connections_are_closed_between_requests",
+    "max_connections": f"{HTTP}server.py::test_requests_get_503_while_too_many_connections_are_open",
+    "drain_seconds": f"{ROUTER}replica_faults.py::test_shutdown_ends_although_the_engine_is_stopped",
+    "ping_seconds": f"{HTTP}answers.py::test_silence_is_filled_with_comments_that_the_client_skips",
+    "max_body_bytes": f"{HTTP}guards_bodies.py::test_a_body_that_is_too_large_is_refused_before_it_is_read",
+    "replicas": "end_to_end/serve/test_replicas.py::test_one_engine_is_killed_and_one_stopped_under_load",
+    "max_restarts": f"{ROUTER}replica.py::test_the_server_gives_up_after_so_many_restarts",
+    "kept_requests": f"{HTTP}recordings.py::test_only_the_newest_are_kept_and_a_sentence_says_so",
+    "kept_positions": f"{HTTP}recordings.py::test_kept_steps_are_bounded_in_positions_and_dropped_in_the_engine_too",
+    "share_prefix_cache": "end_to_end/serve/test_keys.py::test_prefix_cache_is_shared_among_keys_only_on_request",
+    "log_requests": "unit/serve/test_log_lines.py::test_a_log_that_cannot_be_written_harms_no_request",
+    "log_prompts": "unit/test_every_option.py::test_prompts_are_logged_if_asked_for",
+}
+
+# Of each command: command lines in a folder with the files of `prepared`, and after the bar what gives another result. `!`
+# begins a word of the help text of an option that does nothing here.
+EVAL = "--dataset_limit 2 --out run"
+LINES: dict[str, list[str]] = {
+    "demo": [
+        "--json --problems 1 | --problems 2 | --seed 1 | --device cuda:99",
+        "--problems 1 | --json | --shown 1",
+    ],
+    "generate": [
+        "STORY | STORY STORY | --json | --chat | --profile profile.json | --pinned '{0: 5}' | --print_config",
+        "STORY --config short.yaml | STORY",
+        "STORY --chat | --system short | --chat_template_kwargs '{a: 1}'",
+        "!progress terminal",
+    ],
+    "serve": [
+        "--port 99999 | --buffer_policy nowhere.yaml | --print_config",
+        "--print_config | --config short.yaml",
+        "!open browser",
+    ],
+    "batch": [
+        "requests.jsonl out.jsonl | other.jsonl out.jsonl | --served_model_name x | --config short.yaml | --print_config",
+        "requests.jsonl out.jsonl | requests.jsonl other_out.jsonl | --actors 2 | --max_retries 2",
+        "chats.jsonl out.jsonl | --chat_template template.jinja",
+        "!ray cluster",
+        "!engine_timeout Seconds",
+        "!progress terminal",
+    ],
+    "strategies": [" | dual_cache | --matrix | --json", "dual_cache | --json | --matrix"],
+    "rules": [" | quota | --json"],
+    "compare": [
+        "--rules quota --strategies multi_bd --problems 2 --json | --rules threshold | --strategies dual_cache | --problems 1",
+        "--rules quota --strategies multi_bd --problems 1 --json | --plot plot.png | --out run | --quantization [none,fp8]",
+        "--rules quota --strategies multi_bd --problems 1 --json | --seed 1 | --grid '{steps_per_block: [1, 8]}' | --data .",
+        "--rules quota --strategies multi_bd --problems 1 | --json | --tasks gsm8k | --questions questions.jsonl | --shots 1",
+        "!chat chat",
+        "!confirm_run_unsafe_code sandbox",
+        "!progress terminal",
+    ],
+    "eval": [
+        f"{EVAL} | --grid '{{accept_threshold: [0.1]}}' | --against nowhere | --json | --tasks questions | --dataset_limit 1",
+        f"{EVAL} | --out on | --problem_seed 1 | --chat | --shots 1 | --data . | --questions questions.jsonl | --print_config",
+        f"--config short.yaml {EVAL} | {EVAL}",
+        "!engine_timeout Seconds",
+        "!confirm_run_unsafe_code sandbox",
+        "!progress terminal",
+    ],
+    "report": ["run | gone | --html page.html | --show shells/0 | --against run | --json"],
+    "laws": [
+        "quota --examples 2 --only [told] | threshold | --examples 3 | --only [order] | --json",
+        "!seed Seed",
+        "!case_timeout Seconds",
+        "!law_timeout Seconds",
+    ],
+    "models": [" | --json"],
+    "models check": ["TINY | nowhere | --json | --model_name llada | --lora_path nowhere"],
+    "replay": ["trace.jsonl | nowhere | --json"],
+    "view": ["trace.jsonl | nowhere | --out page.html", "!open browser"],
+    "bench decode": [" | --json | --model nowhere | --device cuda:99"],
+    "doctor": [" | --json"],
+}
+QUICK = ("strategies", "rules", "models", "replay", "view")  # which take less than half a second together
+# Options that have no effect beside others: a command line for each, and words of its refusal.
+MOOT = {
+    "generate STORY --system short": "add --chat",
+    "generate STORY --chat --system short": "renders only the last message",
+    "generate STORY --top_logprobs 2": "add --json",
+    "generate STORY --max_tokens 500": "--max_tokens=500 exceeds the 493 tokens",
+    "generate STORY --session_pages 80": "unrecognized arguments: --session_pages",
+    "generate STORY --pre_merge_lora true --use_lora false --lora_path x": "given without an adapter",
+    "generate STORY --enforce_eager true --capture_graphs lazy": "has no effect with enforce_eager=True",
+    "generate STORY --kv_cache_gib 1": "does nothing without num_pages=-1",
+    "generate STORY --n 2 --seeds [1,2]": "leave out n and seed",
+    "serve --log_prompts true --log_requests false": "log_prompts=True has no effect without log_requests",
+    "serve --chat_template empty.jinja": "empty.jinja is empty",
+    "serve --chat_template wrong.jinja": "the chat template is not valid",
+    "batch requests.jsonl out.jsonl --max_retries 2": "--max_retries=2 has no effect without --ray",
+    "batch requests.jsonl out.jsonl --actors 2": "--actors=2 has no effect without --ray",
+    "eval --shots 1": "--shots 1 is for tasks of lm_eval",
+    "report run --show shells/0 --against run": "--show and --against do not go together",
+    "strategies dual_cache --matrix": "leave the name out",
+}
+
+
+@pytest.fixture
+def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the files that the command lines name."""
+    line = json.dumps({"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": STORY}})
+    chat = json.loads(line) | {"url": "/v1/chat/completions", "body": {"messages": [{"role": "user", "content": STORY}]}}
+    files = {
+        "requests.jsonl": line, "other.jsonl": line.replace("53", "54"), "chats.jsonl": json.dumps(chat),
+        "template.jinja": "{{ messages[0].content }} 1\n", "empty.jinja": "\n", "wrong.jinja": "{% for %}",
+        "questions.jsonl": json.dumps({"prompt": STORY, "answer": 92}), "short.yaml": "accept_threshold: 0.1",
+    }  # fmt: skip
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    session = tiny_llm().session()
+    session.submit(STORY)
+    session.step()
+    session.trace.save(tmp_path / "trace.jsonl")
+    session.close()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def options_of(command: str) -> set[str]:
+    """The options that `LINES` must have: those of other tables are left out."""
+    owner = {"batch": BatchOptions, "eval": EvalOptions, "compare": EvalOptions}.get(command)
+    names = {field.name for field in fields(owner)} - SAMPLING.keys() if owner else set()
+    names |= {field.name for field in fields(module_of(command).COMMAND)}
+    names |= {"config", "print_config"} if command in WITH_STRATEGY else set()
+    actions = {name: parser_of(command).action_of(name) for name in names}
+    return {name for name, action in actions.items() if action is not None and action.option_strings}
+
+
+def test_every_option_has_a_row() -> None:
+    assert ENGINE.keys() == {field.name for field in fields(EngineConfig)}
+    assert SAMPLING.keys() == {field.name for field in fields(SamplingParams)}
+    assert SERVER.keys() == {field.name for field in fields(ServeOptions)}
+    said = {("engine", name): row for name, row in ENGINE.items() if isinstance(row, str)}
+    said |= {("server", name): row for name, row in SERVER.items()}
+    helps = {"engine": field_help(EngineConfig), "server": field_help(ServeOptions)}
+    for command in COMMANDS:
+        lines = LINES[command]
+        wordless = dict(line[1:].split() for line in lines if line.startswith("!"))
+        assert options_of(command) == {*wordless} | {
+            name for name in options_of(command) if f"--{name} " in f"{' '.join(lines)} "
+        }
+        helps[command] = {action.dest: action.help or "" for action in parser_of(command)._actions}
+        said |= {(command, name): row for name, row in wordless.items()}
+    for (owner, name), row in said.items():
+        file, _, test = row.partition("::")
+        found = (TESTS / file).read_text() if test else helps[owner][name]
+        assert (f"def {test}(" if test else row) in found, (owner, name)
+
+
+@pytest.mark.parametrize("name", [name for name, row in ENGINE.items() if not isinstance(row, str)])
+def test_an_option_of_the_engine_changes_the_engine(name: str) -> None:
+    before, changes, seen = ENGINE[name]
+    if isinstance(seen, str):
+        with pytest.raises((ValueError, OSError), match=re.escape(seen)):
+            LLM(**before | changes)
+        return
+    first = seen(tiny_llm() if not before else LLM(**before))
+    assert seen(LLM(**before | changes)) != first
+
+
+@pytest.mark.parametrize("name", SAMPLING)
+def test_a_parameter_changes_the_answer(name: str) -> None:
+    before, changes = SAMPLING[name]
+    assert answer(tiny_llm(), **before | changes) != answer(tiny_llm(), **before)
+    if name in {field.name for field in fields(EvalOptions)}:
+        told = {"max_tokens": 64} | {key: value for key, value in (before | changes).items() if key in (name, "temperature")}
+        params = EvalOptions(**told).params("shells", ())
+        assert {key: getattr(params, key) for key in told} == told
+
+
+GIVEN = {name: row[1][name] for name, row in ENGINE.items() if isinstance(row, tuple)} | {
+    "decoding_strategy": "multi_bd", "num_pages": -1, "pre_merge_lora": True, "max_sessions": 2, "capture_graphs": "lazy",
+    "compile_layers": True, "tensor_parallel_size": 2, "rank_timeout": 7.0,
+}  # fmt: skip
+
+
+class Received(ValueError):
+    """The configuration that a command would load an engine for."""
+
+
+@pytest.mark.parametrize("command", WITH_STRATEGY)
+def test_a_command_passes_on_every_option_of_the_engine(command: str, prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    received: list[EngineConfig] = []
+
+    def receive(config: EngineConfig, *others: object, **options: object) -> None:
+        received.append(config)
+        raise Received
+
+    for place in ("llm.load_engine", "engine.loader.load_engine", "serve.http.server.serve"):
+        monkeypatch.setattr(f"dlstep.{place}", receive)
+    lacking = {"strategy_options"} | (set() if command == "serve" else {"buffer_policy"})
+    lacking |= {*OF_SESSIONS} & {"generate": {*OF_SESSIONS}, "batch": {*OF_SESSIONS}}.get(command, set())
+    lacking |= {"seed", "processors"} if command == "generate" else set()  # options of the request
+    first = {"generate": [STORY], "batch": ["requests.jsonl", "out.jsonl"]}.get(command, [])
+    (prepared / "policy.yaml").write_text(json.dumps(GIVEN["buffer_policy"]))
+    for instead in ({"gpu_memory_utilization": None}, {"kv_cache_gib": None, "capture_graphs": "start", "enforce_eager": True}):
+        values = {name: value for name, value in (GIVEN | instead).items() if name not in lacking and value is not None}
+        typed = values | ({"buffer_policy": "policy.yaml"} if "buffer_policy" in values else {})
+        flags = [f"--{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in typed.items()]
+        assert main([command, *first, *flags]) == 2
+        found = received.pop()
+        assert not received and found == engine_config(values)
+    assert {*GIVEN, "enforce_eager"} - lacking | lacking == {*ENGINE}
+
+
+def test_a_given_template_replaces_that_of_the_checkpoint(tmp_path: Path) -> None:
+    engine, file = tiny_llm().engine, tmp_path / "template.jinja"
+    file.write_text("given {{ messages[0].content }}")
+    tokenizer = copy(engine.tokenizer)
+    assert tokenizer is not None
+    tokenizer.chat_template = "own {{ messages[0].content }}"
+    engine = replace(engine, tokenizer=tokenizer, chat_template=None)
+    for path, start in ((None, "own"), (str(file), "given")):
+        served = Router([], ServeOptions(chat_template=path), tokenizer).known(known_facts(engine))
+        batch = BatchEngine(engine, template=template_in(path))._known
+        for facts in (served, batch):
+            ids = chat_prompt(facts.tokenizer, facts.chat_template, [{"role": "user", "content": "a"}])
+            assert tokenizer.decode(ids) == f"{start} a"
+
+
+def test_an_engine_may_load_for_start_timeout() -> None:
+    worker: Any = SimpleNamespace(age=5.0, silence=0.0, standstill=0.0)
+    overdue = [Replica(0, lambda: worker, ServeOptions(start_timeout=limit), Any)._overdue(worker) for limit in (4.0, 6.0)]
+    assert overdue == [("start", "was not ready within 4 seconds"), None]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("log_prompts", [False, True])
+def test_prompts_are_logged_if_asked_for(log_prompts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[Any] = []
+    monkeypatch.setattr(LineHandler, "handle", lambda handler, record: rows.append(json.loads(record.msg)))
+    with served(shadow_engine(), log_requests=True, log_prompts=log_prompts) as server, server.http() as http:
+        assert http.post("/v1/completions", json={"prompt": "x", "max_tokens": 4}).status_code == 200
+    assert [row.keys() >= {"prompts", "texts"} for row in rows] == [log_prompts]
+
+
+def result_of(line: str, place: Path) -> object:
+    """What a command line prints and writes in a copy of the prepared folder, without what depends on time."""
+    shutil.copytree(Path.cwd(), place)
+    out, err = io.StringIO(), io.StringIO()
+    words = [{"STORY": STORY, "TINY": str(tiny.path("tiny-bd"))}.get(word, word) for word in shlex.split(line)]
+    with contextlib.chdir(place), redirect_stdout(out), redirect_stderr(err):
+        try:
+            code = main(words)
+        except SystemExit as stop:
+            code = stop.code
+        files = {str(file): file.read_bytes() if file.name in ANSWERS else b"" for file in sorted(Path().rglob("*"))}
+    texts = [re.sub(r"\d+(\.\d+)? *(m?s|us|tok/s|[GM]iB)\b|\s+", " ", each.getvalue()) for each in (out, err)]
+    return code, texts, files
+
+
+ANSWERS = ("answers.jsonl", "out.jsonl", "other_out.jsonl")
+
+
+@pytest.mark.parametrize("command", [pytest.param(name, marks=() if name in QUICK else pytest.mark.full) for name in COMMANDS])
+def test_an_option_of_a_command_changes_its_result(
+    command: str, prepared: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    if command == "report":
+        assert main(["eval", *shlex.split(EVAL)]) == 0
+    for line in LINES[command]:
+        base, *changes = map(str.strip, line.split("|"))
+        runs = [base, base, *[f"{base} {change}" if change.startswith("-") else change for change in changes]]
+        runs = [] if line.startswith("!") else runs
+        results = [result_of(f"{command} {run}", tmp_path_factory.mktemp("run") / "folder") for run in runs]
+        assert results[:1] == results[1:2], base
+        assert [run for run, result in zip(runs[2:], results[2:], strict=True) if result == results[0]] == []
+
+
+@pytest.mark.parametrize("line", MOOT)
+def test_an_option_without_effect_beside_others_is_refused(
+    line: str, prepared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if line.startswith("report"):
+        (prepared / "run").mkdir()
+    assert main([STORY if word == "STORY" else word for word in shlex.split(line)]) == 2
+    assert MOOT[line] in capsys.readouterr().err
