@@ -1,12 +1,18 @@
 """The page about models contains the table that the command prints, and the matrix has the same families."""
 
 import json
+import re
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dlstep import tiny
 from dlstep.cli import main
-from dlstep.models import FAMILIES
+from dlstep.core.spec import TRAININGS
+from dlstep.models import FAMILIES, read_description
+from dlstep.models.description import SPEC_FACTS
 
 from ..helpers.scripts import script
 
@@ -39,3 +45,30 @@ def test_the_matrix_has_every_family(capsys: pytest.CaptureFixture[str]) -> None
     assert all(list(families) == list(FAMILIES) for families in rows.values())
     assert rows["multi_bd"]["sdar"] is rows["dual_cache"]["llada"] is rows["dmax"]["llada2_mini_dmax"] is None
     assert "bidirectional" in rows["multi_bd"]["dream"]
+
+
+SECTION: dict[str, Any] = {
+    "decoding_strategy": "causal_blocks",
+    "training": "bidirectional",
+    "head_shift": 1,
+    "accept_rule": "B",
+    "mask_token_id": 3,
+}
+
+
+def test_the_page_lists_the_keys_of_the_section_and_each_has_an_effect(tmp_path: Path) -> None:
+    page = PAGE.read_text(encoding="utf-8").partition("## The `dlstep` section")[2]
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", page, re.MULTILINE))
+    assert tuple(rows) == SPEC_FACTS == tuple(SECTION)
+    assert re.findall("`(.*?)`", rows["training"]) == list(TRAININGS)
+    folder = tmp_path / "model"
+    shutil.copytree(tiny.path("tiny-bd"), folder)
+    facts = json.loads((folder / "config.json").read_text())
+    assert json.dumps(facts["dlstep"]) in page
+    before = read_description(folder)
+    for key, value in (SECTION | {"block_size": 4}).items():
+        (folder / "config.json").write_text(json.dumps(facts | {"dlstep": facts["dlstep"] | {key: value}}))
+        after = read_description(folder)
+        assert (after.spec, after.training, after.decoding_strategy, after.options) != (
+            before.spec, before.training, before.decoding_strategy, before.options
+        ), key  # fmt: skip
