@@ -200,7 +200,7 @@ LINES: dict[str, list[str]] = {
         "!confirm_run_unsafe_code sandbox",
         "!progress terminal",
     ],
-    "report": ["run | gone | --html page.html | --show shells/0 | --against run | --json"],
+    "report": ["run | gone | --show shells/0 | --against run | --json"],
     "laws": [
         "quota --examples 2 --only [told] | threshold | --examples 3 | --only [order] | --json",
         "!seed Seed",
