@@ -11,6 +11,7 @@ from pathlib import Path
 
 from make_page_pictures import COLOURS, settle
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 from playwright.sync_api import Browser, sync_playwright
 
 FOLDER = Path(__file__).parent / "site"
@@ -42,7 +43,9 @@ def take(browser: Browser, page: str, size: str, theme: str, path: Path) -> None
     code = "[...document.querySelectorAll('.highlight-python pre, .highlight-sh pre')]"
     assert not shown.evaluate(f"{code}.filter(block => block.scrollWidth > block.clientWidth).length"), f"{page} cuts code off"
     picture = Image.open(BytesIO(shown.screenshot())).convert("RGB")
-    picture.quantize(COLOURS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(path, optimize=True)
+    shows = PngInfo()  # tests compare it with the page
+    shows.add_itxt("code", "\n".join(shown.locator("article pre").all_inner_texts()))
+    picture.quantize(COLOURS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(path, optimize=True, pnginfo=shows)
     print(f"{path}: {path.stat().st_size / 1024:.0f} kB")
     context.close()
 

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from bs4 import BeautifulSoup
+from PIL import Image
 
 from dlstep.cli import main
 from dlstep.cli.main import COMMANDS
@@ -107,6 +108,10 @@ def test_the_first_page_shows_what_its_code_prints(capsys: pytest.CaptureFixture
     ((code, output),) = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.DOTALL)
     exec(compile(code, "index.md", "exec"), {})
     assert capsys.readouterr().out == output
+    for path in (DOCS / "site").glob("*.png"):
+        with Image.open(path) as picture:
+            shown = str(picture.info.get("code"))
+        assert code in shown and output in shown, f"{path.name} shows an older page: run make site-pictures"
 
 
 @pytest.mark.stress
