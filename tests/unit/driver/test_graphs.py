@@ -6,6 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import create_autospec
 
 import numpy as np
 import pytest
@@ -251,14 +252,6 @@ class ReplayedOnHost:
     def reset(self) -> None: ...
 
 
-class Finished(torch.cuda.Event):
-    """An event after work that the host has done itself."""
-
-    def record(self, stream: torch.cuda.Stream | None = None) -> None: ...
-
-    def synchronize(self) -> None: ...
-
-
 def with_graphs(driver: TorchDriver, monkeypatch: pytest.MonkeyPatch) -> TorchDriver:
     """The padded driver, which captures every bucket when it occurs for the second time."""
     executor = driver._caches.main.executor
@@ -268,7 +261,7 @@ def with_graphs(driver: TorchDriver, monkeypatch: pytest.MonkeyPatch) -> TorchDr
         arena, batch = executor._filled(bucket, gathered)
         answer = executor._answer(batch)
         captured = object.__new__(Captured)  # its fields would be checked: the graph is none
-        graph, copied = ReplayedOnHost(executor, arena, batch, answer), object.__new__(Finished)  # without a CUDA device
+        graph, copied = ReplayedOnHost(executor, arena, batch, answer), create_autospec(torch.cuda.Event, instance=True)
         fields = {"graph": graph, "arena": arena, "received": answer, "copied": copied, "laid": None}
         for name, field in fields.items():
             object.__setattr__(captured, name, field)
