@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Thread
-from time import perf_counter, sleep
+from threading import Event, Thread
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -44,14 +44,14 @@ def run_one() -> None:
     """Load and decode as described by the JSON on stdin, and print a row as JSON."""
     job = json.load(sys.stdin)
     LLM()  # imports what loading imports
-    seen, running = [used()], [0]
+    seen, running, ended = [used()], [0], Event()
 
     def watch() -> None:
-        while True:
+        while not ended.wait(0.005):
             seen.append(used())
-            sleep(0.005)
 
-    Thread(target=watch, daemon=True).start()
+    watching = Thread(target=watch)
+    watching.start()
     llm = LLM(job["folder"], **job["options"])
     params = SamplingParams(job["answer"], ignore_eos=True)
     times: list[float] = []
@@ -60,6 +60,8 @@ def run_one() -> None:
         begin = perf_counter()
         llm.generate(prompts, params, progress=False, log=lambda _: running.append(len(llm.state.running)))
         times.append((perf_counter() - begin) / (llm.state.step - before))
+    ended.set()
+    watching.join()
     config = llm.state.config
     row = {
         "choices": llm.engine.choices,
