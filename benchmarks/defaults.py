@@ -98,7 +98,7 @@ def measure(shape: str, requests: int, prompt: int, answer: int) -> Iterator[dic
             yield rows[-1] | {"time_to_bfloat16": row["ms_per_pass"] / rows[0]["ms_per_pass"]}
 
 
-COLUMNS = ("options", "choices", "positions", "most_running", "ms_per_pass", "time_to_bfloat16", "memory_gib", "memory_to_file")
+COLUMNS = ("options", "positions", "most_running", "ms_per_pass", "time_to_bfloat16", "memory_gib", "memory_to_file")
 
 if __name__ == "__main__":
     entry.run(
