@@ -168,4 +168,14 @@ MUTANTS = (
         "views/frames.py",
         ("FrameEncoder.encode", "accept frames in any order", "!= self._tokens", "< 0"),
     ),
+    *in_file(
+        "text/chat.py",
+        ("render", "let a message vanish from the prompt", "MARK % number not in marked", "False"),
+        (
+            "template_of",
+            "ignore a given chat template",
+            "template or (tokenizer and tokenizer.chat_template)",
+            "tokenizer and tokenizer.chat_template or template",
+        ),
+    ),
 )
