@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from dlstep import Config, Request, SamplingParams, State, Strategy, Trace, init, strategies
 from dlstep.core import Event, Processor, SequenceState
+from dlstep.core.lifecycle import sized
 from dlstep.core.trace import from_json, to_json
 from dlstep.driver import TorchDriver
 from dlstep.engine.decode import Decode
@@ -20,6 +21,8 @@ from dlstep.processors.guidance import Guidance
 from dlstep.processors.logit_bias import LogitBias
 from dlstep.processors.min_tokens import MinTokens
 from dlstep.processors.repetition_penalty import RepetitionPenalty
+from dlstep.testing.generators import MAX_MODEL_LEN, cases
+from dlstep.testing.harness import run_case
 
 from ..helpers.faulty import RAISED
 from ..helpers.processors import Broken, Forced, Nothing, Wild
@@ -120,6 +123,30 @@ def test_batch_is_its_members_and_its_trace_replays(strategy: Strategy, numbers:
     assert from_json(to_json(trace)) == trace
 
 
+@pytest.mark.parametrize("name", strategies.available())
+@given(data=st.data())
+def test_processors_see_all_known_tokens_and_guided_passes_feed_all_positions(name: str, data: st.DataObject) -> None:
+    case = data.draw(cases(strategies.load(name), pinned=True, forks=True))
+    processor = data.draw(st.sampled_from([Nothing(), Guidance()]))
+    asked = list[Request]()
+    for each in case.requests:
+        params = replace(each.params, processors=(processor,))
+        # Some answers end where the largest window of a strategy with a cache does.
+        room = case.strategy.atom(sized(each, MAX_MODEL_LEN)) - len(each.prompt)
+        asked.append(replace(each, params=params.shortened(room) if 0 < room < params.max_tokens else params))
+    for step in run_case(replace(case, requests=tuple(asked))).steps:
+        for span, sequence in step.planned_spans():
+            if (so_far := span.wanted.so_far) is None:
+                continue
+            own, length = sequence.request, len(sequence.request.prompt)
+            pins = {length + offset: token for offset, token in own.params.pinned}
+            known = dict(enumerate(own.prompt)) | pins | sequence.unmasked_tokens
+            assert known.items() <= dict(enumerate(so_far.tokens)).items(), "processors do not see all known tokens"
+            if processor.guided:
+                reach = own.strategy.reach(sized(own, MAX_MODEL_LEN))
+                assert (span.rows.start, span.rows.stop) == (0, reach), "a guided pass does not feed all positions"
+
+
 @pytest.mark.parametrize("kind", [*RAISED, "nothing", "rows", "integers", "infinite"])
 def test_broken_processor_ends_only_its_request(kind: str):
     healthy = [request(number, Wild()) for number in (2, 3)] + [request(4)]
@@ -157,6 +184,7 @@ def test_trace_of_an_unknown_processor_names_it():
     ("strategy", "processor", "reason"),
     [
         (STRATEGIES[0], Guidance(), "Guidance needs a canvas that each pass feeds in full, which MultiBD does not: give"),
+        (replace(STRATEGIES[0], buffer_size=5), Guidance(), "Guidance needs a canvas .* which MultiBD does not: give"),
         (replace(CANVAS, cache="dual"), Guidance(), "Guidance needs a canvas .* which DualCache does not"),
         (strategies.make("self_speculation", block_size=4), Nothing(), "Nothing does not go with SelfSpeculation"),
     ],

@@ -85,7 +85,7 @@ def init(config: Config, strategy: Strategy) -> State:
     """
     reason = unusable(strategy, probe(config.spec))
     reason = reason or strategy.incompatibility(config.spec)
-    reason = reason or _unprocessable(strategy, probe(config.spec), config.processors)
+    reason = reason or _unprocessable(strategy, config.processors)
     if reason:
         raise ValueError(f"{type(strategy).__name__} cannot decode this model: {reason}")
     least = least_pages(strategy, config.max_model_len, config.page_size)
@@ -423,7 +423,7 @@ def incompatibility(config: Config, base: Strategy, strategy: Strategy, request:
     if rows > config.max_num_batched_tokens:
         return f"{name} must feed {rows} rows of this request at once; max_num_batched_tokens={config.max_num_batched_tokens}"
     params = request.params
-    if reason := _unprocessable(strategy, sizes, config.processors + params.processors):
+    if reason := _unprocessable(strategy, config.processors + params.processors):
         return reason
     if params.pinned and not strategy.holds_pins:
         return f"pinned={dict(params.pinned)} has no effect in {name}, which does not support pinned tokens: leave it out"
@@ -434,8 +434,8 @@ def incompatibility(config: Config, base: Strategy, strategy: Strategy, request:
     return strategy.refusal(request)
 
 
-def _unprocessable(strategy: Strategy, request: Request, processors: tuple[Processor, ...]) -> str | None:
-    """Return why a strategy cannot decode a request with these processors; None if it can."""
+def _unprocessable(strategy: Strategy, processors: tuple[Processor, ...]) -> str | None:
+    """Return why a strategy cannot decode with these processors; None if it can."""
     name = type(strategy).__name__
     if not processors:
         return None
@@ -445,7 +445,7 @@ def _unprocessable(strategy: Strategy, request: Request, processors: tuple[Proce
     if strategy.carries:
         return f"processor {first} does not go with {name}, whose next pass reads unprocessed logits: leave one of them out"
     guided = next((type(each).__name__ for each in processors if each.guided), None)
-    if guided is None or (strategy.exact and strategy.atom(request) == strategy.reach(request)):
+    if guided is None or strategy.full_passes:
         return None
     return (
         f"processor {guided} needs a canvas that each pass feeds in full, which {name} does not: give "

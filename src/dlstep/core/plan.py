@@ -76,7 +76,7 @@ class SampleSpec:
     """Statistics that a strategy needs for each sampled position, and its tie-breaking."""
 
     statistics: frozenset[Statistic] = frozenset()
-    """`entropy` and `margin` of the sampled distribution; `noise`, a uniform random id."""
+    """`entropy` and `margin` of the distribution after temperature and filters; `noise`, a uniform random id."""
     ties: Ties = "highest"
     """Which of equally probable ids greedy sampling selects."""
     best: int = 0
@@ -227,7 +227,7 @@ class SoFar:
     """The tokens of a request when a forward pass feeds it."""
 
     tokens: tuple[int, ...]
-    """Token ids from position 0 on, as fed: the prompt and the answer so far, with the mask id where it is masked."""
+    """Token ids from position 0 on: prompt, unmasked and pinned tokens, also after the fed rows; else the mask id."""
     prompt_length: int
     """Number of tokens of the prompt."""
 

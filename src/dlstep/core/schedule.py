@@ -7,6 +7,7 @@ one overtakes it. Only younger sequences are preempted, and a plan that preempts
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from .block import open_block
 from .contract import check_span, fault_of, run_user_code
 from .errors import RequestFault, WrongAnswer
 from .plan import FEW_BEST, Admission, Grant, Plan, Rows, SoFar, Span
@@ -121,8 +122,19 @@ def _scheduled(sequence: SequenceState, spec: Spec) -> Span:
     check_span(strategy, sequence, span, spec)
     if not sequence.request.params.processors:
         return span
-    so_far = SoFar(sequence.tokens(0, span.rows.start) + span.rows.tokens, len(sequence.request.prompt))
-    return replace(span, wanted=replace(span.wanted, so_far=so_far))
+    return replace(span, wanted=replace(span.wanted, so_far=_so_far(sequence, span.rows, spec)))
+
+
+def _so_far(sequence: SequenceState, rows: Rows, spec: Spec) -> SoFar:
+    """Return all known tokens of a request, also those after the rows: of later blocks, and pinned ones after these."""
+    request, window = sequence.request, sequence.window
+    tokens = sequence.tokens(0, rows.start) + rows.tokens
+    if window and rows.stop < window[-1].end:
+        tokens += sequence.tokens(rows.stop, window[-1].end)
+    end, limit, pinned = len(tokens), request.limit, request.params.pinned
+    if pinned and end < limit and spec.mask_id is not None:
+        tokens += open_block(end, limit - end, limit, request.prompt, spec.mask_id, pinned=pinned).tokens
+    return SoFar(tokens, len(request.prompt))
 
 
 def _stuck(state: State) -> RequestFault:

@@ -383,6 +383,11 @@ class Strategy(Options, ABC):
         return None
 
     @property
+    def full_passes(self) -> bool:
+        """Whether each sampling pass feeds all positions of a request, without cached keys and values, as guidance requires."""
+        return False
+
+    @property
     def exact(self) -> bool:
         """Whether preemption changes no answer. False if passes read outdated KV entries."""
         return True

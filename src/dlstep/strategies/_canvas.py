@@ -62,6 +62,11 @@ class Canvas(Strategy):
         return self.cache == "none"
 
     @property
+    def full_passes(self) -> bool:
+        """Whether there is no cache, so that each pass is a refresh."""
+        return self.exact
+
+    @property
     def sample_spec(self) -> SampleSpec:
         """The statistics that the rule needs."""
         return self.rule.sample_spec
