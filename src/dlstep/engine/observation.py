@@ -304,7 +304,7 @@ class _Pass:
         return head(rows)
 
     def _candidates(self, logits: Float[Tensor, "w vocab"]) -> Candidates:
-        sampler = replace(self.batch.sampler, statistics=self.batch.sampler.statistics | {"entropy"}, best=self.chosen.best)
+        sampler = replace(self.batch.sampler, statistics={"entropy"}, best=self.chosen.best, tempered=True)
         drawn = self.network.sample(replace(self.batch, sampler=sampler), logits)
         ids, probabilities, entropies = drawn.best_ids, drawn.best_probabilities, drawn.entropies
         assert ids is not None and probabilities is not None and entropies is not None, "they were requested"
