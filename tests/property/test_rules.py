@@ -8,12 +8,17 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from dlstep import rules, strategies
-from dlstep.core import Grid, Request, SequenceState, Span, Spec, Strategy
+from dlstep.core import Grid, Request, Samples, SequenceState, Span, Spec, Strategy
+from dlstep.core.lifecycle import apply
+from dlstep.rules.credit import Credit
+from dlstep.rules.threshold import Threshold
 from dlstep.strategies import Blockwise
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing.generators import MASK, VOCABULARY
 from dlstep.testing.laws import LAWS, Law, outputs, overrides, progress, told, transparency, written_before_read
+
+from .test_processors import decoded, facts, request as asked
 
 # Every strategy is held to all laws with any rule; `make full` holds these two to all laws with every rule.
 FEW = [progress, transparency, overrides]
@@ -38,6 +43,15 @@ PAIRS = [value for name in rules.available() for value in carried(name, [MultiBD
 ALL_PAIRS = [value for name in rules.available() for value in carried(name, carriers())]
 
 
+FILTERED = st.fixed_dictionaries({
+    "temperature": st.sampled_from([0.5, 2.0]),
+    "top_k": st.sampled_from([0, 1, 3]),
+    "top_p": st.sampled_from([1.0, 0.6]),
+    "min_p": st.sampled_from([0.0, 0.3]),
+    "seed": st.integers(0, 50),
+})  # fmt: skip
+
+
 def named(value: Strategy) -> str:
     return f"{type(value).__name__}-{type(value.rule).__name__}"  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -59,6 +73,36 @@ def test_law(law: Law, value: Strategy, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_settled_tokens_never_change(law: Law, value: Strategy, data: st.DataObject) -> None:
     law(value, data)
+
+
+@pytest.mark.parametrize("cls", carriers(), ids=lambda cls: cls.__name__)
+@settings(max_examples=5)
+@given(params=FILTERED, accept=st.sampled_from([0.02, 0.1, 0.3, 0.9]), inclusive=st.booleans())
+def test_credit_of_no_weight_is_the_threshold(cls: Any, params: dict[str, Any], accept: float, inclusive: bool) -> None:
+    pair = (Threshold(accept, inclusive), Credit(accept, inclusive, credit_weight=0.0))
+    one, other = (decoded(cls(block_size=4, rule=rule), [asked(3, **params)])[0].finished[3] for rule in pair)
+    assert facts(one) == facts(other)
+
+
+FEW_FILTERED = [pytest.param(value, marks=[pytest.mark.full] * (type(value.rule) is not Credit)) for value in ALL_PAIRS]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize("value", FEW_FILTERED, ids=named)
+@pytest.mark.parametrize("temperature", [0.3, 2.0])
+def test_rules_set_only_tokens_that_filters_keep(value: Strategy, temperature: float) -> None:
+    """With one token left at each position, no other is set, whatever its credit."""
+    value = replace(value, block_size=4)  # pyright: ignore[reportCallIssue]
+    if type(value.rule) is Credit:  # pyright: ignore[reportAttributeAccessIssue]
+        value = replace(value, rule=Credit(1.0, credit_weight=4.0, credit_power=0.0, credit_decay=1.0))  # pyright: ignore[reportCallIssue]
+    _, trace = decoded(value, [asked(n, temperature=temperature, top_k=1, max_tokens=12, ignore_eos=True) for n in range(6)])
+    state = trace.first
+    for event in trace.events:
+        before, state = state, apply(state, event)
+        for span, rows in zip(event.plan.spans, event.rows, strict=True) if isinstance(event, Samples) else ():
+            fed, done = before.find(span.who.id), state.find(span.who.id)
+            assert fed is not None and done is not None and not done.error, done
+            allowed = {*fed.unmasked_tokens.items(), *zip(span.wanted.sampled, rows.tokens, strict=True)}
+            assert allowed.issuperset(done.unmasked_tokens.items())
 
 
 @final

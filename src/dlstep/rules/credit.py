@@ -10,13 +10,13 @@ one), and is greedy (here any temperature works).
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import accumulate, repeat
 from math import log
 from typing import Annotated, final
 
 from annotated_types import Interval
 
-from ..core import Block, Extra, Probability, Rule, SampleSpec, SequenceState, SpanSamples, Spec, draw
+from ..core import Block, Extra, Probability, Rule, SampleSpec, SamplingParams, SequenceState, SpanSamples, Spec, draw
 from ..core.draws import key, token_uniform
 
 BEST = 8
@@ -108,11 +108,20 @@ class Credit(Rule):
         best_probabilities = rows.best_probabilities[row * BEST : row * BEST + BEST]
         weighted, total = fused(best_ids, best_probabilities, credit, self.credit_weight)
         request = sequence.request
-        if request.params.temperature:
-            weighted.setdefault(rows.tokens[row], rows.probabilities[row])
-            token = _drawn(weighted, key(request.seed, position, draw(sequence, block), "sample"))
-        else:
+        divisor = request.params.temperature
+        if not divisor:
             token = max(weighted, key=weighted.__getitem__)
+            return token, weighted[token] / total
+        if request.strategy.sample_spec.tempered:
+            divisor = 1.0  # the probabilities are those after temperature and filters
+        elif filtered(request.params):
+            best_ids = best_ids[: kept(best_probabilities, divisor, rows.margins[row])]
+        factors = {token: (1.0 + credit[token]) ** self.credit_weight for token in weighted if token in best_ids}
+        sampled = rows.tokens[row]
+        factors.setdefault(sampled, 1.0)
+        weighted.setdefault(sampled, rows.probabilities[row])
+        stream = key(request.seed, position, draw(sequence, block), "sample")
+        token = _drawn({token: (weighted[token] / factor, factor) for token, factor in factors.items()}, divisor, stream)
         return token, weighted[token] / total
 
 
@@ -156,12 +165,34 @@ def fused(
     return weighted, total
 
 
-def _drawn(weighted: Mapping[int, float], stream: int) -> int:
+def filtered(params: SamplingParams) -> bool:
+    """Return whether a request has a filter."""
+    return bool(params.top_k or params.min_p) or params.top_p < 1.0
+
+
+def kept(probabilities: Sequence[float], temperature: float, margin: float) -> int:
+    """Return how many of the most probable ids the filters keep, at least 1.
+
+    `probabilities` are those before temperature and filters. After these, the probability of an id
+    is p ** (1 / temperature) / z, where z is the sum of these powers over all ids that are kept;
+    `margin`, the difference of the two largest, gives z. Rounding may only leave out improbable ids.
+    """
+    powers = [(probability / probabilities[0]) ** (1.0 / temperature) for probability in probabilities]
+    z = (1.0 - powers[1]) / (margin + 1e-6)
+    return sum(before < z for before in accumulate(powers[:-1], initial=0.0)) or 1
+
+
+def _drawn(chances: Mapping[int, tuple[float, float]], divisor: float, stream: int) -> int:
     """Return the id that Gumbel noise chooses, from the random numbers that sampled the token.
 
+    Each id has its probability without credit, whose logarithm is divided by `divisor`, and its factor by credit.
     Ids without credit have already lost to the sampled token.
     """
-    noisy = {token: log(chance) - log(-log(token_uniform(stream, token))) for token, chance in weighted.items() if chance}
+    noisy = {
+        token: log(chance) / divisor + log(factor) - log(-log(token_uniform(stream, token)))
+        for token, (chance, factor) in chances.items()
+        if chance
+    }
     return max(noisy, key=noisy.__getitem__)
 
 

@@ -51,8 +51,13 @@ class CausalBlocks(Strategy):
 
     @property
     def sample_spec(self) -> SampleSpec:
-        """The statistics that the rule needs, with untempered probabilities; ties go to the lowest id."""
-        return replace(self.rule.sample_spec, ties="lowest", tempered=False)
+        """The statistics that the rule needs, with untempered probabilities; ties go to the lowest id.
+
+        The margin shows rules that draw from the most probable ids which of these the filters keep.
+        """
+        spec = self.rule.sample_spec
+        statistics = spec.statistics | {"margin"} if spec.best else spec.statistics
+        return replace(spec, statistics=statistics, ties="lowest", tempered=False)
 
     def incompatibility(self, spec: Spec) -> str | None:
         """Return why the rule or the model does not fit; None if both do."""

@@ -10,6 +10,7 @@ from hypothesis import example, given, strategies as st
 from dlstep.core import Request, SamplingParams, SpanSamples, Spec
 from dlstep.core.draws import key, token_uniform
 from dlstep.rules.credit import BEST, Credit, Credits
+from dlstep.strategies.causal_blocks import CausalBlocks
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY, random_automata
 from dlstep.testing.harness import answered_alone
@@ -32,22 +33,31 @@ def test_no_more_than_so_many_ids_have_credit() -> None:
     assert set(ids) == {*range(BEST - 1), BEST + 2}
 
 
-def test_credit_samples_from_the_fused_probabilities() -> None:
-    """The id that wins with the noise of the sampled token is that of all ids' fused probabilities; so is its probability."""
+@pytest.mark.parametrize(("divisor", "left"), [(None, 20), (2.5, 20), (2.5, 5), (0.4, 3), (2.5, 1)])
+def test_credit_samples_from_the_fused_probabilities(divisor: float | None, left: int) -> None:
+    """The id that wins with the noise of the sampled token is that of all ids' fused probabilities; so is its probability.
+
+    With a `divisor`, the strategy reports probabilities before the temperature, and a filter keeps `left` ids.
+    """
     random, differ = Random(4), 0
     rule = Credit(0.0, credit_weight=3.0, credit_power=0.3, credit_decay=0.9)
+    first_pass = begun(rule, fresh(1), temperature=divisor or 1.0)
+    carrier = CausalBlocks(rule=rule) if divisor else first_pass.request.strategy
+    params = replace(first_pass.request.params, top_k=left % 20)
     for number in range(200):
         weights = [random.random() ** 2 for _ in range(20)]
         chances = [weight / math.fsum(weights) for weight in weights]
         block = fresh(1).with_extra(Credits(((3, 8, 11),), ((random.random() * 3, random.random(), 0.4),)))
-        sequence = begun(rule, block, temperature=1.0)
-        sequence = replace(sequence, request=replace(sequence.request, seed=number))
+        sequence = replace(first_pass, request=replace(first_pass.request, seed=number, strategy=carrier, params=params))
         order = sorted(range(20), key=lambda token: -chances[token])
         stream = key(number, 1, 0, "sample")
         noise = [-math.log(-math.log(token_uniform(stream, token))) for token in range(20)]
-        sampled = max(range(20), key=lambda token: math.log(chances[token]) + noise[token])
+        scores = {token: math.log(chances[token]) / (divisor or 1.0) for token in order[:left]}
+        sampled = max(scores, key=lambda token: scores[token] + noise[token])
+        first, second = (math.exp(scores[token]) if token in scores else 0.0 for token in order[:2])
+        margin = (first - second) / math.fsum(map(math.exp, scores.values()))
         rows = SpanSamples(
-            (sampled,), (chances[sampled],), (), (), tuple(order[:BEST]), tuple(chances[t] for t in order[:BEST])
+            (sampled,), (chances[sampled],), (), (margin,), tuple(order[:BEST]), tuple(chances[t] for t in order[:BEST])
         )
         credit = {3: 0.0, 8: 0.0, 11: 0.0}
         assert isinstance(block.extra, Credits)
@@ -57,14 +67,14 @@ def test_credit_samples_from_the_fused_probabilities() -> None:
             chance * (1 + credit.get(token, 0.0)) ** 3 if token in order[:BEST] else chance
             for token, chance in enumerate(chances)
         ]
-        token = max(range(20), key=lambda token: math.log(raised[token]) + noise[token])
+        token = max(scores, key=lambda token: scores[token] + math.log(raised[token] / chances[token]) + noise[token])
         found = rule.commit(sequence, block, rows, 0, True, SPEC)
         assert found.tokens == (token,)
         # A sampled id outside of the best ones, which has credit, is not told of beside the others.
         if token in order[:BEST] or token not in credit:
             assert found.probabilities[0] == pytest.approx(raised[token] / math.fsum(raised), abs=1e-9)
         differ += token != sampled
-    assert differ > 20
+    assert differ > 20 or left == 1
 
 
 @pytest.mark.parametrize(("first", "second", "expected"), rows_of("credit"))
