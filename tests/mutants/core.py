@@ -399,10 +399,18 @@ MUTANTS = (
     ),
     *in_file(
         "rules/early_commit.py",
-        ("EarlyCommit.commit", "let a late part shorten the schedules of later ones", "if constrained and", "if False and"),
         ("EarlyCommit.commit", "take a forced token for evidence", "forced=constrained", "forced=False"),
-        ("EarlyCommit.measure", "forget the passes that a constraint added", "_late(block)", "0"),
         noticed_by=("property/test_rules.py",),
+    ),
+    *in_file(
+        "rules/credit.py",
+        ("Credit._answer", "draw tokens that a filter dropped", "filtered(request.params)", "False"),
+        noticed_by=("property/test_rules.py",),
+    ),
+    *in_file(
+        "core/lifecycle.py",
+        ("_unprocessable", "guide requests whose prompt is cached", "strategy.full_passes", "strategy.exact"),
+        noticed_by=("property/test_processors.py",),
     ),
     *in_file(
         "rules/hierarchy.py",

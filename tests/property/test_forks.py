@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep import rules, strategies
+from dlstep import rules
 from dlstep.core import Config, Request, Rule, SamplingParams, Spec, Strategy, updates
 from dlstep.core.commit import judge
 from dlstep.core.sequence import StopState
+from dlstep.rules.remdm import ReMDM
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies.causal_blocks import CausalBlocks
 from dlstep.strategies.d2f import D2F
@@ -95,13 +96,14 @@ def test_forks_keep_what_was_told_and_answers_end_where_their_tokens_say(carrier
             assert request.automaton.accepts(done.answer), "an answer is not in the language"
 
 
-@pytest.mark.parametrize("name", ["multi_bd", "d2f", "causal_blocks", "dual_cache"])
+@pytest.mark.parametrize("carrier", CARRIERS, ids=lambda value: f"{type(value).__name__}")
 @given(data=st.data())
-def test_rule_that_counts_passes_finishes_a_block_that_another_rule_began(name: str, data: st.DataObject) -> None:
+def test_rule_that_counts_passes_finishes_a_block_that_another_rule_began(carrier: Strategy, data: st.DataObject) -> None:
     """Each pass lowers the measure of the block, which the first rule left behind the schedule of the second."""
-    strategy = strategies.make(name, block_size=8, rule=Threshold(1.0))
+    strategy = replace(carrier, block_size=8)  # pyright: ignore[reportCallIssue]
     request = Request(0, tuple(range(8)), SamplingParams(max_tokens=16, ignore_eos=True))
-    fork = data.draw(st.tuples(st.integers(1, 7), counting_rules(type(strategy))))
-    spec = data.draw(specs(strategy))
-    run = run_case(Case(ample(spec), strategy, (request,), (0,), forks=(fork,), within=True))
-    assert len(run.state.finished[0].answer) == 16
+    config, second = ample(data.draw(specs(strategy))), data.draw(counting_rules(strategy))
+    for first, step in ((Threshold(1.0), data.draw(st.integers(1, 7))), (ReMDM(), 10)):
+        strategy = replace(strategy, rule=first)  # pyright: ignore[reportCallIssue]
+        run = run_case(Case(config, strategy, (request,), (0,), forks=((step, second),), within=True))
+        assert len(run.state.finished[0].answer) == 16, (first, step)

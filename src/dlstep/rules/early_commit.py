@@ -27,10 +27,11 @@ Gap = Annotated[float, Interval(ge=0.0, le=1e6)]
 
 @final
 @dataclass(frozen=True, slots=True)
-class LatePasses(Extra):
-    """The number of passes that a constraint has added to the schedule so far."""
+class PartTurn(Extra):
+    """The part that is decoded: its first position, and the number of sampling passes of the sequence before its own."""
 
-    count: int
+    start: int
+    opened: int
 
 
 @final
@@ -87,24 +88,19 @@ class EarlyCommit(CanvasRule):
         region = self._region(block, limit)
         sampled = self.sampled(block, limit, number) if self.region else region
         gap = self.due((number + 1) / self.bound(len(block.tokens)))
-        number = (block.masked[0] - block.start) // self.part_size
-        start, late = block.start + number * self.part_size, _late(block)
-        opened = block.opened + number * self.inner.bound(self.part_size) + late
-        stop = min(start + self.part_size, block.end)
         constrained = sequence.request.constraint is not None
-        if constrained and sequence.steps - opened > self.inner.bound(stop - start):
-            block = block.with_extra(LatePasses(late + 1))  # the part should be full by now: later parts start one pass later
         if gap is not None and _gap(region, sampled, rows, begin, forced=constrained) >= gap:
             all_rows = rows.at([begin + bisect_left(sampled, position) for position in block.masked], BEST)
             return block.unmask_rows(range(len(block.masked)), 0, all_rows.tokens, all_rows.probabilities)
-        part = block.part(start, stop, opened)
+        part = self._part(block, sequence.steps - 1)
         own = self.inner.sampled(part, limit, draw(sequence, part))
         part_rows = rows.at([begin + bisect_left(sampled, position) for position in own], BEST)
         return block.with_part(self.inner.commit(sequence, part, part_rows, 0, must, spec))
 
     def measure(self, sequence: SequenceState, block: Block) -> int:
-        """Return the number of passes that the schedule has left."""
-        return self.bound(len(block.tokens)) + _late(block) - (sequence.steps - block.opened)
+        """Return the number of passes that the current part has left, and those of later parts."""
+        part = self._part(block, sequence.steps)
+        return self.inner.measure(sequence, part) + self.bound(block.end - part.end)
 
     def bound(self, size: int) -> int:
         """Return the number of passes that the schedule takes for all parts."""
@@ -120,13 +116,17 @@ class EarlyCommit(CanvasRule):
             return self.early_gap
         return self.middle_gap if progress < 0.67 else self.late_gap
 
+    def _part(self, block: Block, steps: int) -> Block:
+        """Return the part that a pass decodes after `steps` sampling passes; its schedule starts with its first pass."""
+        start = block.masked[0] - (block.masked[0] - block.start) % self.part_size
+        turn = block.extra
+        if not isinstance(turn, PartTurn) or turn.start != start:
+            turn = PartTurn(start, steps)
+        return block.with_extra(turn).part(start, min(start + self.part_size, block.end), turn.opened)
+
     def _region(self, block: Block, limit: int) -> tuple[int, ...]:
         sampled = block.sampled(limit)
         return sampled[self.region[0] : sum(self.region)] if self.region else sampled
-
-
-def _late(block: Block) -> int:
-    return block.extra.count if isinstance(block.extra, LatePasses) else 0
 
 
 def _gap(region: tuple[int, ...], sampled: tuple[int, ...], rows: SpanSamples, begin: int, *, forced: bool) -> float:

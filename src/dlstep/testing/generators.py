@@ -213,10 +213,10 @@ def _made(cls: type[Value], options: dict[str, Any]) -> Value | None:
 
 
 @lru_cache
-def _held(cls: type[Options], name: str) -> tuple[Rule, ...]:
-    """Return default values of the rules of this package that field `name` of a class accepts."""
+def _held(cls: type[Options], name: str, **others: Any) -> tuple[Rule, ...]:
+    """Return default values of the rules of this package that field `name` of a class accepts, with other options."""
     known = [rules.load(each)() for each in rules.own()]
-    return tuple([rule for rule in known if _made(cls, {name: rule}) is not None])
+    return tuple([rule for rule in known if _made(cls, others | {name: rule}) is not None])
 
 
 def _at_least(low: float) -> st.SearchStrategy[float]:
@@ -393,7 +393,7 @@ def cases(
     config = draw(tight(spec, strategy, requests))
     arrive = tuple(sorted(draw(st.lists(STEPS, min_size=len(requests), max_size=len(requests)))))
     some = st.lists(st.tuples(STEPS, st.integers(0, len(requests) - 1)), max_size=2).map(tuple)
-    made = counting_rules(type(strategy)) if within else st.just({}) | changes(strategy)
+    made = counting_rules(strategy) if within else st.just({}) | changes(strategy)
     return Case(
         config,
         strategy,
@@ -411,13 +411,13 @@ def changes(strategy: Strategy) -> st.SearchStrategy[dict[str, Any]]:
     """Generate either options for requests of a strategy, except those that move blocks, or another rule."""
     kept, moving = hyperparameters(strategy) | hyperparameters(type(strategy)), ("block_size", "canvas_length")
     own = kept.map(lambda value: {name: option for name, option in options_of(value).items() if name not in moving})
-    return own | counting_rules(type(strategy)) if "rule" in options_of(strategy) else own
+    return own | counting_rules(strategy) if "rule" in options_of(strategy) else own
 
 
-@lru_cache
-def counting_rules(cls: type[Strategy]) -> st.SearchStrategy[dict[str, Any]]:
-    """Generate rules that count passes: a fork gives them blocks that another rule has unmasked in part."""
-    counting = [rule for rule in _held(cls, "rule") if type(rule).measure is not Rule.measure]
+def counting_rules(strategy: Strategy) -> st.SearchStrategy[dict[str, Any]]:
+    """Generate rules of a strategy that count passes: a fork gives them blocks that another rule has unmasked in part."""
+    own = {field.name: getattr(strategy, field.name) for field in fields(strategy)}
+    counting = [rule for rule in _held(type(strategy), "rule", **own) if type(rule).measure is not Rule.measure]
     return st.sampled_from(counting).flatmap(hyperparameters).map(lambda rule: {"rule": rule})
 
 
