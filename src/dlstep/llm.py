@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path, PurePath
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
-from weakref import finalize
 
 from .core import SamplingParams, State, Strategy, Trace, Update
 from .core.checks import listed as items_of
@@ -307,7 +306,6 @@ class LLM:
             reads, self._reads = self._reads, None  # dropped if a read fails, because its requests would remain
             if reads is None:
                 reads = Reads(self._engine)
-                finalize(self, reads.close).atexit = False
             results = read_all(reads, requests)
             self._reads = reads
         outputs: list[ReadOutput] = []

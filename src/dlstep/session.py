@@ -4,11 +4,9 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import finalize
 
 from . import rules
 from .core import (
-    EMPTY_CACHE,
     Plan,
     Request,
     Samples,
@@ -16,7 +14,6 @@ from .core import (
     State,
     Trace,
     init,
-    rebuild,
     schedule,
     with_options,
 )
@@ -48,7 +45,7 @@ class Session:
 
     `LLM.session` and `LLM.resume` create sessions. Each session of an `LLM` has its own pages,
     freed when it is closed or collected. If other sessions got them, the next step recomputes their
-    content. A session keeps all its states, about 50 KiB per request of 24 tokens: for many
+    content. A session keeps the states of its own steps, about 50 KiB per request of 24 tokens: for many
     requests use `LLM.generate` or several sessions.
 
     Args:
@@ -70,8 +67,6 @@ class Session:
         # One before each step of this session, and the current one. A change counts once its point is here, so an
         # interrupted change needs no cleaning up: the next one begins at the last point.
         self._points = [_Point(state, len(self._events))]
-        self._close = finalize(self, self._decode.close)
-        self._close.atexit = False
 
     @property
     def state(self) -> State:
@@ -163,16 +158,11 @@ class Session:
 
     def _changed(self, change: Callable[[Decode], object]) -> _Point:
         """Return the point after a change of the current one."""
-        decode = self._rewound()
+        now, decode = self._points[-1], self._decode
+        del self._events[now.events :]
+        decode.rewind(now.state)
         change(decode)
         return _Point(decode.state, len(self._events))
-
-    def _rewound(self) -> Decode:
-        """Return the decode at the current point."""
-        now = self._points[-1]
-        del self._events[now.events :]
-        self._decode.rewind(now.state)
-        return self._decode
 
     def run(self) -> State:
         """Step until every request has ended; return the state. Ctrl-C undoes the current step."""
@@ -183,15 +173,23 @@ class Session:
     def back(self, steps: int = 1) -> State:
         """Undo steps, and all submissions and aborts since then. Return the state.
 
+        In a resumed trace, each forward pass is a step; its state is computed again from the events before it.
+
         Args:
             steps: Number of steps to undo.
 
         Raises:
-            ValueError: For more steps than this session has taken.
+            ValueError: For more steps than this session and its trace have taken.
         """
-        if not 1 <= steps < len(self._points):
-            raise ValueError(f"this session can go back 1 to {len(self._points) - 1} steps, got {short(steps)}")
-        del self._points[-steps:]
+        resumed, taken = self._events[: self._points[0].events], len(self._points) - 1
+        passes = [number for number, event in enumerate(resumed) if isinstance(event, Samples)]
+        if not 1 <= steps <= taken + len(passes):
+            raise ValueError(f"this session can go back 1 to {taken + len(passes)} steps, got {short(steps)}")
+        if steps <= taken:
+            del self._points[-steps:]
+        else:
+            end = passes[taken - steps]
+            self._points = [_Point(recompiled(Trace(self._first, tuple(resumed[:end]))).state, end)]
         return self.state
 
     def observe(
@@ -257,10 +255,7 @@ class Session:
         for name, value in changes.items():
             if name not in options_of(base):
                 raise ValueError(unknown(f"strategy {type(strategy).__name__}", name, value, base))
-        state = forked(self.state, with_options(base, changes), changes, seed)
-        if state.cache_digest != EMPTY_CACHE and not self._rewound().fork():
-            state = rebuild(state)
-        branch = Session(self._engine, Trace(state))
+        branch = Session(self._engine, Trace(forked(self.state, with_options(base, changes), changes, seed)))
         branch._prompts = dict(self._prompts)
         return branch
 

@@ -332,6 +332,11 @@ MUTANTS = (
         noticed_by=("unit/testing/test_sharing.py",),
     ),
     *in_file(
+        "engine/decode.py",
+        ("Decode.__init__", "give all decodes one KV cache", "next(_owners)", "0"),
+        noticed_by=("property/test_laws.py",),
+    ),
+    *in_file(
         "engine/devices.py",
         ("check_room", "reserve more pages than memory holds", "size > room", "False"),
         noticed_by=("unit/cli/test_main_process.py",),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dlstep import LLM, SamplingParams, Session, Trace
-from dlstep.core import Rebuild
+from dlstep.core import Rebuild, Samples
 
 PROMPT = "Max has 53 shells. Later Max buys 39 more."
 PARAMS = SamplingParams(max_tokens=40, ignore_eos=True)
@@ -54,6 +54,28 @@ def test_going_back_and_on_again_ends_in_the_same(session: Session) -> None:
     with pytest.raises(ValueError, match="can go back 1 to"):
         session.back(100)
     session.trace.replay()
+
+
+def test_a_resumed_trace_goes_back_through_its_steps(llm: LLM, session: Session) -> None:
+    session.step()
+    session.submit("other", PARAMS)
+    session.run()
+    while len(session.trace.events) > 2:
+        before = session.trace
+        for steps in (1, 3):
+            resumed = llm.resume(before)
+            passes = [number for number, event in enumerate(before.events) if isinstance(event, Samples)]
+            if steps > len(passes):
+                with pytest.raises(ValueError, match=f"can go back 1 to {len(passes)} steps, got {steps}"):
+                    resumed.back(steps)
+                continue
+            end = passes[-steps]
+            assert resumed.back(steps) == Trace(before.first, before.events[:end]).state
+            assert resumed.trace == Trace(before.first, before.events[:end])
+            resumed.step()
+            assert resumed.back(1) == Trace(before.first, before.events[:end]).state
+            assert resumed.run().finished[0].answer == llm.resume(before).run().finished[0].answer
+        session.back()
 
 
 def test_going_back_gives_the_samples_of_then(session: Session) -> None:

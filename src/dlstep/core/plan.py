@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from math import inf
 from sys import float_info
-from typing import Annotated, Literal, Protocol, runtime_checkable
+from typing import Annotated, Literal, Protocol, get_args, runtime_checkable
 
 from annotated_types import Ge
 
 from .block import Grid
-from .checks import Checked, short
+from .checks import Checked, check_ranges, short
 from .constraint import TokenMask
 from .errors import SamplesMismatch
 from .request import Request, Who
@@ -67,26 +67,37 @@ class SoftTokens:
 
 
 Statistic = Literal["entropy", "margin", "noise"]
+STATISTICS: frozenset[str] = frozenset(get_args(Statistic))
 Ties = Literal["highest", "lowest"]
 FEW_BEST = 8  # smallest `best` of a plan with `top_logprobs`: if most plans share one value, a device captures fewer graphs
 
 
 @dataclass(frozen=True, slots=True)
 class SampleSpec:
-    """Statistics that a strategy needs for each sampled position, and its tie-breaking."""
+    """Statistics that a strategy needs for each sampled position, and its tie-breaking.
+
+    Raises:
+        ValueError: For an unknown statistic, and for a negative number.
+    """
 
     statistics: frozenset[Statistic] = frozenset()
     """`entropy` and `margin` of the distribution after temperature and filters; `noise`, a uniform random id."""
     ties: Ties = "highest"
     """Which of equally probable ids greedy sampling selects."""
-    best: int = 0
+    best: Annotated[int, Ge(0)] = 0
     """How many of the most probable ids to report with their probabilities."""
     tempered: bool = True
     """Whether probabilities are those after temperature and filters, or those of the plain softmax."""
-    scored: int = 0
+    scored: Annotated[int, Ge(0)] = 0
     """Maximum number of ids per sampled position whose probabilities a span may request."""
     all_ids: bool = False
     """Also allow the mask id and ids beyond the vocabulary, as published likelihoods do."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        if type(self.statistics) is not frozenset or not self.statistics <= STATISTICS:
+            allowed = ", ".join(sorted(STATISTICS))
+            raise ValueError(f"SampleSpec.statistics must be a frozenset of {allowed}, got {short(self.statistics)}")
 
     def lacking(self, other: "SampleSpec") -> str:
         """Return the fields and values of `other` that rows sampled with `self` lack, such as `best=4`.
@@ -444,6 +455,7 @@ class Samples:
     """Cache digest of the next state."""
 
     def __post_init__(self, marks: Sequence[int] | None) -> None:
+        check_ranges(self)
         if len(self.rows) != len(self.plan.spans):
             raise SamplesMismatch(
                 f"step {self.plan.step}: {len(self.plan.spans)} spans were planned, {len(self.rows)} results came back"
@@ -531,28 +543,31 @@ class PendingSamples(Protocol):
 
 
 @runtime_checkable
-class OverlappingDriver(Driver, Protocol):
+class OverlappingDriver(Protocol):
     """A driver that can start a plan without waiting for its samples, so that the host works meanwhile."""
 
-    def start(self, plan: Plan) -> PendingSamples:
+    def start(self, plan: Plan, owner: int) -> PendingSamples:
         """Start `plan`.
 
         Args:
             plan: The plan of a forward pass.
+            owner: Number of the decode that runs the plan. A driver with one KV cache ignores it.
 
         Raises:
-            CacheMismatch: If the device does not hold the KV cache that the plan needs.
+            CacheMismatch: If the owner does not have the KV cache that the plan needs.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class _Ran:
+class Ran:
     """The samples of a plan that has run."""
 
     samples: Samples
+    """The samples."""
 
     def wait(self) -> Samples:
+        """Return the samples."""
         return self.samples
 
 
@@ -562,14 +577,12 @@ class _Blocking:
 
     driver: Driver
 
-    def run(self, plan: Plan) -> Samples:
-        return self.driver.run(plan)
-
-    def start(self, plan: Plan) -> PendingSamples:
-        return _Ran(self.driver.run(plan))
+    def start(self, plan: Plan, owner: int) -> PendingSamples:
+        del owner
+        return Ran(self.driver.run(plan))
 
 
-def overlapping(driver: Driver) -> OverlappingDriver:
+def overlapping(driver: Driver | OverlappingDriver) -> OverlappingDriver:
     """Return a driver with the method `start`.
 
     Args:
@@ -580,20 +593,21 @@ def overlapping(driver: Driver) -> OverlappingDriver:
 
 @runtime_checkable
 class CachingDriver(Driver, Protocol):
-    """A driver that keeps KV caches and accepts hints, which save work but change no answer."""
+    """A driver that keeps a KV cache for each owner: a number for each decode. A plan runs only on its owner's KV cache."""
 
-    def fork(self, cache_digest: int) -> bool:
-        """Copy a KV cache for a second state. Return whether there was one to copy, and room for it.
+    def fork(self, cache_digest: int, owner: int) -> bool:
+        """Copy a KV cache for a new owner. Return whether there was one to copy, and room for it.
 
         Args:
             cache_digest: Cache digest of the KV cache.
+            owner: Number of the new owner.
         """
         ...
 
-    def release(self, cache_digest: int) -> None:
-        """Drop a KV cache, if there is one with this digest: no state will use it again.
+    def release(self, owner: int) -> None:
+        """Drop the KV cache of an owner, if it has one. Must not wait for a lock, because finalizers call it.
 
         Args:
-            cache_digest: Cache digest of the KV cache.
+            owner: Number of the owner.
         """
         ...

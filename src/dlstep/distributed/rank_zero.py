@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import count
 from threading import Lock
 from types import FrameType
 from typing import Protocol
@@ -66,7 +65,7 @@ def delayed_interrupt() -> Iterator[None]:
 class Forward:
     """The next forward pass of decode number `decode`, after its `changes` since the last one.
 
-    A state in `changes` replaces the current one. `released` are cache digests,
+    A state in `changes` replaces the current one. `released` are decodes that release their KV cache,
     `gone` are ended decodes.
     """
 
@@ -78,9 +77,10 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """A command to copy the KV cache with a digest."""
+    """A command to copy the KV cache with a digest for decode number `decode`."""
 
     cache_digest: int
+    decode: int
     released: tuple[int, ...]
 
 
@@ -95,11 +95,11 @@ Message = Forward | Fork | End
 class RankDriver(CachingDriver, Protocol):
     """A driver of KV caches that lets ranks compare cache digests before they launch a forward pass."""
 
-    def holds(self, plan: Plan) -> bool:
-        """Return whether the KV cache that `plan` continues is here, or `plan` begins a new one."""
+    def holds(self, plan: Plan, owner: int) -> bool:
+        """Return whether the owner has the KV cache that `plan` continues, or `plan` begins a new one."""
         ...
 
-    def start(self, plan: Plan, agree: Callable[[], None]) -> PendingSamples:
+    def start(self, plan: Plan, owner: int, agree: Callable[[], None]) -> PendingSamples:
         """Launch a plan. Call `agree` just before."""
         ...
 
@@ -116,7 +116,6 @@ class RankZeroDriver:
         self._channel = connect(group.ranks, group.check)
         self._released: deque[int] = deque()
         self._gone: deque[int] = deque()
-        self._numbers = count()
         group.before_leaving(driver.drop_graphs)
         finalize(self, _close, group, self._channel)
 
@@ -124,35 +123,34 @@ class RankZeroDriver:
         """Raise DlstepError: the other ranks cannot know this plan without its state."""
         raise DlstepError(f"step {plan.step}: a plan runs on several ranks through a Decode only")
 
-    def lead(self, state: State) -> "DecodeLeader":
-        """Return the leader of a new decode that begins with `state`."""
-        number = next(self._numbers)
-        leader = DecodeLeader(self, number, state)
-        finalize(leader, self._gone.append, number).atexit = False
+    def lead(self, state: State, owner: int) -> "DecodeLeader":
+        """Return the leader of the decode with this number, which begins with `state`."""
+        leader = DecodeLeader(self, state)
+        finalize(leader, self._gone.append, owner).atexit = False
         return leader
 
     def when_lost(self, call: Callable[[str], None]) -> None:
         """Call `call` with the reason once a rank is lost."""
         self._group.when_lost(call)
 
-    def fork(self, cache_digest: int) -> bool:
+    def fork(self, cache_digest: int, owner: int) -> bool:
         """Copy a KV cache on all ranks. Return whether that succeeded."""
         with self._lock, delayed_interrupt(), self._whole():
-            self._channel.send(Fork(cache_digest, self._forget()))
-            forked = self._driver.fork(cache_digest)
+            self._channel.send(Fork(cache_digest, owner, self._forget()))
+            forked = self._driver.fork(cache_digest, owner)
             self._channel.check(f"fork of cache {cache_digest}", forked)()
             return forked
 
-    def release(self, cache_digest: int) -> None:
-        """Release a KV cache before the next forward pass."""
-        self._released.append(cache_digest)
+    def release(self, owner: int) -> None:
+        """Release the owner's KV cache before the next forward pass."""
+        self._released.append(owner)
 
     def start(self, number: int, changes: tuple[Event | State, ...], plan: Plan) -> PendingSamples:
         """Launch a forward pass of decode `number` on all ranks."""
         with self._lock, delayed_interrupt(), self._whole():
             gone = tuple([self._gone.popleft() for _ in range(len(self._gone))])
             self._channel.send(Forward(number, changes, self._forget(), gone))
-            return _start(self._driver, self._channel, plan)
+            return _start(self._driver, self._channel, plan, number)
 
     def wait(self, pending: PendingSamples) -> Samples:
         """Return the samples of a launched forward pass."""
@@ -176,9 +174,9 @@ class RankZeroDriver:
             raise
 
     def _forget(self) -> tuple[int, ...]:
-        digests = tuple([self._released.popleft() for _ in range(len(self._released))])
-        _forget(self._driver, digests)
-        return digests
+        released = tuple([self._released.popleft() for _ in range(len(self._released))])
+        _forget(self._driver, released)
+        return released
 
 
 def _close(group: WorkerGroup, channel: ControlChannel) -> None:
@@ -204,8 +202,8 @@ class PendingOfRanks:
 class DecodeLeader:
     """The leader of one decode. It collects changes until the next forward pass."""
 
-    def __init__(self, driver: RankZeroDriver, number: int, state: State) -> None:
-        self._driver, self._number = driver, number
+    def __init__(self, driver: RankZeroDriver, state: State) -> None:
+        self._driver = driver
         self._changes: list[Event | State] = [state]
 
     def apply(self, event: Event) -> None:
@@ -217,22 +215,10 @@ class DecodeLeader:
         """Replace all collected changes by a state."""
         self._changes = [state]
 
-    def run(self, plan: Plan) -> Samples:
-        """Return the samples of a plan of this decode."""
-        return self.start(plan).wait()
-
-    def start(self, plan: Plan) -> PendingSamples:
+    def start(self, plan: Plan, owner: int) -> PendingSamples:
         """Launch a plan of this decode on all ranks."""
         changes, self._changes = tuple(self._changes), []
-        return PendingOfRanks(self._driver, self._driver.start(self._number, changes, plan))
-
-    def fork(self, cache_digest: int) -> bool:
-        """Copy a KV cache on all ranks."""
-        return self._driver.fork(cache_digest)
-
-    def release(self, cache_digest: int) -> None:
-        """Release a KV cache before the next forward pass."""
-        self._driver.release(cache_digest)
+        return PendingOfRanks(self._driver, self._driver.start(owner, changes, plan))
 
 
 def _committed(state: State, samples: Samples, prepared: Prepared | None) -> State:
@@ -257,9 +243,9 @@ def follow_rank_zero(driver: RankDriver, ranks: Ranks) -> None:
         match message:
             case End():
                 return
-            case Fork(cache_digest, released):
+            case Fork(cache_digest, number, released):
                 _forget(driver, released)
-                channel.check(f"fork of cache {cache_digest}", driver.fork(cache_digest))()
+                channel.check(f"fork of cache {cache_digest}", driver.fork(cache_digest, number))()
             case Forward(number, changes, released, gone):
                 _forget(driver, released)
                 for ended in gone:
@@ -269,7 +255,7 @@ def follow_rank_zero(driver: RankDriver, ranks: Ranks) -> None:
                 state = states[number]
                 plan = planned[1] if planned is not None and planned[0] is state else schedule(state)
                 try:
-                    pending = _start(driver, channel, plan)
+                    pending = _start(driver, channel, plan, number)
                 except CacheMismatch:
                     continue  # rank 0 gets the same error
                 prepared = prepare(state, plan)
@@ -285,24 +271,24 @@ def _planned(state: State) -> tuple[State, Plan] | None:
         return None
 
 
-def _start(driver: RankDriver, channel: ControlChannel, plan: Plan) -> PendingSamples:
+def _start(driver: RankDriver, channel: ControlChannel, plan: Plan, owner: int) -> PendingSamples:
     """Launch this rank's share of a forward pass, after the comparison of cache digests.
 
     Raises CacheMismatch if no rank has the KV cache, and RanksDisagree if only some ranks have it.
     """
-    held = driver.holds(plan)
+    held = driver.holds(plan, owner)
     digest = plan.cache_digest if held else f"no KV cache with digest {plan.cache_digest}"
     check = channel.check(f"step {plan.step}", digest)
     if not held:
         check()  # `start` raises CacheMismatch before it calls this
     try:
-        return driver.start(plan, check)
+        return driver.start(plan, owner, check)
     except CacheMismatch as error:
         if held:  # the other ranks hold the KV cache and continue
             raise RanksDisagree(f"step {plan.step}: rank {channel.ranks.rank} alone lost its KV cache: {error}") from error
         raise
 
 
-def _forget(driver: RankDriver, digests: tuple[int, ...]) -> None:
-    for cache_digest in digests:
-        driver.release(cache_digest)
+def _forget(driver: RankDriver, owners: tuple[int, ...]) -> None:
+    for owner in owners:
+        driver.release(owner)

@@ -1,9 +1,8 @@
 """Run plans on a network: own the memory of KV caches, and return samples.
 
-Each KV cache has the digest of its content, so that no state reads another's.
+Each KV cache has an owner, and the digest of its content, so that no state reads another's.
 """
 
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -73,48 +72,48 @@ class KVCache:
 
 
 class KVCaches:
-    """A main KV cache for states of `main.num_pages` pages, and up to `most` others on demand.
+    """The KV caches of owners: a main one for a state of `main.num_pages` pages, and up to `most` others on demand.
 
-    A plan that starts from an empty cache gets the main cache if its number of pages matches.
-    Otherwise it gets a free cache, a new one, or the least recently used one, whose state loses it.
+    A plan that starts from an empty cache gets the cache of its owner if the number of pages matches.
+    Otherwise it gets the main cache if that one is free, a new one, or the least recently used one, whose
+    owner loses it.
     """
 
     def __init__(self, main: KVCache, make: Callable[[int], KVCache], most: int) -> None:
         self.main, self._make, self._most = main, make, most
-        self._others: list[KVCache] = []  # least recently used first
+        # Least recently used first. `release` may remove entries at any time: read it in one operation.
+        self._owned: dict[int, KVCache] = {}
 
     def __iter__(self) -> Iterator[KVCache]:
-        return iter((self.main, *self._others))
+        return iter(dict.fromkeys((self.main, *self._owned.values())))
 
-    def place(self, plan: Plan) -> KVCache:
-        """Return the cache that `plan` continues, repeats or begins, or raise CacheMismatch."""
-        if plan.cache_digest == EMPTY_CACHE:
-            cache = self.main if plan.num_pages == self.main.num_pages else self._new(plan.num_pages)
-        else:
-            cache = self._for_plan(plan)
-        if cache is None:
+    def place(self, plan: Plan, owner: int) -> KVCache:
+        """Return the owner's cache, which `plan` continues, repeats or begins, or raise CacheMismatch."""
+        cache = self._owned.get(owner)
+        if not self.holds(plan, owner):
             raise CacheMismatch(
-                f"step {plan.step} continues the cache digest {plan.cache_digest}, which no KV cache of the device has: "
+                f"step {plan.step} continues the cache digest {plan.cache_digest}, which no KV cache of its owner has: "
                 "rebuild(state) makes a state that any driver accepts"
             )
-        if cache is not self.main:
-            self._others.remove(cache)
-            self._others.append(cache)
+        self.release(owner)
+        if cache is None or cache.num_pages != plan.num_pages:
+            cache = self._new(plan.num_pages)
+        self._owned[owner] = cache
         return cache
 
-    def holds(self, plan: Plan) -> bool:
-        """Return whether `place` would find or begin a cache for `plan`."""
-        return plan.cache_digest == EMPTY_CACHE or self._for_plan(plan) is not None
+    def holds(self, plan: Plan, owner: int | None) -> bool:
+        """Return whether `plan` begins a cache, or the owner has the one that it continues or repeats. None: any owner."""
+        return plan.cache_digest == EMPTY_CACHE or self._for_plan(plan, owner) is not None
 
     def lent(self, plan: Plan) -> KVCache | None:
-        """Return a cache in whose memory `plan` can run without a call of `place`; None if there is none."""
+        """Return a cache of any owner in whose memory `plan` can run; None if there is none."""
         if plan.cache_digest == EMPTY_CACHE:
             return next((cache for cache in self if cache.num_pages == plan.num_pages), None)
-        return self._for_plan(plan)
+        return self._for_plan(plan, None)
 
-    def fork(self, cache_digest: int) -> bool:
-        """Copy the cache with this digest; return False if there is none, or no room for a copy."""
-        cache = self._with_digest(cache_digest)
+    def fork(self, cache_digest: int, owner: int) -> bool:
+        """Copy a cache with this digest for `owner`; return False if there is none, or no room for a copy."""
+        cache = next((cache for cache in self if cache.digest == cache_digest), None)
         if cache is None or len(self._others) >= self._most:
             return False
         try:
@@ -122,44 +121,40 @@ class KVCaches:
         except torch.OutOfMemoryError:
             return False
         copy.copy(cache)
-        self._others.append(copy)
+        self._owned[owner] = copy
         return True
 
-    def release(self, cache_digest: int) -> None:
-        """Forget the cache with this digest, and free its memory unless it is the main one."""
-        cache = self._with_digest(cache_digest)
-        if cache is self.main:
-            self.main.digest, self.main.last = FREE_DIGEST, None
-        elif cache is not None:
-            self._others.remove(cache)
+    def release(self, owner: int) -> None:
+        """Forget the cache of an owner, and free its memory unless it is the main one."""
+        self._owned.pop(owner, None)
 
-    def _with_digest(self, cache_digest: int) -> KVCache | None:
-        return next((cache for cache in self if cache.digest == cache_digest), None)
+    def _for_plan(self, plan: Plan, owner: int | None) -> KVCache | None:
+        caches = self if owner is None else [cache for cache in [self._owned.get(owner)] if cache is not None]
+        return next((cache for cache in caches if plan.cache_digest == cache.digest or plan == cache.last), None)
 
-    def _for_plan(self, plan: Plan) -> KVCache | None:
-        return self._with_digest(plan.cache_digest) or next((cache for cache in self if cache.last == plan), None)
+    @property
+    def _others(self) -> list[int]:
+        """The owners of caches other than the main one."""
+        return [owner for owner, cache in list(self._owned.items()) if cache is not self.main]
 
     def _new(self, num_pages: int) -> KVCache:
-        free = [cache for cache in self._others if cache.digest == FREE_DIGEST and cache.num_pages == num_pages]
-        if free:
-            return free[0]
-        # Drop references before allocating, so that the memory of dropped caches is free.
-        self._others = [cache for cache in self._others if cache.digest != FREE_DIGEST]
-        while len(self._others) >= self._most and self._others:
-            if self._others[0].num_pages == num_pages:
-                self._others.append(self._others.pop(0))
-                return self._others[-1]
-            del self._others[0]
+        """Return a cache without an owner. If there is no room for it, take the least recently used one."""
+        if num_pages == self.main.num_pages and self.main not in self._owned.values():
+            return self.main
         while True:
+            others = self._others
             try:
-                cache = self._make(num_pages)
-                break
+                if len(others) < max(1, self._most):
+                    return self._make(num_pages)
             except torch.OutOfMemoryError as error:
-                if not self._others:
+                if not others and num_pages == self.main.num_pages:
+                    others = [*self._owned]
+                if not others:
                     raise DlstepError(f"there is no room for another KV cache: {error}") from error
-                self._others.pop(0)
-        self._others.append(cache)
-        return cache
+            cache = self._owned.pop(others[0], None)
+            if cache is not None and cache.num_pages == num_pages:
+                return cache
+            del cache  # frees its memory
 
 
 class StartedPlan:
@@ -228,7 +223,7 @@ class TorchDriver:
         self._caches = KVCaches(make(config.num_pages), make, max_caches)
         self._current = self._caches.main
         self._lock = Lock()
-        self._released: deque[int] = deque()
+        self._released: set[int] = set()
         self._started: StartedPlan | None = None
 
     @property
@@ -255,24 +250,25 @@ class TorchDriver:
             self._caches.main.executor.capture(idle, bucket)
             show(done, len(todo))
 
-    def run(self, plan: Plan) -> Samples:
+    def run(self, plan: Plan, owner: int = 0) -> Samples:
         """Return the samples of `plan`, as `start` and `wait` do."""
-        return self.start(plan).wait()
+        return self.start(plan, owner).wait()
 
     @region("start")
-    def start(self, plan: Plan, agree: Callable[[], None] = lambda: None) -> StartedPlan:
+    def start(self, plan: Plan, owner: int = 0, agree: Callable[[], None] = lambda: None) -> StartedPlan:
         """Launch the forward passes of `plan`. Running the same plan again returns the same samples.
 
-        `agree` is called just before the launch: several ranks compare their cache digests there, because
-        operations of a rank wait for those of the others. Raises CacheMismatch if the driver does not hold
-        the plan's KV cache, and DlstepError if there is no room.
+        `owner` is the number of the decode whose KV cache the plan continues. `agree` is called just before
+        the launch: several ranks compare their cache digests there, because operations of a rank wait for those
+        of the others. Raises CacheMismatch if the owner does not have the plan's KV cache, and DlstepError if there
+        is no room.
         """
         with self._lock:
             if self._started is not None:
                 self._started.settle()  # its caller may never wait for it, after an interrupt
                 self._started = None
             self._forget_released()
-            self.apply_ownership(plan)
+            self.apply_ownership(plan, owner)
             forwards = self.gather(plan)
             agree()
             pending = self.submit(forwards)
@@ -282,16 +278,17 @@ class TorchDriver:
             self._started = StartedPlan(plan, self._current, pending, marks, errors, self._lock)
             return self._started
 
-    def holds(self, plan: Plan) -> bool:
-        """Return whether the KV cache that `plan` continues is here, or `plan` begins one."""
+    def holds(self, plan: Plan, owner: int | None = None) -> bool:
+        """Return whether the owner, or with None any owner, has the KV cache that `plan` continues, or `plan` begins one."""
         with self._lock:
             self._forget_released()
-            return self._caches.holds(plan)
+            return self._caches.holds(plan, owner)
 
-    def fork(self, cache_digest: int) -> bool:
-        """Copy the cache with this digest for a second state; return False if impossible."""
+    def fork(self, cache_digest: int, owner: int) -> bool:
+        """Copy a cache with this digest for a new owner; return False if impossible."""
         with self._lock:
-            return self._caches.fork(cache_digest)
+            self._forget_released()
+            return self._caches.fork(cache_digest, owner)
 
     @contextmanager
     def lent(self, plan: Plan, earlier: Sequence[Plan] = ()) -> Generator[tuple[Memory, list[tuple[Plan, Gathered, Batch]]]]:
@@ -324,24 +321,26 @@ class TorchDriver:
                 cache.executor.submit(gather(forward, cache.tables, self._target, cache.slots.slots)).wait()
         return cache
 
-    def release(self, cache_digest: int) -> None:
-        """Forget the cache with this digest before the next forward pass. Safe in finalizers."""
-        self._released.append(cache_digest)
-        if self._lock.acquire(blocking=False):
-            try:
-                self._forget_released()
-            finally:
-                self._lock.release()
+    def release(self, owner: int) -> None:
+        """Forget the owner's cache: at once, or before the next forward pass if one is running.
+
+        This takes no lock: it may be called by a finalizer inside any other method, and an interrupt at any
+        place leaves nothing to clean up.
+        """
+        self._released.add(owner)
+        if not self._lock.locked():
+            self._forget_released()
 
     def _forget_released(self) -> None:
-        while self._released:
-            self._caches.release(self._released.popleft())
+        for owner in list(self._released):
+            self._caches.release(owner)
+            self._released.discard(owner)
 
     @region("follow")
-    def apply_ownership(self, plan: Plan) -> None:
-        """Select the KV cache of `plan`, and apply the plan's ownership changes to it once."""
+    def apply_ownership(self, plan: Plan, owner: int = 0) -> None:
+        """Select the KV cache of the owner of `plan`, and apply the plan's ownership changes to it once."""
         self._current = self._caches.main  # drop the reference to a cache that `place` may free
-        self._current = self._caches.place(plan)
+        self._current = self._caches.place(plan, owner)
         self._current.apply_ownership(plan)
 
     @region("gather")

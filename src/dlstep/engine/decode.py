@@ -1,5 +1,6 @@
 """The loop that runs a model: `Decode`, and `SharedDecode` for the calls, streams and threads of an `LLM`."""
 
+import os
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,7 +8,7 @@ from functools import partial
 from itertools import count
 from threading import Lock, get_ident
 from typing import Protocol, TypeVar, runtime_checkable
-from weakref import ref
+from weakref import finalize, ref
 
 from ..core import (
     EMPTY_CACHE,
@@ -20,6 +21,7 @@ from ..core import (
     Driver,
     Event,
     Fail,
+    OverlappingDriver,
     Prepared,
     Prune,
     Rebuild,
@@ -48,7 +50,10 @@ Result = TypeVar("Result")
 Policy = Callable[[Request, int], Request]
 
 
-class Leader(CachingDriver, Protocol):
+_owners = count(1)  # numbers of decodes, the owners of KV caches
+
+
+class Leader(OverlappingDriver, Protocol):
     """One decode's driver on rank 0: it forwards state changes, so that all ranks plan alike."""
 
     def apply(self, event: Event) -> None:
@@ -64,8 +69,8 @@ class Leader(CachingDriver, Protocol):
 class RanksDriver(CachingDriver, Protocol):
     """A driver of several ranks, each of which runs the core. Each decode needs a leader."""
 
-    def lead(self, state: State) -> Leader:
-        """Return the leader of a decode that begins with `state`."""
+    def lead(self, state: State, owner: int) -> Leader:
+        """Return the leader of the decode with this number, which begins with `state`."""
         ...
 
     def when_lost(self, call: Callable[[str], None]) -> None:
@@ -89,7 +94,8 @@ class Decode:
 
     Every change of the state is an event of the core, passed to `record`; applying the events in
     order to the first state yields `state`. Unless `prunes` is False, ended requests are forgotten
-    once a step has reported them. Not thread-safe.
+    once a step has reported them. Its KV cache starts as a copy if another decode has the one that
+    `state` continues, and is released when this value is collected. Not thread-safe.
     """
 
     def __init__(
@@ -101,12 +107,16 @@ class Decode:
         prunes: bool = True,
     ) -> None:
         self._state = self._reported = state
-        self._leader = driver.lead(state) if isinstance(driver, RanksDriver) else None
+        self._owner = next(_owners)
+        self._leader = driver.lead(state, self._owner) if isinstance(driver, RanksDriver) else None
         self._leader_state = state  # differs from `_state` after a rewind or a lost event
-        self._driver, self._record, self._prunes = self._leader or driver, record, prunes
-        self._overlapping = overlapping(self._driver)
+        self._driver, self._record, self._prunes = driver, record, prunes
+        self._overlapping = overlapping(self._leader or driver)
         self._forward_failed = False
-        self._held_digest = state.cache_digest  # of the device's cache after this decode's last run
+        if isinstance(driver, CachingDriver):
+            finalize(self, driver.release, self._owner).atexit = False
+            if state.cache_digest != EMPTY_CACHE:
+                driver.fork(state.cache_digest, self._owner)
 
     @property
     def state(self) -> State:
@@ -159,14 +169,10 @@ class Decode:
         """Continue from `state`, an earlier or a modified one. No event is recorded."""
         self._state = self._reported = state
 
-    def fork(self) -> bool:
-        """Ask the driver to copy this state's cache for another `Decode`; return whether it did."""
-        return isinstance(self._driver, CachingDriver) and self._driver.fork(self._state.cache_digest)
-
     def close(self) -> None:
-        """Release the driver's cache of this state."""
-        if isinstance(self._driver, CachingDriver) and self._held_digest != EMPTY_CACHE:
-            self._driver.release(self._held_digest)
+        """Release this decode's KV cache; its next step computes a new one."""
+        if isinstance(self._driver, CachingDriver):
+            self._driver.release(self._owner)
 
     def _apply(self, event: Event, prepared: Prepared | None = None) -> None:
         def applied() -> State:
@@ -207,11 +213,9 @@ class Decode:
         plan = self._without_faulty(lambda: schedule(self._state))
         if not plan.spans:
             return  # all remaining requests failed during planning
-        if plan.cache_digest == EMPTY_CACHE:
-            self.close()  # free the cache from before a rewind: no state refers to it
         self._forward_failed = True  # until `_apply`, the device may be ahead of the state
         try:
-            pending = self._overlapping.start(plan)
+            pending = self._overlapping.start(plan, self._owner)
             prepared = prepare(self._state, plan)
             samples = pending.wait()
         except CacheMismatch:
@@ -219,7 +223,6 @@ class Decode:
             raise
         if type(samples) is not Samples or (samples.plan is not plan and samples.plan != plan):
             raise SamplesMismatch(f"the driver returned {short(samples)} instead of the Samples of its plan")
-        self._held_digest = samples.cache_digest
         self._apply(samples, prepared)
         self._forward_failed = False
 
@@ -254,7 +257,7 @@ class Turn:
     """
 
     def __init__(self) -> None:
-        self._running, self._latest, self._thread = Lock(), Lock(), 0
+        self._running, self._latest, self._thread, self._process = Lock(), Lock(), 0, os.getpid()
 
     @property
     def taken(self) -> bool:
@@ -262,7 +265,18 @@ class Turn:
         return self._running.locked()
 
     def run(self, call: Callable[[], Result]) -> Result:
-        """Wait for all earlier calls, then return the result of `call`. Raises RuntimeError for a call within a call."""
+        """Wait for all earlier calls, then return the result of `call`.
+
+        Raises RuntimeError for a call within a call, and DlstepError in a child of `os.fork` if a call ran at that moment: its
+        thread, which would release the lock, does not exist in the child.
+        """
+        if self._process != os.getpid():
+            if self.taken or self._latest.locked():
+                raise DlstepError(
+                    "this process was forked while another thread ran a forward pass, so its copy of the LLM cannot be used: "
+                    "create an LLM in this process, or start processes with multiprocessing's spawn method"
+                )
+            self._process = os.getpid()
         if self.taken and self._thread == get_ident():
             raise RuntimeError("a forward pass of the same LLM is running in this thread: use another LLM in it")
         mine = Lock()

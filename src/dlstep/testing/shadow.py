@@ -13,7 +13,7 @@ from functools import lru_cache, reduce
 from ..core import Admission, CacheMismatch, Plan, Samples, SampleSpec, Span, SpanSamples, Spec
 from ..core.constraint import TokenMask
 from ..core.draws import integer, key, mix
-from ..core.plan import EMPTY_CACHE
+from ..core.plan import EMPTY_CACHE, PendingSamples, Ran
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,20 +141,21 @@ class ShadowDriver:
     layers = 2
 
     def __post_init__(self) -> None:
-        self.caches: list[ShadowCache] = []  # least recently used first
+        self.caches: dict[int, ShadowCache] = {}  # by owner, least recently used first
         self.now = ShadowCache(self.num_pages)
 
-    def run(self, plan: Plan) -> Samples:
+    def run(self, plan: Plan, owner: int = 0) -> Samples:
         """Return the samples of a plan: a function of what its rows could see.
 
         Args:
             plan: The plan of a forward pass.
+            owner: Number of the decode that runs the plan.
 
         Raises:
             AssertionError: If the plan breaks ownership or reads a slot with wrong contents.
-            CacheMismatch: If the device does not hold the KV cache that the plan needs.
+            CacheMismatch: If the owner does not have the KV cache that the plan needs.
         """
-        self.now = cache = self._cache_of(plan)
+        self.now = cache = self._cache_of(plan, owner)
         if plan.cache_digest == EMPTY_CACHE or plan != cache.last:
             # If this pass fails, no plan may continue from it.
             cache.cache_digest, cache.last = BROKEN_CACHE, None
@@ -163,46 +164,45 @@ class ShadowDriver:
         cache.last, cache.cache_digest = plan, samples.cache_digest
         return samples
 
-    def fork(self, cache_digest: int) -> bool:
-        """Copy a KV cache. Return whether there was one to copy, and room for it.
+    def start(self, plan: Plan, owner: int = 0) -> PendingSamples:
+        """Run a plan, as `run` does.
+
+        Args:
+            plan: The plan of a forward pass.
+            owner: Number of the decode that runs the plan.
+        """
+        return Ran(self.run(plan, owner))
+
+    def fork(self, cache_digest: int, owner: int) -> bool:
+        """Copy a KV cache for a new owner. Return whether there was one to copy, and room for it.
 
         Args:
             cache_digest: Cache digest of the KV cache.
+            owner: Number of the new owner.
         """
-        cache = self._with_digest(cache_digest)
+        cache = next((cache for cache in self.caches.values() if cache.cache_digest == cache_digest), None)
         if cache is None or len(self.caches) >= self.places:
             return False
-        self.caches.append(deepcopy(cache))
+        self.caches[owner] = deepcopy(cache)
         return True
 
-    def release(self, cache_digest: int) -> None:
-        """Drop a KV cache, if there is one with this digest.
+    def release(self, owner: int) -> None:
+        """Drop the KV cache of an owner, if it has one.
 
         Args:
-            cache_digest: Cache digest of the KV cache.
+            owner: Number of the owner.
         """
-        cache = self._with_digest(cache_digest)
-        if cache is not None:
-            self.caches.remove(cache)
+        self.caches.pop(owner, None)
 
-    def _with_digest(self, cache_digest: int) -> ShadowCache | None:
-        return next((cache for cache in self.caches if cache.cache_digest == cache_digest), None)
-
-    def _cache_of(self, plan: Plan) -> ShadowCache:
+    def _cache_of(self, plan: Plan, owner: int) -> ShadowCache:
         """Return the KV cache that `plan` continues, repeats or begins."""
-        if plan.cache_digest == EMPTY_CACHE:
-            found = ShadowCache(plan.num_pages)
-            broken = [cache for cache in self.caches if cache.cache_digest == BROKEN_CACHE]
-            while len(self.caches) >= self.places:
-                self.caches.remove(broken.pop() if broken else self.caches[0])
-        else:
-            found = self._with_digest(plan.cache_digest) or next((cache for cache in self.caches if cache.last == plan), None)
-            if found is None:
-                raise CacheMismatch(
-                    f"no KV cache on the device has the digest {plan.cache_digest}: rebuild(state) begins a new one"
-                )
-            self.caches = [cache for cache in self.caches if cache is not found]
-        self.caches.append(found)
+        found = ShadowCache(plan.num_pages) if plan.cache_digest == EMPTY_CACHE else self.caches.get(owner)
+        if found is None or (plan.cache_digest != found.cache_digest and plan != found.last):
+            raise CacheMismatch(f"owner {owner} has no KV cache of digest {plan.cache_digest}: rebuild(state) begins a new one")
+        self.release(owner)
+        while len(self.caches) >= self.places:
+            del self.caches[next(iter(self.caches))]
+        self.caches[owner] = found
         return found
 
     def slot(self, seq_id: int, position: int) -> tuple[int, int]:

@@ -55,24 +55,15 @@ class FaultySamples:
 
 
 class StartedDriver(ABC):
-    """A driver whose passes are started and awaited, and which neither copies nor frees KV caches."""
+    """A driver whose passes are started and awaited."""
 
     @abstractmethod
-    def start(self, plan: Plan) -> PendingSamples:
+    def start(self, plan: Plan, owner: int = 0) -> PendingSamples:
         """Start `plan`."""
 
     def run(self, plan: Plan) -> Samples:
         """Return the samples of `plan`."""
         return self.start(plan).wait()
-
-    def fork(self, cache_digest: int) -> bool:
-        """Return False: no copy is made."""
-        del cache_digest
-        return False
-
-    def release(self, cache_digest: int) -> None:
-        """Free nothing: a new KV cache replaces the least recently used one."""
-        del cache_digest
 
 
 @dataclass
@@ -85,14 +76,22 @@ class FaultyDriver(StartedDriver):
     forwards: int = -1
     answered: Samples | None = None  # samples of the last pass, even if `wait` raises
 
-    def start(self, plan: Plan) -> PendingSamples:
+    def start(self, plan: Plan, owner: int = 0) -> PendingSamples:
         """Start `plan`, or raise Fault."""
         self.forwards += 1
         self.answered = None
         if self.forwards in self.before:
             raise Fault
-        self.answered = self.driver.run(plan)
+        self.answered = self.driver.run(plan, owner)
         return FaultySamples(self.answered, lost=self.forwards in self.after)
+
+    def fork(self, cache_digest: int, owner: int) -> bool:
+        """Copy a KV cache, as the other driver does."""
+        return self.driver.fork(cache_digest, owner)
+
+    def release(self, owner: int) -> None:
+        """Drop a KV cache, as the other driver does."""
+        self.driver.release(owner)
 
 
 class Follower(StartedDriver):
@@ -111,7 +110,7 @@ class Follower(StartedDriver):
         """Replace all kept events by a state."""
         self.changes = [state]
 
-    def start(self, plan: Plan) -> PendingSamples:
+    def start(self, plan: Plan, owner: int = 0) -> PendingSamples:
         """Start a plan, after checking that the other rank makes the same one."""
         for change in self.changes:
             self._state = change if isinstance(change, State) else apply(self._state, change)
@@ -119,7 +118,7 @@ class Follower(StartedDriver):
         assert schedule(self._state) == plan, "another rank would run something else"
         self._driver.answered = None
         try:
-            return self._driver.start(plan)
+            return self._driver.start(plan, owner)
         finally:
             if self._driver.answered is not None:
                 self._state = commit(self._state, self._driver.answered)
@@ -129,8 +128,9 @@ class Follower(StartedDriver):
 class LeadingDriver(FaultyDriver):
     """The driver of the first of two ranks."""
 
-    def lead(self, state: State) -> Follower:
+    def lead(self, state: State, owner: int) -> Follower:
         """Return the leader of a decode that begins at `state`."""
+        del owner
         return Follower(self, state)
 
     def when_lost(self, call: Callable[[str], None]) -> None:
@@ -194,11 +194,13 @@ def _users(strategy: Strategy, config: Config, data: DataObject) -> list[tuple[C
 
 @dataclass
 class User:
-    """A decode on a shared device, its requests still to come, and those that it aborted."""
+    """A decode on a shared device, its requests, those to come, those that it aborted, and whether its KV cache is there."""
 
     decode: Decode
     coming: list[Request]
+    requests: tuple[Request, ...]
     aborted: set[int] = field(default_factory=set)
+    owns: bool = True
 
     @property
     def done(self) -> bool:
@@ -226,56 +228,76 @@ def histories(kind: Kind, data: DataObject) -> None:
 
     A device may ignore prompts: different prompts then get equal samples, and only the stored
     tokens differ. If the device has several ranks, each makes the same plan as the first one. After
-    a loss, a step runs only as many forward passes as it needs to advance.
+    a loss, a step runs only as many forward passes as it needs to advance. States may be copied, and
+    decodes closed or collected: with room for all, only one that was closed or has failed computes its KV cache again.
     """
     value, spec = data.draw(engines(kind))
     config = data.draw(tight(spec, value, data.draw(batches(value, most=2))))
     drawn = _users(value, config, data)
-    blind, places = data.draw(sampled_from([0.0, 1.0])), data.draw(sampled_from([1, 2, len(drawn), len(drawn)]))
+    room = len(drawn) + 2
+    blind, places = data.draw(sampled_from([0.0, 1.0])), data.draw(sampled_from([1, 2, len(drawn), room, room]))
     device = shadow(config, value, places=places, blind=blind)
     before, after = (frozenset(data.draw(lists(integers(0, 30), max_size=2))) for _ in range(2))
     faulty = data.draw(sampled_from((FaultyDriver, LeadingDriver)))(device, before, after)
     events: list[Event] = []
-    users = [
-        User(Decode(init(own, value), faulty, prunes=False, record=events.append), list(requests)) for own, requests in drawn
-    ]
-    turns = data.draw(lists(integers(0, len(users) - 1), max_size=40))
+
+    def decode(state: State) -> Decode:
+        return Decode(state, faulty, prunes=False, record=events.append)
+
+    users = [User(decode(init(own, value)), list(requests), requests) for own, requests in drawn]
+    turns = data.draw(lists(integers(0, room - 1), max_size=40))
     for number in range(MOST_TURNS):
         if number < len(turns):
-            user = users[turns[number]]
+            user = users[turns[number] % len(users)]
             user.act(data)
+            match data.draw(integers(0, 9)):
+                case 0:
+                    user.decode.close()
+                    user.owns = False
+                case 1 | 2 | 3 if len(users) < room:
+                    users.append(replace(user, decode=decode(user.decode.state), coming=[*user.coming]))
+                    users[-1].aborted = {*user.aborted}
+                case 4 | 5 if len(users) > len(drawn):
+                    users.remove(user)
+                    del user  # collects its decode
+                    continue
+                case _:
+                    pass
         else:  # no more random events: add the rest and run to the end
             user = users[number % len(users)]
             user.add()
-        if not user.decode.state.done and not _stepped(user.decode, events, device):
+        if not user.decode.state.done and not _stepped(user, events, device, roomy=places == room):
             continue
         if all(user.done for user in users):
             break
     else:
         raise AssertionError(f"not finished after {MOST_TURNS} turns")
-    for (_, requests), user in zip(drawn, users, strict=True):
+    for user in users:
         assert not len(user.decode.state.cache.owners)
         if value.exact:
-            _check_answers(user, requests, value, blind)
+            _check_answers(user, value, blind)
 
 
-def _stepped(decode: Decode, events: list[Event], device: ShadowDriver) -> bool:
-    """Take a step and check it; return False if the driver fails."""
-    before = decode.state
+def _stepped(user: User, events: list[Event], device: ShadowDriver, *, roomy: bool) -> bool:
+    """Take a step and check it; return False if the driver fails. On a `roomy` device, no user loses its KV cache."""
+    decode, before = user.decode, user.decode.state
     events.clear()
     try:
         decode.step()
     except Fault:
+        user.owns = False
         return False
+    assert not (roomy and user.owns and Rebuild() in events), "a KV cache was lost that its owner has not released"
+    user.owns = True
     check_forwards(before, events)
     check_ownership(decode.state)
     check_device(decode.state, device)
     return True
 
 
-def _check_answers(user: User, requests: tuple[Request, ...], value: Strategy, blind: float) -> None:
+def _check_answers(user: User, value: Strategy, blind: float) -> None:
     """Check that requests neither aborted nor rejected have the same answers as alone."""
-    for request in requests:
+    for request in user.requests:
         done = user.decode.state.finished[request.id]
         if request.id not in user.aborted and done.finish != "rejected":
             assert outcome(done) == outcome(answered_alone(user.decode.state.config.spec, value, request, blind=blind))

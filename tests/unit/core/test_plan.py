@@ -1,6 +1,7 @@
 """Plans and samples: scored ids of sampled positions, and numbers that are no probabilities."""
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -70,6 +71,23 @@ ANSWERS = st.tuples(*[st.lists(st.floats(0.0, 1.0), min_size=size, max_size=size
 
 def samples(answers: tuple[list[float], ...]) -> Samples:
     return Samples(PLAN, tuple([SpanSamples((3,) * len(answer), tuple(answer)) for answer in answers]))
+
+
+@pytest.mark.parametrize(
+    ("field", "given", "allowed"),
+    [
+        ("statistics", frozenset({"variance"}), "a frozenset of entropy, margin, noise"),
+        ("statistics", ["entropy"], "a frozenset of entropy, margin, noise"),
+        ("ties", "middle", "one of"),
+        ("best", -1, "at least 0"),
+        ("scored", -1, "at least 0"),
+        ("scored", 1.5, "a whole number"),
+        ("tempered", 1, "True or False"),
+    ],
+)
+def test_a_sample_specification_refuses_what_no_device_knows(field: str, given: Any, allowed: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"SampleSpec.{field} must be {allowed}") + ".*, got "):
+        SampleSpec(**{field: given})
 
 
 @given(ANSWERS)

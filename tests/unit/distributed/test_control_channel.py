@@ -40,5 +40,5 @@ def test_digests_are_compared_before_a_pass(driver_and_plan: tuple[TorchDriver, 
         return lowered(gathered)
 
     monkeypatch.setattr(executor, "_lowered", started)
-    driver.start(plan, lambda: order.append("compared")).wait()
+    driver.start(plan, 0, lambda: order.append("compared")).wait()
     assert order == ["compared", "started"]

@@ -78,8 +78,8 @@ class Lying:
     def __init__(self, driver: Any, step: int) -> None:
         self.driver, self.step = driver, step
 
-    def start(self, plan: Plan, agree: Callable[[], None]) -> Any:
-        pending = self.driver.start(plan, agree)
+    def start(self, plan: Plan, owner: int, agree: Callable[[], None]) -> Any:
+        pending = self.driver.start(plan, owner, agree)
         if plan.step != self.step:
             return pending
         return SimpleNamespace(wait=lambda: self._changed(plan, pending.wait()))
@@ -89,14 +89,14 @@ class Lying:
         changed = SpanSamples(((first.tokens[0] + 1) % 5 + 3, *first.tokens[1:]), first.probabilities)
         return Samples(plan, (replace(first, tokens=changed.tokens), *others))
 
-    def holds(self, plan: Plan) -> bool:
-        return self.driver.holds(plan)
+    def holds(self, plan: Plan, owner: int) -> bool:
+        return self.driver.holds(plan, owner)
 
-    def fork(self, cache_digest: int) -> bool:
-        return self.driver.fork(cache_digest)
+    def fork(self, cache_digest: int, owner: int) -> bool:
+        return self.driver.fork(cache_digest, owner)
 
-    def release(self, cache_digest: int) -> None:
-        self.driver.release(cache_digest)
+    def release(self, owner: int) -> None:
+        self.driver.release(owner)
 
     def drop_graphs(self) -> None:
         self.driver.drop_graphs()
@@ -158,20 +158,20 @@ class Interrupted:
     def __init__(self, driver: Any, times: int) -> None:
         self.driver, self.times, self.forwards = driver, times, 0
 
-    def start(self, plan: Plan, agree: Callable[[], None]) -> Any:
+    def start(self, plan: Plan, owner: int, agree: Callable[[], None]) -> Any:
         self.forwards += 1
         for _ in range(self.times if self.forwards == 3 else 0):
             signal.raise_signal(signal.SIGINT)
-        return self.driver.start(plan, agree)
+        return self.driver.start(plan, owner, agree)
 
-    def holds(self, plan: Plan) -> bool:
-        return self.driver.holds(plan)
+    def holds(self, plan: Plan, owner: int) -> bool:
+        return self.driver.holds(plan, owner)
 
-    def fork(self, cache_digest: int) -> bool:
-        return self.driver.fork(cache_digest)
+    def fork(self, cache_digest: int, owner: int) -> bool:
+        return self.driver.fork(cache_digest, owner)
 
-    def release(self, cache_digest: int) -> None:
-        self.driver.release(cache_digest)
+    def release(self, owner: int) -> None:
+        self.driver.release(owner)
 
     def drop_graphs(self) -> None:
         self.driver.drop_graphs()

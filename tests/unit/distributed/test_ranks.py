@@ -60,16 +60,16 @@ class Graphs:
     def __init__(self, nccl: Nccl) -> None:
         self.nccl = nccl
 
-    def start(self, plan: Plan, agree: Callable[[], None]) -> PendingSamples:
+    def start(self, plan: Plan, owner: int, agree: Callable[[], None]) -> PendingSamples:
         raise NotImplementedError
 
-    def holds(self, plan: Plan) -> bool:
+    def holds(self, plan: Plan, owner: int) -> bool:
         raise NotImplementedError
 
-    def fork(self, cache_digest: int) -> bool:
+    def fork(self, cache_digest: int, owner: int) -> bool:
         raise NotImplementedError
 
-    def release(self, cache_digest: int) -> None:
+    def release(self, owner: int) -> None:
         raise NotImplementedError
 
     def drop_graphs(self) -> None:
@@ -131,7 +131,7 @@ def test_a_rank_that_is_killed_ends_the_group_soon(nccl: Nccl):
     assert not nccl.stuck
     assert nccl.said == ["abort", "dropped", "aborted", "destroyed"]
     with pytest.raises(DlstepError, match="rank 1 of 2 was killed by SIGKILL"):
-        driver.fork(0)
+        driver.fork(0, 1)
 
 
 def test_graphs_that_nobody_frees_are_not_waited_for_for_ever(nccl: Nccl, monkeypatch: pytest.MonkeyPatch):

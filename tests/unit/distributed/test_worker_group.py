@@ -140,10 +140,10 @@ class Broken:
     def __init__(self, driver: Any, error: BaseException, *, compared: bool) -> None:
         self.driver, self.error, self.compared, self.forwards = driver, error, compared, 0
 
-    def start(self, plan: Plan, agree: Callable[[], None]) -> PendingSamples:
+    def start(self, plan: Plan, owner: int, agree: Callable[[], None]) -> PendingSamples:
         self.forwards += 1
         if self.forwards < 2:
-            return self.driver.start(plan, agree)
+            return self.driver.start(plan, owner, agree)
         if self.compared:
             agree()
         raise self.error
@@ -175,14 +175,14 @@ class Forgetful:
     def __init__(self, driver: Any, step: int, *, knows: bool) -> None:
         self.driver, self.step, self.knows = driver, step, knows
 
-    def holds(self, plan: Plan) -> bool:
-        return self.driver.holds(plan) and not (self.knows and plan.step == self.step)
+    def holds(self, plan: Plan, owner: int) -> bool:
+        return self.driver.holds(plan, owner) and not (self.knows and plan.step == self.step)
 
-    def start(self, plan: Plan, agree: Callable[[], None]) -> PendingSamples:
+    def start(self, plan: Plan, owner: int, agree: Callable[[], None]) -> PendingSamples:
         if plan.step == self.step:
             agree()
             raise CacheMismatch("nothing is held")
-        return self.driver.start(plan, agree)
+        return self.driver.start(plan, owner, agree)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.driver, name)

@@ -147,7 +147,7 @@ def test_another_digest_is_refused_until_the_state_is_rebuilt(checkpoints):
         early = state if number == 1 else early
     stale = schedule(early)
     with pytest.raises(
-        CacheMismatch, match=r"step 2 continues the cache digest \d+, which no KV cache of the device has: rebuild\(state\)"
+        CacheMismatch, match=r"step 2 continues the cache digest \d+, which no KV cache of its owner has: rebuild\(state\)"
     ):
         driver.run(stale)
     with pytest.raises(CacheMismatch):

@@ -60,10 +60,10 @@ def decode(state: State, driver: TorchDriver) -> tuple[State, list[Plan]]:
     agreed: list[int] = []
     while not state.done:
         plans.append(plan := schedule(state))
-        samples = driver.start(plan, lambda plan=plan: agreed.append(plan.step)).wait()
+        samples = driver.start(plan, 0, lambda plan=plan: agreed.append(plan.step)).wait()
         assert samples.cache_digest == Samples(plan, samples.rows).cache_digest
         state = commit(state, samples)
-    driver.start(schedule(state), lambda: agreed.append(state.step)).wait()  # it feeds nothing
+    driver.start(schedule(state), 0, lambda: agreed.append(state.step)).wait()  # it feeds nothing
     assert agreed == [*[plan.step for plan in plans], state.step]
     return state, plans
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from dlstep.core import CacheMismatch, Config, Request, SamplingParams, State, add, commit, init, schedule
+from dlstep.core import CacheMismatch, Config, Event, Rebuild, Request, SamplingParams, State, add, commit, init, schedule
 from dlstep.driver import TorchDriver
 from dlstep.engine.decode import Decode
 from dlstep.engine.overrides import forked
@@ -37,8 +37,8 @@ def answer(state: State) -> tuple[int, ...]:
     return state.finished[0].answer
 
 
-def step(state: State, driver: TorchDriver) -> State:
-    return commit(state, driver.run(schedule(state)))
+def step(state: State, driver: TorchDriver, owner: int = 0) -> State:
+    return commit(state, driver.run(schedule(state), owner))
 
 
 @settings(max_examples=12, deadline=None, derandomize=True)
@@ -67,22 +67,24 @@ def test_states_that_take_turns_answer_as_alone(checkpoints, turns, places, size
 def test_a_cache_that_is_held_continues_and_an_evicted_one_does_not(checkpoints) -> None:
     checkpoint = checkpoints["plain"]
     driver = driver_of(checkpoint, 2)
-    first, second, third = (step(state_of(checkpoint, number), driver) for number in range(3))
-    step(second, driver)
-    step(third, driver)
-    with pytest.raises(CacheMismatch, match="which no KV cache of the device has"):
-        driver.run(schedule(first))
+    first, second, third = (step(state_of(checkpoint, number), driver, number) for number in range(3))
+    step(second, driver, 1)
+    step(third, driver, 2)
+    for owner in range(3):  # also not on the cache of another owner
+        with pytest.raises(CacheMismatch, match="which no KV cache of its owner has"):
+            driver.run(schedule(first), owner)
 
 
 def test_what_is_released_makes_room(checkpoints) -> None:
     checkpoint = checkpoints["plain"]
     driver = driver_of(checkpoint, 2)
-    first, second = (step(state_of(checkpoint, number), driver) for number in range(2))
-    driver.release(second.cache_digest)
-    third = step(state_of(checkpoint, 2), driver)
-    step(step(first, driver), driver)
-    step(third, driver)
-    driver.release(12345)  # the digest of no cache
+    first, _ = (step(state_of(checkpoint, number), driver, number) for number in range(2))
+    assert not driver.fork(first.cache_digest, 3)
+    driver.release(1)
+    third = step(state_of(checkpoint, 2), driver, 2)
+    step(step(first, driver, 0), driver, 0)
+    step(third, driver, 2)
+    driver.release(12345)  # an owner of no cache
 
 
 def test_a_fork_goes_on_where_its_origin_was(checkpoints) -> None:
@@ -91,19 +93,42 @@ def test_a_fork_goes_on_where_its_origin_was(checkpoints) -> None:
     state = state_of(checkpoint, 1)
     while not state.running or not state.running[0].steps:
         state = step(state, driver)
-    assert driver.fork(state.cache_digest) and not driver.fork(state.cache_digest), "there are two places"
+    assert driver.fork(state.cache_digest, 1) and not driver.fork(state.cache_digest, 2), "there are two places"
     origin = branch = state
     while not origin.done:
         origin = step(origin, driver)
     branch = forked(branch, branch.strategy, {"accept_threshold": 0.1})
     while not branch.done:
-        branch = step(branch, driver)
+        branch = step(branch, driver, 1)
     again, fresh = state_of(checkpoint, 1), driver_of(checkpoint, 1)
     while not again.done:
         again = step(again, fresh)
         again = forked(again, again.strategy, {"accept_threshold": 0.1}) if again.step == state.step else again
     assert answer(branch) == answer(again) and origin.finished[0].finish == "length"
-    assert not driver.fork(99)
+    assert not driver.fork(99, 3)
+
+
+@settings(max_examples=10, deadline=None, derandomize=True)
+@given(ends=st.permutations(range(4)), ways=st.lists(st.sampled_from(["close", "collect", "both"]), min_size=3, max_size=3))
+def test_decodes_that_end_leave_the_caches_of_their_copies_and_twins(checkpoints, ends, ways) -> None:
+    driver, state, events = driver_of(checkpoints["plain"], 4), state_of(checkpoints["plain"], 1), list[Event]()
+    origin, twin = (Decode(state, driver, prunes=False, record=events.append) for _ in range(2))
+    for decode in (origin, twin) * 4:
+        decode.step()
+    live = {0: origin, 1: twin} | {n: Decode(origin.state, driver, prunes=False, record=events.append) for n in (2, 3)}
+    kept: list[Decode] = []
+    del origin, twin, decode
+    for number, way in zip(ends, ways, strict=False):
+        ended = live.pop(number)
+        if way != "collect":
+            ended.close()
+        if way == "close":
+            kept.append(ended)
+        del ended  # collects it unless it is kept
+        for decode in live.values():
+            decode.step()
+        del decode
+    assert Rebuild() not in events
 
 
 def test_the_main_cache_is_kept_in_addition_to_the_others(checkpoints) -> None:
@@ -111,9 +136,9 @@ def test_the_main_cache_is_kept_in_addition_to_the_others(checkpoints) -> None:
     driver = driver_of(checkpoint, 1)
     main = step(state_of(checkpoint, 0, num_pages=40), driver)
     for number in range(3):
-        step(state_of(checkpoint, number), driver)
+        step(state_of(checkpoint, number), driver, 1 + number)
     main = step(main, driver)
-    driver.release(main.cache_digest)
+    driver.release(0)
     with pytest.raises(CacheMismatch):
         driver.run(schedule(main))
 

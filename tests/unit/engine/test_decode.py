@@ -1,8 +1,11 @@
 """Streams, calls and threads of one `LLM` share its forward passes; each receives its own answer only."""
 
 import gc
+import os
+import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
@@ -49,6 +52,45 @@ def left_over(llm: LLM) -> tuple[int, int, int, int]:
     """Requests that run or wait, pages that are owned, and callers that are still told of something."""
     state = llm.state
     return len(state.running), len(state.waiting), len(state.cache.owners), len(llm._shared._callers)
+
+
+def said_by_child(llm: LLM) -> str:
+    """Fork this process, and return how a call of the LLM ends in the child."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer versions of Python warn of threads
+        reading, writing = os.pipe()
+        child = os.fork()
+    if not child:
+        signal.alarm(20)  # the child ends if it hangs
+        try:
+            said = llm.generate("two", SHORT, progress=False)[0].finish_reason or ""
+        except DlstepError as error:
+            said = str(error)
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.close(writing)
+    os.waitpid(child, 0)
+    with os.fdopen(reading) as pipe:
+        return pipe.read()
+
+
+def test_a_forked_child_answers_unless_a_pass_was_running() -> None:
+    llm, driver = watched_llm()
+    running, free = threading.Event(), threading.Event()
+
+    def before() -> None:
+        running.set()
+        if threading.current_thread() is thread:
+            free.wait()
+
+    driver.before = before
+    thread = threading.Thread(target=llm.generate, args=("one", SHORT))
+    thread.start()
+    running.wait()
+    assert "forked while another thread ran a forward pass" in said_by_child(llm)
+    free.set()
+    thread.join()
+    assert said_by_child(llm) == "length"
 
 
 def test_two_streams_take_the_forwards_of_a_batch_of_two() -> None:

@@ -1,10 +1,12 @@
-"""Ctrl-C at random moments of calls, streams and steps of a session: the call ends, pages are free, the next one answers."""
+"""Ctrl-C in calls, streams and steps of a session, and at its end: the call ends, pages are free, the next one answers."""
 
 import gc
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from random import Random
 from types import FrameType
@@ -94,6 +96,50 @@ def check_interrupts(moments: int) -> None:
         assert not session.state.cache.owners
         if moment % 20 == 19:
             session = llm.session()
+
+
+def interrupted_at(line: int, call: Callable[[], object]) -> bool:
+    """Interrupt a call before a line of it in dlstep or weakref, counted from 0. Return whether it has so many lines."""
+    left = line
+
+    def trace(frame: FrameType, event: str, _: object) -> object:
+        nonlocal left
+        if not any(part in frame.f_code.co_filename for part in ("dlstep", "weakref")):
+            return None
+        left -= event == "line"
+        if left < 0:
+            sys.settrace(None)
+            raise Interrupted
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    except Interrupted:
+        pass
+    finally:
+        sys.settrace(None)
+    return left < 0
+
+
+@pytest.mark.parametrize("collects", [False, True])
+def test_interrupts_at_every_line_of_the_end_of_a_session(collects: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # Python reports what is raised in a finalizer
+    llm, line, reached = LLM(num_threads=1), 0, True
+    generate = partial(llm.generate, PROMPTS[0], replace(PARAMS, max_tokens=4), progress=False)
+    expected = [generate()]
+    while reached:
+        sessions = [llm.session()]
+        sessions[0].submit(PROMPTS[1], PARAMS)
+        sessions[0].step()
+        reached = interrupted_at(line, sessions.clear if collects else sessions[0].close)
+        line += 1
+        found: list[object] = []
+        thread = threading.Thread(target=lambda found=found: found.append(generate()), daemon=True)
+        thread.start()
+        thread.join(20)
+        assert found == expected, f"after an interrupt before line {line}"
+    assert line > 5
 
 
 def test_interrupts_at_100_moments() -> None:
