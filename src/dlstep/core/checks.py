@@ -6,6 +6,7 @@ are refused. The checks come from the annotations of a dataclass:
 """
 
 import reprlib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
@@ -17,10 +18,15 @@ from operator import ge, gt, le, lt
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
+from rpds import HashTrieMap, List
+
 _WORD = 1 << 63
 _Limit = tuple[str, Any]
 _Convert = Callable[[Any], Any]  # returns the value to store; raises TypeError for a wrong type
 
+
+# In quoted hints, `HashTrieMap[int, int]` means HashTrieMap: the classes of rpds cannot be subscripted at run time.
+_SUBSCRIPTED: dict[str, Any] = {"HashTrieMap": defaultdict(lambda: HashTrieMap), "List": defaultdict(lambda: List)}
 LONGEST_NAME = 100  # characters that are compared with known names
 _BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}  # by attribute of a bound
 _HOLDS: dict[str, Callable[[Any, Any], bool]] = {"at least": ge, "more than": gt, "at most": le, "less than": lt}
@@ -93,10 +99,11 @@ def _text(given: Any) -> str:
 
 
 def _instance(kind: type) -> _Convert:
-    """Return a check for instances of `kind`, or of any subclass if `kind` is abstract."""
+    """Return a check for instances of `kind`, or of any subclass if `kind` is abstract or has no fields."""
+    is_base = isabstract(kind) or (is_dataclass(kind) and not fields(kind))
 
     def convert(given: Any) -> Any:
-        if not (isinstance(given, kind) if isabstract(kind) else type(given) is kind):
+        if not (isinstance(given, kind) if is_base else type(given) is kind):
             raise TypeError
         return given
 
@@ -172,8 +179,9 @@ def _reading(hint: Any) -> tuple[str, _Convert] | None:
         return None if item is None else (f"a list of items that are each {item[0]}", _items(item[1], arguments[0]))
     if origin in (Union, UnionType):
         return _reading_of_union([_reading(argument) for argument in arguments])
-    if isinstance(hint, type) and is_dataclass(hint):
-        return f"{'an' if hint.__name__[0] in 'AEIOU' else 'a'} {hint.__name__}", _instance(hint)
+    cls: Any = origin or hint
+    if isinstance(cls, type) and (is_dataclass(cls) or cls in (HashTrieMap, List)):
+        return f"{'an' if cls.__name__[0] in 'AEIOU' else 'a'} {cls.__name__}", _instance(cls)
     return None
 
 
@@ -201,7 +209,8 @@ def limits_of(hint: Any) -> tuple[_Limit, ...]:
 @cache
 def _checked_fields(cls: type) -> tuple[tuple[str, str, _Convert, tuple[_Limit, ...]], ...]:
     """Return name, description, converter and limits of each field that can be checked."""
-    hints = get_type_hints(cls, include_extras=True)
+    own = _SUBSCRIPTED if cls.__module__.startswith(f"{__package__}.") else None
+    hints = get_type_hints(cls, localns=own, include_extras=True)
     readings = [(field.name, _reading(hints[field.name])) for field in fields(cls) if field.init]
     return tuple((name, *reading, limits_of(hints[name])) for name, reading in readings if reading is not None)
 

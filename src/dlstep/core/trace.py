@@ -27,7 +27,7 @@ from zlib import crc32
 from rpds import HashTrieMap, List
 
 from .block import Extra
-from .checks import short
+from .checks import check_ranges, short
 from .errors import ReplayDiverged
 from .lifecycle import Event, Rebuild, apply
 from .options import Options
@@ -151,11 +151,16 @@ class Trace:
                     if data.get("crc") != crc:
                         raise ValueError("it is not as it was written, or lines before it are moved or lost")
                     values.append(from_json(value))
-                except (ValueError, TypeError, AttributeError, RecursionError) as error:
+                except (ValueError, TypeError, NameError, AttributeError, RecursionError) as error:
                     raise ValueError(f"{path}, line {number}: not a line of a trace: {error}") from error
         if len(values) != lines:
             raise ValueError(f"{path}: the file holds {len(values)} of {lines} lines: it was cut off or joined from several")
-        return Trace(values[0], tuple(values[1:]))
+        trace = Trace(values[0], tuple(values[1:]))
+        try:
+            check_ranges(trace)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+        return trace
 
 
 def _text(data: Any) -> str:
@@ -265,7 +270,10 @@ def from_json(data: Any) -> Any:
             unknown = sorted(values.keys() - dict(_written(cls)))
             if unknown:
                 raise ValueError(f"{name} has no field {unknown[0]!r}: the data is of another version")
-            return cls(**{key: from_json(value) for key, value in values.items()})
+            value = cls(**{key: from_json(value) for key, value in values.items()})
+            if name.startswith(f"{CORE}:"):  # most of these classes do not check their fields, because steps make many
+                check_ranges(value)
+            return value
         case dict():
             names = list(cast(dict[str, Any], data))
             if len(names) != 1 or names[0] not in _TAGGED:
@@ -284,7 +292,10 @@ def _class(path: str) -> Any:
     if module_name.rpartition(".")[0] in _PARTS and find_spec(module_name) is not None:
         import_module(module_name)
     if module_name not in sys.modules:
-        raise ValueError(f"the data holds a {class_name} of module {module_name}: import that module before reading")
+        raise ValueError(
+            f"the data holds a {class_name} of module {module_name}: import that module before reading, or give its file to "
+            "the command, like --rule FILE"
+        )
     cls = vars(sys.modules[module_name]).get(class_name)
     if not (isinstance(cls, type) and is_dataclass(cls) and issubclass(cls, Options | Extra)):
         raise ValueError(f"module {module_name} has no strategy, rule, processor or `Extra` state named {class_name}")

@@ -4,7 +4,10 @@ import pickle
 import random
 import re
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +28,7 @@ from dlstep.core import (
     schedule,
     with_options,
 )
+from dlstep.core.trace import from_json, names_of, to_json
 from dlstep.rules.remdm import ReMDM
 from dlstep.testing.harness import check_ownership, shadow
 
@@ -83,6 +87,40 @@ def test_request_never_gets_the_samples_of_another_one_with_its_id(name: str, en
         check_ownership(state)
     assert state.finished[0].answer == expected[0]
     assert state.finished[1].answer == expected[1]
+
+
+def values_in(data: Any) -> Iterator[dict[str, Any]]:
+    """Yield the data of each value of a class of the core."""
+    if isinstance(data, dict) and str(data.get("class")).startswith("dlstep.core:"):
+        yield data
+    for part in data if isinstance(data, list) else [*data.values()] if isinstance(data, dict) else ():
+        yield from values_in(part)
+
+
+def test_a_field_of_another_type_is_refused_by_its_name(tmp_path: Path) -> None:
+    trace, _ = recorded("multi_bd", 1)
+    refused = set[str]()
+    for data in map(to_json, (*trace.states(), *trace.events)):
+        for value in values_in(data):
+            cls, given = value["class"], dict(value)
+            for name in names_of(from_json(value)):
+                if f"{cls}.{name}" not in refused:
+                    value[name] = {"class": "dlstep.core:Prune"}
+                    with pytest.raises(ValueError, match=name):
+                        from_json(data)
+                    refused.add(f"{cls}.{name}")
+                    value.clear()
+                    value.update(given)
+    assert len(refused) > 60 and {"dlstep.core:Cache.owners", "dlstep.core:SequenceState.past"} <= refused
+    for forged, name in (
+        (Trace(replace(trace.first, config=5)), "State.config must be a Config, got 5"),
+        (Trace(replace(trace.first, cache=trace.first.config)), "State.cache must be a Cache"),
+        (Trace(trace.first, (trace.first,)), "Trace.events must be"),
+        (Trace(trace.events[0]), "Trace.first must be a State"),
+    ):
+        forged.save(tmp_path / "forged.jsonl")
+        with pytest.raises(ValueError, match=f"forged.jsonl.*{re.escape(name)}"):
+            Trace.load(tmp_path / "forged.jsonl")
 
 
 def test_an_event_says_what_is_wrong_with_it() -> None:
