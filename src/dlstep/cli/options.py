@@ -169,21 +169,20 @@ def options_in(source: str, command: str) -> dict[Any, Any]:
         given |= inside if section in (ENGINE, command) else {}
     options = {name.replace("-", "_") if isinstance(name, str) else name: value for name, value in given.items()}
     for name in IMPORTED:
-        for value in _names_in(options.get(name)):
-            if any(mark in value for mark in "./\\:"):
-                raise ValueError(
-                    f"--config: in {where}, {name}={value!r} is a path, which imports a module: give it on the command line, "
-                    f"as --{name} {value}"
-                )
+        for value in paths_in(options.get(name)):
+            raise ValueError(
+                f"--config: in {where}, {name}={value!r} is a path, which imports a module: give it on the command line, "
+                f"as --{name} {value}"
+            )
     return options
 
 
-def _names_in(value: Any) -> Iterator[str]:
-    """Yield the names of strategies, rules or processors in the value of an option."""
-    if isinstance(value, str):
+def paths_in(value: Any) -> Iterator[str]:
+    """Yield the paths of modules in the value of an option that names strategies, rules or processors."""
+    if isinstance(value, str) and any(mark in value for mark in "./\\:"):
         yield value
     for part in value if isinstance(value, list | dict) else ():
-        yield from _names_in(part)
+        yield from paths_in(part)
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):

@@ -4,16 +4,32 @@ from collections import Counter
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
+from .. import rules, strategies
 from ..core import ReplayDiverged, Trace
+from ..core.options import PLUGINS, searched
 from ..text.constraints import recompiled
 from ..text.words import counted, printable
-from .options import Namespace, json_text
+from .options import IMPORTED, Namespace, json_text
 
-EXAMPLES = "dlstep replay decode.jsonl"
+EXAMPLES = "dlstep replay decode.jsonl\ndlstep replay decode.jsonl --rule my_rule.py"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnParts:
+    """Options that name the user's strategies, rules and processors in a trace."""
+
+    decoding_strategy: tuple[str, ...] = ()
+    """Your strategies that the trace has: .py files or module paths."""
+    rule: tuple[str, ...] = ()
+    """Your rules that the trace has: .py files or module paths."""
+    inner: tuple[str, ...] = ()
+    """Your inner rules that the trace has: .py files or module paths."""
+    processors: tuple[str, ...] = ()
+    """Your processors that the trace has: .py files or module paths."""
 
 
 @dataclass(frozen=True)
-class ReplayCommand:
+class ReplayCommand(OwnParts):
     """Plan every step of a saved trace again, compare with the recorded plans, and commit the recorded samples."""
 
     file: Path
@@ -24,11 +40,21 @@ class ReplayCommand:
 
 
 COMMAND = ReplayCommand
+PLUGINS_OF = {"decoding_strategy": strategies.PLUGINS, "processors": PLUGINS}  # of the other options: rules
+
+
+def trace_in(options: Namespace) -> Trace:
+    """Return the trace in the file of the options, after importing the user's parts that they name."""
+    with searched(Path.cwd()):
+        for name in IMPORTED:
+            for part in options[name]:
+                PLUGINS_OF.get(name, rules.PLUGINS).load(part)
+    return recompiled(Trace.load(options.file))
 
 
 def run(options: Namespace) -> int:
     """Print what was replayed, or the first divergence. Return 1 for a divergence, else 0."""
-    trace = recompiled(Trace.load(options.file))
+    trace = trace_in(options)
     kinds = Counter(type(event).__name__.lower() for event in trace.events)
     counts = {name: kinds[name] for name in ("add", "adopt", "abort", "fail", "rebuild", "prune")}
     steps = kinds["samples"]

@@ -2,10 +2,11 @@
 
 from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from ..text.words import counted
-from .options import Namespace, json_text
+from .options import IMPORTED, Namespace, json_text, paths_in
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -80,4 +81,7 @@ def show(run: "EvalRun", name: str, console: "Console") -> None:
         if sequence is not None and sequence.steps > steps:
             steps = sequence.steps
             console.print(Text(f"{steps:3} "), answer_text(sequence, state, prompt=False), sep="")
-    console.print(Text(f"{counted(steps, 'step')}; `dlstep view {path} --open` shows the trace in a browser"), soft_wrap=True)
+    engine = run.settings["told"]["engine"]
+    own = "".join([f" --{name} {quote(part)}" for name in IMPORTED for part in paths_in(engine.get(name))])
+    line = f"{counted(steps, 'step')}; `dlstep view {quote(str(path))}{own} --open` shows the trace in a browser"
+    console.print(Text(line), soft_wrap=True)

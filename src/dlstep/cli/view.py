@@ -6,20 +6,21 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..core import Trace
 from ..core.checks import short
-from ..text.constraints import recompiled
 from ..text.words import counted
 from ..views.frames import KIND, VERSION, recording
 from ..views.page import page_of
 from .options import Namespace
+from .replay import OwnParts, trace_in
 
-EXAMPLES = "dlstep view dlstep-recording.json --open\ndlstep view decode.jsonl --out decode.html"
+EXAMPLES = """dlstep view dlstep-recording.json --open
+dlstep view decode.jsonl --out decode.html
+dlstep view decode.jsonl --rule my_rule.py"""
 TRACE = '{"dlstep_trace":'  # how the first line of a trace begins
 
 
 @dataclass(frozen=True)
-class ViewCommand:
+class ViewCommand(OwnParts):
     """Write the live page with a recording in it, as one HTML file to open, to mail or to put on a site."""
 
     file: Path
@@ -40,7 +41,7 @@ def run(options: Namespace) -> int:
     target = options.out or source.with_suffix(".html")
     if target.resolve() == source.resolve():
         raise ValueError(f"--out is {str(target)!r}, which is the recording itself: name another file")
-    recording_data = recording_in(source)
+    recording_data = recording_in(options)
     target.write_text(page_of(recording_data), "utf-8")
     print(f"{target}: {counted(len(recording_data['runs']), 'run')}")
     if options.open:
@@ -48,18 +49,19 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def recording_in(path: Path) -> dict[str, Any]:
-    """Return the recording in a file, or that of its trace. Raises ValueError, naming the file, otherwise.
+def recording_in(options: Namespace) -> dict[str, Any]:
+    """Return the recording in the file, or that of its trace. Raises ValueError, naming the file, otherwise.
 
     The page itself checks the frames of a recording.
     """
+    path: Path = options.file
     try:
         text = path.read_text("utf-8")
         data = None if text.startswith(TRACE) else json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: neither a recording nor a trace: it is not JSON ({error})") from error
     if data is None:
-        return recording(recompiled(Trace.load(path)))
+        return recording(trace_in(options))
     if not isinstance(data, dict) or KIND not in data or not isinstance(data.get("runs"), list):
         raise ValueError(f"{path}: neither a recording nor a trace: give what the page or Trace.save wrote")
     if data[KIND] != VERSION:

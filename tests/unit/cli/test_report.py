@@ -1,6 +1,8 @@
 """`dlstep report`: its table, its page, and files that are none or were changed."""
 
 import re
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,11 @@ from dlstep import Trace
 from dlstep.cli import main
 from dlstep.evaluate.checkpoint import read
 
+from ...docs.blocks import ROOT
 from ...helpers.sealing import with_answers
+from .failing import failure
 
+README = ROOT / "README.md"
 Captured = pytest.CaptureFixture[str]
 STORIES = ["eval", "--dataset_limit", "12", "--accept_threshold", "0.3", "--out"]
 
@@ -46,6 +51,24 @@ def test_wrong_answers_are_listed_and_the_first_can_be_stepped_into(run: Path, c
     path = run / "traces" / f"shells-{wrong[0]}.jsonl"
     assert list(Trace.load(path).state.finished[0].answer) == row["tokens"]
     assert main(["replay", str(path)]) == 0
+
+
+def test_a_run_of_your_own_rule_is_stepped_into_and_viewed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    """In a new process no module of the run is imported; the options of the proposed command name it."""
+    monkeypatch.chdir(tmp_path)
+    code = re.findall(r"```python\n((?:(?!```).)*\(Choice\):.*?)\n\n\nstory", README.read_text("utf-8"), re.DOTALL)
+    Path("all right").mkdir()
+    Path("all right/all_right.py").write_text(f"{code[0]}\n\nRULE = AllRight\n")
+    assert main(["eval", "--rule", "all right/all_right.py", "--dataset_limit", "1", "--out", "run"]) == 0
+    assert main(["report", "run", "--show", "shells/0"]) == 0
+    ((command, path),) = re.findall(r"`dlstep (view (\S+) .*) --open`", capsys.readouterr().out)
+    for name in ("view", "replay"):
+        del sys.modules["all_right"]
+        assert "--rule FILE" in failure([name, path], capsys)
+        assert main([name, *shlex.split(command)[1:]]) == 0
+        assert {"view": "1 run", "replay": "every plan is as recorded"}[name] in capsys.readouterr().out
 
 
 def test_a_terminal_gets_no_commands_of_a_model(run: Path, tmp_path: Path, capsys: Captured) -> None:
