@@ -266,6 +266,17 @@ MUTANTS = (
             "free, _ = torch.cuda.mem_get_info(device)",
             "pass",
         ),
+        ("room_left", "leave no room for a session", "max(longest - spare, 0)", "0"),
+    ),
+    *in_file(
+        "models/checkpoint.py",
+        (
+            "default_dtype",
+            "keep 16 bits that the processor is slow with",
+            "any(map(torch.cpu.get_capabilities().get, instructions))",
+            "instructions",
+        ),
+        noticed_by=("unit/models/test_checkpoint.py",),
     ),
     *in_file(
         "driver/warmup.py",
