@@ -105,6 +105,7 @@ LABELS = Field(json_schema_extra={"minItems": 2, "maxItems": MOST_LABELS, "uniqu
 TEMPLATE = Field(json_schema_extra={"contains": {"type": "array"}})
 LAST_SEED = (1 << 63) - 1  # as in vLLM
 FORMS = ("text", "json_object", "json_schema")
+MOST_BIASES = 1024  # each costs time in every forward pass
 PART = 64  # entries of a dictionary that are validated together
 HINTS, HELP = get_type_hints(SamplingParams, include_extras=True), field_help(SamplingParams)
 BOUNDS = {"at least": "ge", "more than": "gt", "at most": "le", "less than": "lt"}
@@ -117,14 +118,14 @@ def sampled(name: str, **more: Any) -> Any:
 
 
 def _by_parts(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    """Validate a dictionary `PART` entries at a time, so that pydantic reports at most `PART` errors."""
+    """Validate a dictionary `PART` entries at a time, so that pydantic reports at most `PART` errors, then as a whole."""
     if not isinstance(value, dict):
         return check(value)
     entries: Iterator[tuple[Any, Any]] = iter(cast("dict[Any, Any]", value).items())
-    checked = check({})
+    checked: dict[Any, Any] = {}
     while part := dict(islice(entries, PART)):
         checked |= check(part)
-    return checked
+    return check(checked)  # the limits of the whole
 
 
 FailFast = WrapValidator(_by_parts)  # `Field(fail_fast=True)` for dictionaries
@@ -166,6 +167,7 @@ OptionsOfStream = Annotated[StreamOptions | None, AfterValidator(_of_a_stream)]
 
 
 Word = Annotated[str, Field(pattern="^[a-zA-Z0-9_-]{1,64}$")]  # no path, which would import a module
+Number = Annotated[str, Field(pattern="^(0|[1-9][0-9]{0,8})$")]  # a key of an object
 
 
 class DlstepOptions(Open):
@@ -174,9 +176,7 @@ class DlstepOptions(Open):
     stream: Literal["settled", "drafts", "steps"] = "settled"
     max_nfe: int | None = sampled("max_nfe")
     max_repetition_run: int | None = sampled("max_repetition_run")
-    pinned: Annotated[dict[Annotated[str, Field(pattern="^(0|[1-9][0-9]{0,8})$")], Id | str], FailFast] = Field(
-        default_factory=dict
-    )
+    pinned: Annotated[dict[Number, Id | str], FailFast] = Field(default_factory=dict)
     canvas: Annotated[list[Id], Field(fail_fast=True)] = sampled("canvas", default_factory=list)
     processors: Annotated[dict[Word, dict[str, Any] | None], FailFast] = sampled("processors", default_factory=dict)
 
@@ -213,7 +213,7 @@ class Sampling(Strict):
     ignore_eos: bool | None = sampled("ignore_eos")
     repetition_penalty: float | None = None  # this and the next two are processors
     min_tokens: int | None = None
-    logit_bias: Annotated[dict[str, float], Field(max_length=1024), FailFast] | None = None
+    logit_bias: Annotated[dict[Number, float], Field(max_length=MOST_BIASES), FailFast] | None = None
     stream: bool | None = None
     stream_options: OptionsOfStream = None
     structured_outputs: StructuredOutputs | None = None

@@ -1,7 +1,7 @@
 """Translation of request bodies to submissions. It finds every error before the response begins."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from ...core.lifecycle import checked, excess
 from ...core.options import processors_of, unknown_option
 from ...engine.decode import constrained
 from ...engine.reads import Reading, read_request
+from ...processors.logit_bias import LogitBias
 from ...text.chat import MessageDropped, chat_prompt, template_of
 from ...text.constraints import Marks, compiled
 from ...text.detokenize import decode, special_ids
@@ -24,6 +25,7 @@ from ..router.pending_requests import Head
 from ..shapes import Detokenized, Tokenized
 from .errors import ApiError, mentions, refusing
 from .schema import (
+    MOST_BIASES,
     ChatRequest,
     CompletionRequest,
     DetokenizeRequest,
@@ -159,7 +161,7 @@ def params_of(facts: Facts, body: Sampling) -> SamplingParams:
     if isinstance(body.stop, str):
         known["stop"] = [body.stop]
     known.setdefault("top_logprobs", known.get("logprobs"))  # in completions, `logprobs` is the number
-    known |= constraint_of(body) | dict.fromkeys(facts.first.strategy.OWN_PARAMS) | {"processors": _processors(body)}
+    known |= constraint_of(body) | dict.fromkeys(facts.first.strategy.OWN_PARAMS) | {"processors": _processors(facts, body)}
     params: dict[str, Any] = {name: known[name] for name in PARAMS if known.get(name) is not None}
     params |= {name: tuple(value) for name, value in params.items() if isinstance(value, list)}
     try:
@@ -173,7 +175,7 @@ def params_of(facts: Facts, body: Sampling) -> SamplingParams:
         raise ApiError(400, message, param=param) from error
 
 
-def _processors(body: Sampling) -> tuple[Processor, ...]:
+def _processors(facts: Facts, body: Sampling) -> tuple[Processor, ...]:
     """Return the processors of a body: of the fields in PROCESSED, then of `dlstep`. Raises ApiError that names the field."""
     values = [(name, option, getattr(body, name)) for name, option, neutral in PROCESSED if getattr(body, name) != neutral]
     asked = [(name, name, {option: value}) for name, option, value in values if value is not None]
@@ -182,7 +184,19 @@ def _processors(body: Sampling) -> tuple[Processor, ...]:
     for field, name, options in asked:
         with refusing(field):
             processors += processors_of({name: options})
+        if isinstance(last := processors[-1], LogitBias):
+            if len(last.bias) > MOST_BIASES:
+                message = f"{field} has {len(last.bias)} token ids; at most {MOST_BIASES} are allowed"
+                raise ApiError(400, message, param=field, code="too_long")
+            _check_ids(facts, dict(last.bias), field)
     return tuple(processors)
+
+
+def _check_ids(facts: Facts, ids: Iterable[int], field: str) -> None:
+    """Raise ApiError for an id that the model does not have."""
+    size = facts.first.config.spec.vocab_size
+    if wrong := next((index for index in ids if index >= size), None):
+        raise ApiError(400, f"{field} contains {wrong}; ids must be below {size}", param=field, code="unknown_token_id")
 
 
 def constraint_of(body: Sampling) -> dict[str, Any]:
@@ -356,11 +370,8 @@ def tokenized(facts: Facts, body: TokenizeRequest) -> Tokenized:
 
 def detokenized(facts: Facts, body: DetokenizeRequest) -> Detokenized:
     """Return the text of token ids, including special tokens. Raises ApiError."""
-    size, tokenizer = facts.first.config.spec.vocab_size, facts.tokenizer
-    wrong = [index for index in body.tokens if index >= size]
-    if wrong:
-        raise ApiError(400, f"tokens contains {wrong[0]}; ids must be below {size}", param="tokens")
-    if tokenizer is None:
+    _check_ids(facts, body.tokens, "tokens")
+    if (tokenizer := facts.tokenizer) is None:
         raise ApiError(400, "this model has no tokenizer", param="tokens")
     return Detokenized(prompt=str(tokenizer.decode(body.tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)))
 

@@ -1,18 +1,33 @@
 """Bodies of every kind: neutral fields pass, what cannot be done is a 400 that names its field, and nothing is a 5xx."""
 
 import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx2
 import pytest
 from hypothesis import example, given, strategies as st
 from jsonschema import Draft202012Validator
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from dlstep.processors.logit_bias import LogitBias
 from dlstep.processors.min_tokens import MinTokens
 from dlstep.processors.repetition_penalty import RepetitionPenalty
-from dlstep.serve.http.schema import PART, ChatRequest, CompletionRequest, ReadRequest, Sampling
+from dlstep.serve.http.errors import ApiError
+from dlstep.serve.http.schema import (
+    MOST_BIASES,
+    PART,
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    ForkRequest,
+    ReadRequest,
+    ResponsesRequest,
+    Sampling,
+    TokenizeChat,
+    TokenizeText,
+    fields_of,
+)
 from dlstep.serve.http.translate import params_of
 from dlstep.text.read_templates import encode_template
 
@@ -46,7 +61,8 @@ def test_neutral_values_pass_alone_and_together(http: httpx2.Client) -> None:
     ("field", "value"),
     [
         ("frequency_penalty", 0.5), ("presence_penalty", -1), ("repetition_penalty", 0), ("best_of", 2), ("suffix", "end"),
-        ("logit_bias", {"5": 1e9}), ("logit_bias", {"a": 1}), ("min_tokens", -1), ("use_beam_search", True),
+        ("logit_bias", {"5": 1e9}), ("logit_bias", {"a": 1}), ("logit_bias", {" 5": 1}), ("logit_bias", {"100000": 1}),
+        ("min_tokens", -1), ("use_beam_search", True),
         ("skip_special_tokens", False),
         ("logprobs", 21), ("logprobs", -1),
         ("temperature", "0.5"), ("temperature", False), ("temperature", -0.1), ("temperature", 1e-31),
@@ -77,6 +93,8 @@ def test_what_cannot_be_done_is_refused_by_the_name_of_its_field(http: httpx2.Cl
         ("pinned", {"1": 5, "01": 6}), ("nonsense", None), ("steps_per_block", None),
         ("rule", "./evil.py"), ("rule", "os.path"), ("rule", {"a": 1}), ("inner", "evil.module"), ("max_repetition_run", 1),
         ("processors", {"./evil.py": {}}), ("processors", {"nope": None}), ("processors", {"min_tokens": {"count": -1}}),
+        ("processors", {"logit_bias": {"bias": {"99999": 1}}}),
+        ("processors", {"logit_bias": {"bias": {str(token): 1 for token in range(MOST_BIASES + 1)}}}),
     ],
 )  # fmt: skip
 def test_an_option_that_cannot_be_is_refused_by_its_name(http: httpx2.Client, param: str, given: Any) -> None:
@@ -130,6 +148,59 @@ def test_of_many_faults_few_are_collected(more: dict[str, Any]) -> None:
     with pytest.raises(ValidationError) as raised:
         CompletionRequest(**GOOD | more)
     assert raised.value.error_count() <= 2 * PART
+
+
+GOODS: dict[Any, dict[str, Any]] = {
+    CompletionRequest: GOOD,
+    ChatRequest: GOOD_CHAT,
+    ResponsesRequest: {"input": "x"},
+    ReadRequest: {"prompt": "x", "template": ["x", ["a", "b"]]},
+    ForkRequest: {"seq": 0},
+    TokenizeText: {"prompt": "x"},
+    TokenizeChat: {"messages": GOOD_CHAT["messages"]},
+    DetokenizeRequest: {"tokens": []},
+}
+# How many of what a limit counts, or which number it compares.
+MAKERS: dict[str, Callable[[Any, Any], Any]] = {
+    "maxLength": lambda _, limit: "a" * limit,
+    "maxItems": lambda node, limit: [sample(node["items"])] * limit,
+    "maxProperties": lambda _, limit: {str(key): 1 for key in range(limit)},
+    "maximum": lambda _, limit: limit,
+    "minimum": lambda _, limit: limit,
+}
+
+
+def sample(node: dict[str, Any]) -> Any:
+    """A value that the schema of a list's items or of an object's values allows."""
+    if "$ref" in node:
+        return {"Message": GOOD_CHAT["messages"][0], "Tool": {"type": "function", "function": {"name": "f"}}}[node["$ref"][8:]]
+    return {"string": "a", "integer": 1, "number": 1, "array": [1], "object": {}}[node["type"]]
+
+
+def limits(model: Any) -> Iterator[tuple[str, str, dict[str, Any], Any]]:
+    """The fields of a body, and of its `dlstep`, with a limit: the name, the limit and its schema."""
+    schema = model.model_json_schema()
+    inner = schema.get("$defs", {}).get("DlstepOptions", {}).get("properties", {})
+    for name, field in {**schema["properties"], **{f"dlstep.{name}": field for name, field in inner.items()}}.items():
+        for node in field.get("anyOf", [field]):
+            yield from ((name, limit, node, node[limit]) for limit in MAKERS if limit in node)
+
+
+@pytest.mark.parametrize("model", GOODS, ids=lambda model: model.__name__)
+def test_each_limit_in_the_schema_is_applied(model: Any) -> None:
+    found = [*limits(model)]
+    for name, limit, node, value in found:
+        for more in (0, -1 if limit == "minimum" else value if isinstance(value, float) else 1):
+            part, made = name.removeprefix("dlstep."), MAKERS[limit](node, value + more)
+            own = {part: made} if part == name else {"dlstep": {part: made}}
+            body = json.dumps(GOODS[model] | own).encode()
+            if not more:
+                assert fields_of(body, TypeAdapter(model)), (name, limit)
+                continue
+            with pytest.raises(ApiError) as refusal:
+                fields_of(body, TypeAdapter(model))
+            assert str(refusal.value.param).startswith(name) and refusal.value.code, (name, limit)
+    assert len(found) >= 15 or not issubclass(model, Sampling)
 
 
 def test_fields_of_other_servers_are_processors_before_those_of_dlstep(shadow: Served) -> None:
