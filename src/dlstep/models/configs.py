@@ -358,14 +358,15 @@ HARMLESS: dict[str, tuple[str, ...]] = {
     "says how transformers loads, runs or returns, which dlstep decides": (
         *LOADING, "chunk_size_feed_forward", "flash_attention", "init_device", "is_encoder_decoder", "kernel_config",
         "output_attentions", "output_hidden_states", "output_router_logits", "precision", "pretraining_tp", "return_dict",
-        "use_cache", "use_flash_attention",
+        "use_cache", "use_flash_attention", "debug", "ep_size", "use_deepep",
     ),
     "matters in training only": (
         "attention_dropout", "embedding_dropout", "fuse_cross_entropy", "init_cutoff_factor", "init_fn", "init_std",
         "initializer_range", "mtp_loss_scaling_factor", "output_dropout", "residual_dropout", "router_aux_loss_coef",
         "ada_dlm_loss_ratio", "ada_perm_ratio_global", "ada_perm_ratio_per_block", "adaptive_mask_rate", "ar_loss_weight",
         "complementary_mask", "diff_loss_weight", "dlm_loss_weight", "dp_varying_mask_ratio", "global_loss_avg",
-        "multi_sampling", "num_skip_loss_tokens", "prefix_ratio", "random_length_prob", "tok_mask_half_life_ratio",
+        "micro_forward", "multi_sampling", "num_skip_loss_tokens", "prefix_ratio", "random_length_prob", "skip_checkpoint",
+        "tok_mask_half_life_ratio",
     ),
     "belongs to a part that another field switches off, which is checked": (
         "alibi_bias_max", "attention_layer_norm_with_affine", "max_window_layers", "num_mtp_layers", "sliding_window",

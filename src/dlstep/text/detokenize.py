@@ -1,5 +1,6 @@
 """Tokenizers, and conversion between text and tokens, for whole answers and for answers that are still growing."""
 
+import json
 import re
 from collections.abc import Collection, Container, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ else:
 
 TOKENIZER = "tokenizer.json"
 QWEN_FILES = ("vocab.json", "merges.txt")
+SPECIAL_FILES = ("special_tokens_map.json", "tokenizer_config.json")
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # decoded from an incomplete character
 BYTE = re.compile("<0x[0-9A-F]{2}>")  # a single byte in vocabularies with byte fallback
 KEPT = 16  # tokens that are decoded again together with new ones
@@ -25,10 +27,13 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     """
     from transformers import PreTrainedTokenizerFast, Qwen2Tokenizer
 
+    # transformers accepts objects in few places of these files. A token without its object is looked up in the tokenizer.
+    stated = {name: value for file in SPECIAL_FILES for name, value in _read(folder / file).items() if "_token" in name}
+    texts = {name: text for name, value in stated.items() if (text := _texts(value)) != value}
     if (folder / TOKENIZER).is_file():
-        tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True, **texts)
     elif all((folder / name).is_file() for name in QWEN_FILES):
-        tokenizer = Qwen2Tokenizer.from_pretrained(folder, local_files_only=True)
+        tokenizer = Qwen2Tokenizer.from_pretrained(folder, local_files_only=True, **texts)
     else:
         raise FileNotFoundError(
             f"{folder} holds no {TOKENIZER}: save its tokenizer as a fast one there (code that a checkpoint brings is never "
@@ -37,6 +42,17 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     # Omit the warning of transformers about "indexing errors" for a long prompt: such a request is rejected with a reason.
     tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
     return tokenizer
+
+
+def _read(file: Path) -> dict[str, Any]:
+    return json.loads(file.read_bytes()) if file.is_file() else {}
+
+
+def _texts(value: Any) -> Any:
+    """Return a special token, or a list of these, with its text instead of an object."""
+    if isinstance(value, list):
+        return [_texts(token) for token in value]
+    return value["content"] if isinstance(value, dict) and "content" in value else value
 
 
 def special_ids(tokenizer: Tokenizer, texts: Container[str] | None = None) -> frozenset[int]:

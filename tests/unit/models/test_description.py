@@ -45,6 +45,19 @@ def test_the_files_of_a_slow_tokenizer_of_qwen_are_enough(planted: Path) -> None
     assert (found.spec.mask_id, found.spec.eos_ids) == (29, (30,))
 
 
+@pytest.mark.parametrize("file", ["special_tokens_map.json", "tokenizer_config.json"])
+@pytest.mark.parametrize("names", [["eos_token", "mask_token"], ["additional_special_tokens"], ["image_token"]])
+def test_special_tokens_may_be_objects(tmp_path: Path, file: str, names: list[str]) -> None:
+    folder = folder_of(tmp_path, SDAR_8B)
+    plain, (end, *_) = read_description(folder), read_description(folder).tokenizer.all_special_tokens
+    token = {"content": end, "lstrip": False, "normalized": False, "rstrip": False, "single_word": False}
+    stated = json.loads((folder / file).read_text()) if (folder / file).exists() else {}
+    stated |= {name: [token] if name.endswith("tokens") else token for name in names}
+    (folder / file).write_text(json.dumps(stated))
+    found = read_description(folder).tokenizer
+    assert end in found.all_special_tokens and found.encode(end) == plain.tokenizer.encode(end)
+
+
 def test_special_tokens_may_be_listed_without_names(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, SDAR_8B)
     edit(folder / "tokenizer_config.json", extra_special_tokens=["<a>", "<b>"])
