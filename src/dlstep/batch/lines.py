@@ -22,10 +22,12 @@ class RequestLine:
 
 
 def read_lines(name: str, data: bytes) -> list[RequestLine]:
-    """Parse the requests of a file. Raises ValueError for a line without a unique `custom_id`."""
+    """Parse the requests of a file, without blank lines. Raises ValueError for a line without a unique `custom_id`."""
     numbers: dict[str, int] = {}
     lines: list[RequestLine] = []
     for number, text in enumerate(data.removesuffix(b"\n").split(b"\n"), 1):
+        if not text.strip():
+            continue
         line = parsed(text, f"{name}, line {number}")
         if not isinstance(line, dict):
             raise ValueError(f"{name}, line {number} is no request, which is an object with {OWN}, method, url and body")

@@ -35,6 +35,13 @@ def test_a_deep_line_is_refused_in_a_sentence_or_has_a_key(depth: int) -> None:
         assert depth >= 900 and ("holds no JSON" in str(error) or "nests" in str(error))
 
 
+def test_blank_lines_are_skipped_and_counted() -> None:
+    lines = b'\n{"custom_id": "a"}\n \t\n\r\n{"custom_id": "b"}\n\n'
+    assert [line.custom_id for line in read_lines("in.jsonl", lines)] == ["a", "b"]
+    with pytest.raises(ValueError, match="line 8 holds"):
+        read_lines("in.jsonl", lines + b"\n{")
+
+
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
