@@ -236,6 +236,8 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         chat_template_kwargs: Mapping[str, Any] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
         progress: bool = True,
         log: Callable[[dict[str, float]], object] | None = None,
     ) -> list[Output]:
@@ -249,27 +251,46 @@ class LLM:
             sampling_params: One value for all conversations, or one per conversation; None: the model's
                 defaults.
             chat_template_kwargs: Variables of the chat template, like `{"enable_thinking": False}`.
+            add_generation_prompt: Begin a new message of the assistant.
+            continue_final_message: Continue the last message instead; `add_generation_prompt` must be false.
             progress: Show a bar on stderr if that is a terminal.
             log: As for `generate`.
 
         Raises:
             ValueError: As `chat_prompt` and `generate` do.
         """
-        prompts = [self.chat_prompt(conversation, chat_template_kwargs) for conversation in as_conversations(messages)]
+        ends = {"add_generation_prompt": add_generation_prompt, "continue_final_message": continue_final_message}
+        prompts = [self.chat_prompt(each, chat_template_kwargs, **ends) for each in as_conversations(messages)]
         return self.generate(prompts, sampling_params, progress=progress, log=log)
 
-    def chat_prompt(self, messages: Conversation, chat_template_kwargs: Mapping[str, Any] | None = None) -> tuple[int, ...]:
+    def chat_prompt(
+        self,
+        messages: Conversation,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+    ) -> tuple[int, ...]:
         """Return the prompt (token ids) whose answer is the assistant's next turn.
 
         Args:
             messages: One conversation, as for `chat`.
             chat_template_kwargs: Variables of the chat template, as for `chat`.
+            add_generation_prompt: As for `chat`.
+            continue_final_message: As for `chat`.
 
         Raises:
             ValueError: If the model has no chat template, or the template rejects the messages or does
                 not read one of the variables.
         """
-        return chat_prompt(self._engine.tokenizer, self._engine.chat_template, messages, variables=chat_template_kwargs)
+        return chat_prompt(
+            self._engine.tokenizer,
+            self._engine.chat_template,
+            messages,
+            variables=chat_template_kwargs,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+        )
 
     def pins(self, texts: Mapping[int, str | int]) -> dict[int, int]:
         """Return token ids by offset, for `SamplingParams(pinned=...)`.

@@ -24,8 +24,9 @@ from ..engine.step_limit import StepLimit
 from ..serve.engine_loop import MOST_FAILURES, EngineLoop, known_facts
 from ..serve.http import translate
 from ..serve.http.errors import FAULT, ApiError, first_fault, invalid
-from ..serve.http.replies import read_choices, reply_body, usage_of
-from ..serve.http.schema import ChatRequest, CompletionRequest, Strict, fields_of
+from ..serve.http.kinds import KINDS
+from ..serve.http.replies import Reply, read_choices
+from ..serve.http.schema import ChatRequest, CompletionRequest, ResponsesRequest, Sampling, Strict, fields_of
 from ..serve.http.translate import TranslatedBody, head_for
 from ..serve.messages import EngineFailed
 from ..serve.router.pending_requests import Head, PendingRequest, id_of
@@ -36,6 +37,7 @@ from .lines import Json, content_key, created_of
 MODELS: dict[str, TypeAdapter[Any]] = {
     "/v1/completions": TypeAdapter(CompletionRequest),
     "/v1/chat/completions": TypeAdapter(ChatRequest),
+    "/v1/responses": TypeAdapter(ResponsesRequest),
 }
 MEASURED = ("nfe", "tokens_per_forward")  # fields of a choice that depend on the batch
 ROUND = 6  # decimals of measured seconds
@@ -46,7 +48,7 @@ class BatchRequest(Strict):
     """A request without its `custom_id`."""
 
     method: Literal["POST"]
-    url: Literal["/v1/completions", "/v1/chat/completions"]
+    url: Literal["/v1/completions", "/v1/chat/completions", "/v1/responses"]
     body: dict[str, Any]
 
 
@@ -69,7 +71,7 @@ class RunningRequest:
     place: int
     head: Head
     translated: TranslatedBody
-    copies: int
+    body: Sampling
     pending_requests: list[PendingRequest]
 
 
@@ -133,33 +135,38 @@ class BatchEngine:
         self.live -= len(ended)
         return ended
 
-    def _translated(self, place: int, key: str, body: CompletionRequest | ChatRequest) -> RunningRequest:
-        facts, begin = self._known, perf_counter()
-        translate.check_model(facts, body.model)
-        constraint = None
-        if translate.constraint_of(body):
-            constraint = translate.find_constraint(facts, body, translate.reasoning_before(facts, body))
-        translated = translate.translated(facts, body, constraint)
-        head = head_for(body, facts.model)
-        head = replace(head, id=id_of(head.kind, key), created=created_of(key))
+    def _translated(self, place: int, key: str, body: Sampling) -> RunningRequest:
+        facts, begin, kind = self._known, perf_counter(), KINDS.get(type(body), Reply)
+        with kind.renaming():
+            translate.check_model(facts, body.model)
+            chat, constraint = kind.chat_of(body), None
+            if translate.constraint_of(chat):
+                constraint = translate.find_constraint(facts, chat, translate.reasoning_before(facts, chat))
+            translated = translate.translated(facts, chat, constraint)
+        head = head_for(chat, facts.model)
+        head = kind.named(replace(head, id=id_of(head.kind, key), created=created_of(key)))
         submits = [each._replace(request=replace(each.request, id=next(self._ids))) for each in translated.submits]
         # `step` reads the pending requests itself, so their changes need no notice.
         pending_requests = [PendingRequest(submit, "", begin, lambda: None) for submit in submits]
-        return RunningRequest(place, head, translated, body.n or 1, pending_requests)
+        return RunningRequest(place, head, translated, body, pending_requests)
 
     def _answered(self, running: RunningRequest, now: float) -> AnsweredRequest:
         beside: dict[str, Any] = {"seconds": round(now - running.pending_requests[0].arrived, ROUND)}
         if (fault := first_fault(running.pending_requests)) is not None:
             return AnsweredRequest(running.place, fault.status, fault.body, beside)
-        choices = read_choices(running.pending_requests, running.head, self._known)
-        body = reply_body(running.head, choices, running.translated.echoes, usage_of(running.pending_requests, running.copies))
-        beside["cached_tokens"] = body["usage"].pop("prompt_tokens_details")["cached_tokens"]
+        choices, kind = read_choices(running.pending_requests, running.head, self._known), KINDS.get(type(running.body), Reply)
+        body = kind(running.head, running.body, choices, running.translated.echoes).whole()
+        usage, answers = body["usage"], [body]
+        if "choices" in body:
+            body["choices"] = answers = [*body["choices"]]
+        details = usage.pop("prompt_tokens_details", None) or usage.pop("input_tokens_details")
+        beside["cached_tokens"] = details["cached_tokens"]
         for name in MEASURED:
-            beside[name] = [choice["dlstep"].pop(name) for choice in body["choices"]]
+            beside[name] = [answer["dlstep"].pop(name) for answer in answers]
         return AnsweredRequest(running.place, 200, body, beside)
 
 
-def _body(content: Json) -> CompletionRequest | ChatRequest:
+def _body(content: Json) -> Sampling:
     """Validate the body of a request as the server does. Raises ApiError that names the invalid field."""
     if not isinstance(content.get("body"), dict):
         raise ApiError(400, "body must be an object", param="body")

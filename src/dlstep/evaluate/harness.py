@@ -186,7 +186,7 @@ class DlstepLM(TemplateLM):
         """Return a conversation as text, up to the assistant's next turn or within its last one."""
         check_conversation(chat_history)
         tokenizer, self._template = with_template(self.tokenizer, self._llm.engine.chat_template)
-        return render(tokenizer, self._template, chat_history, continues=not add_generation_prompt)
+        return render(tokenizer, self._template, chat_history, add_generation_prompt, not add_generation_prompt)
 
 
 def params_of(settings: Mapping[str, Any]) -> SamplingParams:

@@ -20,8 +20,9 @@ class ErrorDetail(TypedDict):
 
 
 class ErrorBody(TypedDict):
-    """An error in OpenAI's form."""
+    """An error in OpenAI's form, and in Anthropic's, which has a type at the top."""
 
+    type: Literal["error"]
     error: ErrorDetail
 
 

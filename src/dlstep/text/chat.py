@@ -30,8 +30,12 @@ def chat_prompt(
     tools: Sequence[Mapping[str, Any]] = (),
     variables: Mapping[str, Any] | None = None,
     optional: Container[str] = (),
+    add_generation_prompt: bool = True,
+    continue_final_message: bool = False,
 ) -> tuple[int, ...]:
     """Return the prompt for the next assistant turn.
+
+    Without `add_generation_prompt`, the prompt ends after the last message, or inside it with `continue_final_message`.
 
     `tools` are descriptions of functions in OpenAI's form, which most templates of models that call
     functions write into the prompt. `variables` are further variables of the template; those in
@@ -43,7 +47,7 @@ def chat_prompt(
     check_conversation(messages)
     tokenizer, own = with_template(tokenizer, template)
     known = template_variables(own, {} if variables is None else variables, optional)
-    text = render(tokenizer, own, messages, tools=tools, variables=known)
+    text = render(tokenizer, own, messages, add_generation_prompt, continue_final_message, tools=tools, variables=known)
     return encode_text(tokenizer, text, add_special_tokens=False)
 
 
@@ -51,16 +55,17 @@ def render(
     tokenizer: Tokenizer,
     template: str,
     messages: Conversation,
+    add_generation_prompt: bool = True,
+    continue_final_message: bool = False,
     *,
-    continues: bool = False,
     tools: Sequence[Mapping[str, Any]] = (),
     variables: Mapping[str, Any] | None = None,
 ) -> str:
-    """Render messages with a chat template, up to the start of the assistant's answer.
+    """Render messages with a chat template, up to the start of the assistant's answer if `add_generation_prompt`.
 
-    With `continues`, the text ends with the content of the last message, which the answer continues.
-    `variables` are those of `template_variables`. The role `developer` becomes `system` if the
-    template does not mention it. Raises ValueError if the template is invalid or rejects the
+    With `continue_final_message`, the text ends with the content of the last message, which the answer
+    continues. `variables` are those of `template_variables`. The role `developer` becomes `system` if
+    the template does not mention it. Raises ValueError if the template is invalid or rejects the
     messages, MessageDropped if it leaves one out.
     """
     from jinja2 import TemplateError
@@ -69,8 +74,8 @@ def render(
         tokenizer.apply_chat_template,
         tools=[dict(tool) for tool in tools] or None,
         chat_template=template,
-        add_generation_prompt=not continues,
-        continue_final_message=continues,
+        add_generation_prompt=add_generation_prompt,
+        continue_final_message=continue_final_message,
         tokenize=False,
         **(variables or {}),
     )

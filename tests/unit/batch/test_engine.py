@@ -68,6 +68,21 @@ def test_bodies_are_those_of_the_server(server: Served, tmp_path: Path) -> None:
             assert ours == theirs and row["response"]["status_code"] == 200 and row["error"] is None
 
 
+def test_responses_are_those_of_the_server(server: Served, tmp_path: Path) -> None:
+    body = {"input": STORY, "max_output_tokens": 40}
+    good, bad = answered([request("a", body, "/v1/responses"), request("b", {**body, "input": []}, "/v1/responses")], tmp_path)
+    ours = good["response"]["body"]
+    with server.http() as http:
+        theirs = http.post("/v1/responses", json=body).json()
+        assert http.post("/v1/responses", json={**body, "input": []}).json() == bad["response"]["body"]
+    assert (
+        ours["id"] == "resp_" + good["id"].removeprefix("batch_req_") and ours["created_at"] == int(ours["id"][5:13], 16) // 2
+    )
+    assert ours["output"][0]["content"] == theirs["output"][0]["content"] and ours["status"] == theirs["status"]
+    assert ours["usage"] == {name: value for name, value in theirs["usage"].items() if name != "input_tokens_details"}
+    assert ours["dlstep"].keys() == {"finish_reason", "step"}
+
+
 def test_probabilities_are_those_of_the_server(server: Served, tmp_path: Path) -> None:
     body = {"prompt": STORY, "max_tokens": 8, "logprobs": 1}
     (row,) = answered([request("a", body)], tmp_path)

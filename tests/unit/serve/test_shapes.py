@@ -5,6 +5,8 @@ from dlstep.serve.http.guards import OPEN
 from ...helpers.serving import served, shadow_engine
 from .http.conftest import CHAT, COMPLETIONS
 
+STREAMED = (COMPLETIONS, CHAT, "/v1/responses", "/v1/messages")
+
 
 def test_the_schema_says_what_responses_are() -> None:
     """Shapes, statuses, the form of streams and metrics, and which paths ask for a key."""
@@ -18,7 +20,5 @@ def test_the_schema_says_what_responses_are() -> None:
                 forms = response.get("content", {})
                 assert {} not in [form["schema"] for form in forms.values()], (path, status)
                 if status == "200":
-                    streams = (
-                        ["text/event-stream"] if path in (COMPLETIONS, CHAT, "/v1/responses") or path.endswith("/fork") else []
-                    )
+                    streams = ["text/event-stream"] if path in STREAMED or path.endswith("/fork") else []
                     assert [*forms] == (["text/plain"] if path == "/metrics" else ["application/json", *streams])

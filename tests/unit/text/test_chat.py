@@ -132,8 +132,19 @@ def test_variables_of_the_template_are_set(
 def test_the_last_turn_is_continued(family: str, last: str) -> None:
     template = FAMILIES[family].chat_template
     assert template is not None
-    text = render(build_tokenizer(), template, [*told("And now?"), {"role": "assistant", "content": last}], continues=True)
+    text = render(build_tokenizer(), template, [*told("And now?"), {"role": "assistant", "content": last}], False, True)
     assert text.endswith(last.strip() if family == "llada" else last)
+
+
+def test_a_begun_message_is_continued(llm: LLM) -> None:
+    begun, params = [*HELLO, {"role": "assistant", "content": "I am"}], SamplingParams(max_tokens=8)
+    ways = {"add_generation_prompt": False, "continue_final_message": True}
+    text = "system: Be kind.<eos>user: Hello<eos>assistant: I am"
+    assert llm.engine.tokenizer.decode(list(llm.chat_prompt(begun, **ways))) == text
+    assert llm.engine.tokenizer.decode(list(llm.chat_prompt(begun, add_generation_prompt=False))) == text + "<eos>"
+    assert llm.chat(begun, params, **ways) == llm.generate([llm.chat_prompt(begun, **ways)], params)
+    with pytest.raises(ValueError, match="continue_final_message"):
+        llm.chat(begun, continue_final_message=True)
 
 
 def test_a_template_sees_tools_and_no_field_that_is_none() -> None:

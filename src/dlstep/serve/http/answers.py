@@ -16,21 +16,7 @@ from ..router.pending_requests import Head, PendingRequest
 from ..router.recording_store import KeptRequest
 from ..router.router import Router
 from .errors import ApiError, fault_of, first_fault
-from .replies import (
-    COMPACT,
-    DONE,
-    PING,
-    ChoiceReader,
-    Json,
-    Piece,
-    chunk,
-    event,
-    first_chunk,
-    piece_chunk,
-    read_choices,
-    reply_body,
-    usage_of,
-)
+from .replies import PING, Reply, read_choices
 from .schema import ForkRequest, ReadRequest, Sampling
 from .translate import TranslatedBody
 
@@ -54,9 +40,10 @@ class AnswerJob:
         translated: TranslatedBody,
         owner: str,
         ended: Callable[["AnswerJob"], None],
+        kind: type[Reply],
     ) -> None:
         self.head, self.body, self.owner = head, body, owner
-        self._router, self._translated, self._ended = router, translated, ended
+        self._router, self._ended = router, ended
         self._changed, self._failed = asyncio.Event(), False
         self.pending_requests = router.submit(translated.submits, owner, self._changed.set, whole=not body.stream)
         for pending, (opening, frame) in zip(self.pending_requests, translated.openings, strict=False):
@@ -64,11 +51,7 @@ class AnswerJob:
         if translated.submits[0].keeps:
             router.recording_store.add(KeptRequest(head, owner, tuple(self.pending_requests)))
         self.choices = read_choices(self.pending_requests, head, router.facts)
-
-    @property
-    def copies(self) -> int:
-        """The number of answers per prompt."""
-        return self.body.n or 1
+        self._reply = kind(head, body, self.choices, translated.echoes)
 
     def cancel(self, reason: str) -> None:
         """End the answers that have not ended."""
@@ -80,7 +63,7 @@ class AnswerJob:
             await unless_gone(request.receive, self._until_ended())
             if fault := first_fault(self.pending_requests):
                 raise fault
-            body = await asyncio.to_thread(self._reply)  # may take 10 µs per token
+            body = await asyncio.to_thread(self._reply.text)  # may take 10 µs per token
             return Response(body, media_type="application/json")
         finally:
             self._close()
@@ -100,7 +83,7 @@ class AnswerJob:
 
     async def _events(self) -> AsyncIterator[bytes]:
         """Yield the events of the stream."""
-        if begin := self._begin():
+        if begin := self._reply.begin():
             yield begin
         while not self._over:
             self._changed.clear()
@@ -113,7 +96,8 @@ class AnswerJob:
                         await self._changed.wait()
                 except TimeoutError:
                     yield PING
-        yield self._end()
+        if not self._failed:
+            yield self._reply.end()
 
     @property
     def _over(self) -> bool:
@@ -125,39 +109,10 @@ class AnswerJob:
         for choice in self.choices:
             if not choice.ended and (fault := fault_of(choice.pending)) is not None:
                 self._failed = True
-                yield event(fault.body)
+                yield self._reply.failed(fault)
                 return
             while (piece := choice.piece()) is not None:
-                yield self._piece(choice, piece)
-
-    def _reply(self) -> str:
-        """Return the whole response as JSON."""
-        body = reply_body(self.head, self.choices, self._translated.echoes, self._usage())
-        return json.dumps(body, separators=COMPACT)
-
-    def _begin(self) -> bytes:
-        """Return what a stream begins with."""
-        pairs, more = zip(self.choices, self._translated.echoes, strict=True), self._running_usage()
-        return b"".join(filter(None, [first_chunk(self.head, choice, echo, **more) for choice, echo in pairs]))
-
-    def _piece(self, choice: ChoiceReader, piece: Piece) -> bytes:
-        """Return a piece of an answer as a part of a stream."""
-        return piece_chunk(self.head, choice, piece, **self._running_usage())
-
-    def _end(self) -> bytes:
-        """Return what a stream ends with."""
-        options = self.body.stream_options
-        has_usage = options is not None and options.include_usage and not self._failed
-        return (chunk(self.head, [], usage=self._usage()) if has_usage else b"") + DONE
-
-    def _running_usage(self) -> dict[str, object]:
-        """Return the field of a chunk with the usage so far; {} if the client did not ask for it."""
-        options = self.body.stream_options
-        wanted = options is not None and options.include_usage and options.continuous_usage_stats
-        return {"usage": self._usage()} if wanted else {}
-
-    def _usage(self) -> Json:
-        return usage_of(self.pending_requests, self.copies)
+                yield self._reply.piece(choice, piece)
 
 
 class RequestLog:

@@ -1,7 +1,6 @@
 """The routes of the server. Checks that apply to all routes are in `guards`."""
 
 import mimetypes
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,13 +29,15 @@ from .answers import AnswerJob, Body, RequestLog, unless_gone
 from .choosable import choices_of
 from .errors import ApiError, json_response, response_of
 from .guards import OPEN, CheckedRoute, FairWorker, Guard, WorkerThread, hosts_of
+from .kinds import KINDS
 from .recordings import forked
-from .responses import ResponseJob, chat_of, renamed
+from .replies import Reply
 from .schema import (
     ChatRequest,
     CompletionRequest,
     DetokenizeRequest,
     ForkRequest,
+    MessagesRequest,
     ReadRequest,
     ResponsesRequest,
     TokenizeRequest,
@@ -71,28 +72,29 @@ class Api:
 
     async def completions(self, request: Request, body: CompletionRequest) -> Response:
         """Continue prompts."""
-        return await self._answer(request, body, *await self._translated(request, body))
+        return await self._replied(request, body)
 
     async def chat_completions(self, request: Request, body: ChatRequest) -> Response:
         """Answer a conversation with the assistant's next turn."""
-        return await self._answer(request, body, *await self._translated(request, body))
+        return await self._replied(request, body)
 
     async def responses(self, request: Request, body: ResponsesRequest) -> Response:
         """Answer a conversation like a chat, in the format of OpenAI's Responses API."""
-        try:
-            translated, head = await self._translated(request, await self.worker.run(chat_of, body))
-            head = replace(head, id=f"resp_{head.id.partition('-')[2]}")
-            return await self._answer(request, body, translated, head, ResponseJob)
-        except ApiError as error:
-            error.message, error.param = renamed(error.message), error.param and renamed(error.param)
-            raise
+        return await self._replied(request, body)
 
-    async def _translated(self, request: Request, body: CompletionRequest | ChatRequest) -> tuple[TranslatedBody, Head]:
-        """Translate a body, once its constraint is compiled."""
-        facts = self.router.facts
-        translate.check_model(facts, body.model)
-        constraint = await self._constraint(request, body)
-        return await self.worker.run(translate.translated, facts, body, constraint), head_for(body, facts.model)
+    async def messages(self, request: Request, body: MessagesRequest) -> Response:
+        """Answer a conversation like a chat, in the format of Anthropic's Messages API."""
+        return await self._replied(request, body)
+
+    async def _replied(self, request: Request, body: Any) -> Response:
+        """Translate a body, once its constraint is compiled, and answer it."""
+        facts, kind = self.router.facts, KINDS.get(type(body), Reply)
+        with kind.renaming():
+            translate.check_model(facts, body.model)
+            chat = body if kind is Reply else await self.worker.run(kind.chat_of, body)
+            constraint = await self._constraint(request, chat)
+            translated = await self.worker.run(translate.translated, facts, chat, constraint)
+            return await self._answer(request, body, translated, kind.named(head_for(chat, facts.model)), kind)
 
     async def _constraint(self, request: Request, body: CompletionRequest | ChatRequest) -> Automaton | None:
         """Return the automaton of a body's constraint. Only bodies whose constraint is not cached wait for their turn."""
@@ -141,9 +143,9 @@ class Api:
         return json_response(self._choices[1])
 
     async def _answer(
-        self, request: Request, body: Body, translated: TranslatedBody, head: Head, kind: type[AnswerJob] = AnswerJob
+        self, request: Request, body: Body, translated: TranslatedBody, head: Head, kind: type[Reply] = Reply
     ) -> Response:
-        job = kind(self.router, head, body, translated, request.scope["owner"], self._ended)
+        job = AnswerJob(self.router, head, body, translated, request.scope["owner"], self._ended, kind)
         self._jobs[head.id] = job
         return job.stream() if body.stream else await job.whole(request)
 
@@ -249,6 +251,7 @@ def create_app(router: Router, keys: tuple[str, ...] = ()) -> FastAPI:
         ("POST", "/v1/completions", api.completions, streamed(Completion)),
         ("POST", "/v1/chat/completions", api.chat_completions, streamed(ChatCompletion)),
         ("POST", "/v1/responses", api.responses, streamed(dict[str, Any])),
+        ("POST", "/v1/messages", api.messages, streamed(dict[str, Any])),
         ("POST", "/v1/reads", api.reads, answered(shapes.ReadsReply, *REQUEST_ERRORS, 429, 500)),
         ("POST", "/v1/requests/{request_id}/cancel", api.cancel, answered(shapes.Cancelled, 401, 404, 422)),
         ("POST", "/v1/requests/{request_id}/fork", api.fork, streamed(Completion, ChatCompletion)),

@@ -49,10 +49,10 @@ class ApiError(Exception):
 
     @property
     def body(self) -> ErrorBody:
-        """The error in OpenAI's format."""
+        """The error in OpenAI's format, which is also Anthropic's."""
         message = self.message if len(self.message) <= LONGEST else f"{self.message[:LONGEST]} ..."
         kind = TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
-        return ErrorBody(error=ErrorDetail(message=message, type=kind, param=self.param, code=self.code))
+        return ErrorBody(type="error", error=ErrorDetail(message=message, type=kind, param=self.param, code=self.code))
 
     @property
     def response(self) -> Response:

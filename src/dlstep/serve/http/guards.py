@@ -57,7 +57,7 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
         headers = Headers(scope=scope)
-        owner = self._owner(headers.get("authorization", ""))
+        owner = self._owner(headers.get("authorization") or f"Bearer {headers.get('x-api-key', '')}")
         answer, path = self._app, scope["path"]
         if not self._allows(name := _host_of(headers.get("host", ""))):
             message = f"the Host {name[:LONGEST_HOST]!r} is not allowed: add it to --allowed_hosts"

@@ -4,11 +4,13 @@ The fields of responses are in the order of openai's types.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from itertools import islice, repeat
 from math import log
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from ...core import Spec
 from ...stream import window_texts
@@ -18,9 +20,11 @@ from ...views.frames import FrameEncoder, head_of
 from ..messages import Facts
 from ..router.pending_requests import Head, PendingRequest
 from ..shapes import ReadOfPrompt, ReadSlot, ReadsReply, ReadUsage
+from .errors import ApiError
 from .tool_calls import HERMES, AnswerReader, Part, begins_reasoning, format_in
 
 COMPACT = (",", ":")
+ENCODER = json.JSONEncoder(separators=COMPACT)
 DONE = b"data: [DONE]\n\n"
 PING = b": ping\n\n"
 Json = dict[str, Any]
@@ -101,6 +105,12 @@ class ChoiceReader:
     def call_id(self, number: int = 0) -> str:
         """Return the id of the function call with this number in the answer."""
         return f"call_{self._head.id.rpartition('-')[2]}_{self.index}" + (f"_{number}" if number else "")
+
+    @property
+    def stopped_by(self) -> str | None:
+        """The stop string that ended the answer, if one did."""
+        whole, stops = decode(self._tokenizer, self.pending.tokens, self._spelled), self.pending.request.params.stop
+        return next((stop for stop in stops if whole.startswith(stop, len(cut(whole, stops)))), None)
 
     @property
     def finish(self) -> str:
@@ -216,8 +226,9 @@ def answer_head(pending: PendingRequest, head: Head, spec: Spec) -> dict[str, An
     return head_of(pending.opening, spec, request=head.id, kind=head.kind, model=head.model, forked_from=head.origin)
 
 
-def usage_of(pending_requests: Sequence[PendingRequest], copies: int) -> Json:
+def usage_of(choices: Sequence[ChoiceReader], copies: int) -> Json:
     """Return the token counts. Like OpenAI, count a prompt with several answers once."""
+    pending_requests = [choice.pending for choice in choices]
     prompts = pending_requests[::copies]
     prompt_tokens = sum(len(pending.request.prompt) for pending in prompts)
     emitted = sum(len(pending.tokens) for pending in pending_requests)
@@ -229,19 +240,95 @@ def usage_of(pending_requests: Sequence[PendingRequest], copies: int) -> Json:
     }
 
 
-def reply_body(head: Head, choices: Sequence[ChoiceReader], echoes: Sequence[str], usage: Json) -> Json:
-    """Return a whole response."""
-    if head.kind == "read":
-        return dict(_reads_body(head, choices, usage))
-    return {
-        "id": head.id,
-        "choices": [_whole(head, choice, echoes[choice.index]) for choice in choices],
-        "created": head.created,
-        "model": head.model,
-        "object": "text_completion" if head.kind == "completion" else "chat.completion",
-        "usage": usage,
-        **({} if head.kind == "completion" else _prompt_ids(head, choices[0])),
-    }
+class Reply:
+    """The reply to a body, as a whole or as a stream, here in OpenAI's format of completions and chats.
+
+    Other formats translate their bodies to those of chats.
+
+    Args:
+        head: The head of the reply.
+        body: The request body.
+        choices: A reader of each answer.
+        echoes: The text that each answer starts with.
+    """
+
+    ID: ClassVar[str] = ""
+    """What ids begin with, if not as those of chats."""
+    NAMES: ClassVar[Mapping[str, str]] = {}
+    """What a chat's errors call the fields of the body, as regexes, and the names of these fields."""
+    DEPTH: ClassVar[int] = 5
+    """Levels of lists and objects down to the log probabilities of a token."""
+
+    def __init__(self, head: Head, body: Any, choices: Sequence[ChoiceReader], echoes: Sequence[str]) -> None:
+        self.head, self.body, self.choices, self.echoes = head, body, choices, echoes
+
+    @staticmethod
+    def chat_of(body: Any) -> Any:
+        """Return the body of the equivalent completion or chat. Raises ApiError that names the invalid field."""
+        return body
+
+    @classmethod
+    def named(cls, head: Head) -> Head:
+        """Return the head of a chat's reply with an id of this format."""
+        return replace(head, id=cls.ID + head.id.partition("-")[2]) if cls.ID else head
+
+    @classmethod
+    @contextmanager
+    def renaming(cls) -> Iterator[None]:
+        """Name fields in errors of the `with` block as the body does."""
+        try:
+            yield
+        except ApiError as error:
+            for chats, own in cls.NAMES.items():
+                error.message, error.param = re.sub(chats, own, error.message), error.param and re.sub(chats, own, error.param)
+            raise
+
+    def whole(self) -> Json:
+        """Return the whole reply, whose `choices` may be an iterator."""
+        head, choices, usage = self.head, self.choices, self._usage()
+        if head.kind == "read":
+            return dict(_reads_body(head, choices, usage))
+        return {
+            "id": head.id,
+            # One after another, as each is encoded: all log probabilities of 128 answers would be a million objects.
+            "choices": (_whole(head, choice, self.echoes[choice.index]) for choice in choices),
+            "created": head.created,
+            "model": head.model,
+            "object": "text_completion" if head.kind == "completion" else "chat.completion",
+            "usage": usage,
+            **({} if head.kind == "completion" else _prompt_ids(head, choices[0])),
+        }
+
+    def text(self) -> str:
+        """Return the JSON text of the whole reply."""
+        return "".join(_json_parts(self.whole(), self.DEPTH))
+
+    def begin(self) -> bytes:
+        """Return what a stream begins with."""
+        pairs, more = zip(self.choices, self.echoes, strict=True), self._running_usage()
+        return b"".join(filter(None, [first_chunk(self.head, choice, echo, **more) for choice, echo in pairs]))
+
+    def piece(self, choice: ChoiceReader, piece: Piece) -> bytes:
+        """Return a piece of an answer as a part of a stream."""
+        return piece_chunk(self.head, choice, piece, **self._running_usage())
+
+    def end(self) -> bytes:
+        """Return what a stream ends with."""
+        options = self.body.stream_options
+        return (chunk(self.head, [], usage=self._usage()) if options and options.include_usage else b"") + DONE
+
+    def failed(self, fault: ApiError) -> bytes:
+        """Return what a stream that fails ends with: an error that clients raise."""
+        return event(fault.body) + DONE
+
+    def _running_usage(self) -> dict[str, object]:
+        """Return the field of a chunk with the usage so far; {} if the client did not ask for it."""
+        options = self.body.stream_options
+        wanted = options is not None and options.include_usage and options.continuous_usage_stats
+        return {"usage": self._usage()} if wanted else {}
+
+    def _usage(self) -> Json:
+        return usage_of(self.choices, self.body.n or 1)
 
 
 def _reads_body(head: Head, choices: Sequence[ChoiceReader], usage: Json) -> ReadsReply:
@@ -264,7 +351,7 @@ def _whole(head: Head, choice: ChoiceReader, echo: str) -> Json:
     return {
         "finish_reason": choice.finish,
         "index": choice.index,
-        "logprobs": _logs(head, piece.logs),
+        "logprobs": logs_of(head, piece.logs),
         **answer,
         "dlstep": piece.dlstep,
         **_token_ids(head, piece),
@@ -296,7 +383,7 @@ def _message(head: Head, delta: Json) -> Json:
     return message | delta
 
 
-def _logs(head: Head, logs: Sequence[TokenLog]) -> Json | None:
+def logs_of(head: Head, logs: Sequence[TokenLog]) -> Json | None:
     """Return the log probabilities of tokens; None if the request did not ask for them."""
     if not head.logprobs:
         return None
@@ -323,7 +410,7 @@ def chunk(head: Head, choices: list[Json], **more: Any) -> bytes:
 
 
 def event(body: Mapping[str, object]) -> bytes:
-    """Return an object (a chunk, or an error that clients raise) as a server-sent event."""
+    """Return an object as a server-sent event."""
     return b"data: " + json.dumps(body, separators=COMPACT).encode() + b"\n\n"
 
 
@@ -341,7 +428,7 @@ def piece_chunk(head: Head, choice: ChoiceReader, piece: Piece, **more: Any) -> 
         more["dlstep"] = piece.dlstep
     if not piece.parts and not piece.ended and not piece.logs:
         return chunk(head, [], **more)
-    logs = _logs(head, piece.logs)
+    logs = logs_of(head, piece.logs)
     if logs and head.kind == "chat":
         logs["refusal"] = None
     answer = {"text": text_of(piece)} if head.kind == "completion" else {"delta": _delta(choice, piece.parts)}
@@ -359,6 +446,23 @@ def _delta(choice: ChoiceReader, parts: Iterable[Part]) -> Json:
             name = "content" if part.kind == "text" else "reasoning_content"
             delta[name] = delta.get(name, "") + part.text
     return delta
+
+
+def _json_parts(value: Any, depth: int) -> Iterator[str]:
+    """Yield the JSON text of a value in parts; what is below `depth` is one part.
+
+    The encoder stops all threads while it runs: for seconds, if it encodes 28 MB at once.
+    """
+    if not depth or not isinstance(value, dict | list | Iterator):
+        yield ENCODER.encode(value)
+        return
+    named = isinstance(value, dict)
+    begin, end = "{}" if named else "[]"
+    for item in value:
+        yield f"{begin}{ENCODER.encode(item)}:" if named else begin
+        yield from _json_parts(value[item] if named else item, depth - 1)
+        begin = ","
+    yield end if begin == "," else begin + end
 
 
 def _call_delta(choice: ChoiceReader, part: Part) -> Json:

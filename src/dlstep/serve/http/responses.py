@@ -1,17 +1,15 @@
 """`/v1/responses`: translate its bodies to those of chats, and answers to responses and their events."""
 
-import json
-import re
+from abc import abstractmethod
 from collections.abc import Generator
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import ValidationError
 
-from .answers import AnswerJob
 from .errors import ApiError, invalid
-from .replies import COMPACT, ChoiceReader, Json, Piece, event, usage_of
-from .schema import ChatRequest, ResponsesRequest, Sampling
+from .replies import ChoiceReader, Json, Piece, Reply, TokenLog, event, logs_of, usage_of
+from .schema import LOGPROBS, ChatRequest, ResponsesRequest, Sampling
 from .tool_calls import Part
 
 ITEM = (
@@ -22,18 +20,30 @@ ITEM = (
 
 def chat_of(body: ResponsesRequest) -> ChatRequest:
     """Return the body of the equivalent chat. Raises ApiError that names the invalid field."""
-    chat = {name: getattr(body, name) for name in Sampling.model_fields} | {
-        "messages": _messages(body),
-        "max_completion_tokens": body.max_output_tokens,
-        "response_format": _nested((body.text or {}).get("format")),
-        "tools": [_nested(tool) for tool in body.tools or ()],
-        "tool_choice": _nested(body.tool_choice),
-        "parallel_tool_calls": body.parallel_tool_calls,
-        "reasoning_effort": (body.reasoning or {}).get("effort"),
-        "store": None,
-    }
+    text, logprobs = body.text or {}, LOGPROBS in (body.include or ())
+    if logprobs and body.tools and body.tool_choice != "none":
+        raise ApiError(400, f"include cannot contain {LOGPROBS} with tools: leave one of them out", param="include")
+    return chat_with(
+        body,
+        messages=_messages(body),
+        max_completion_tokens=body.max_output_tokens,
+        response_format=_nested(text.get("format")),
+        tools=[_nested(tool) for tool in body.tools or ()],
+        tool_choice=_nested(body.tool_choice),
+        parallel_tool_calls=body.parallel_tool_calls,
+        reasoning_effort=(body.reasoning or {}).get("effort"),
+        verbosity=text.get("verbosity"),
+        chat_template_kwargs=body.chat_template_kwargs,
+        logprobs=logprobs,
+        top_logprobs=body.top_logprobs,
+        store=None,
+    )
+
+
+def chat_with(body: Sampling, **fields: Any) -> ChatRequest:
+    """Return the chat with the fields that all bodies have, and these. Raises ApiError that names the invalid field."""
     try:
-        return ChatRequest.model_validate(chat)
+        return ChatRequest.model_validate({name: getattr(body, name) for name in Sampling.model_fields} | fields)
     except ValidationError as error:
         raise invalid(error.errors(include_url=False)) from error
 
@@ -62,57 +72,102 @@ def _messages(body: ResponsesRequest) -> list[Json]:
 def _nested(value: Any) -> Any:
     """Return a tool, a choice or a format as chats have it: with all fields but `type` in one object."""
     match value:
+        case {"type": "allowed_tools", "tools": list(tools), **fields}:
+            return {"type": "allowed_tools", "allowed_tools": {**fields, "tools": [*map(_nested, tools)]}}
         case {"type": str(kind), **fields} if fields:
             return {"type": kind, kind: fields}
         case _:
             return value
 
 
-def renamed(text: str) -> str:
-    """Return a chat's error text in terms of `/v1/responses`, without message numbers: a message may be several items."""
-    return re.sub(r"messages(\.\d+)?", "input", text.replace("response_format", "text.format"))
+class ItemReply(Reply):
+    """A reply made of items: texts and function calls, without reasoning. A whole reply is the last state of its stream."""
 
+    NEWS: ClassVar[str]
+    """The type of the events with `dlstep` objects."""
 
-class ResponseJob(AnswerJob):
-    """The answer to a body of `/v1/responses`. A whole response is the one in the last event of its stream."""
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._reply, self._writer = Json(), self._written()
+        self._numbers, self._logs = count(), list[TokenLog]()  # of tokens whose text was not sent yet
 
-    body: ResponsesRequest
-
-    def _begin(self) -> bytes:
-        given = self.body.model_dump(exclude_none=True, exclude={"input", "store", "stream"})
-        self._response: Json = {"tools": [], "tool_choice": "auto", "parallel_tool_calls": True} | given | {
-            "id": self.head.id, "object": "response", "created_at": self.head.created, "model": self.head.model,
-            "status": "in_progress", "output": [],
-        }  # fmt: skip
-        self._numbers, self._writer = count(), self._written()
-        return next(self._writer)
-
-    def _event(self, kind: str, **fields: Any) -> bytes:
-        return f"event: {kind}\n".encode() + event({**fields, "type": kind, "sequence_number": next(self._numbers)})
-
+    @abstractmethod
     def _written(self) -> Generator[bytes, Part | None]:
         """Yield the first events, then the events of each part that is sent to this generator; None ends the answer."""
-        emit, response, output = self._event, self._response, self._response["output"]
+
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        return f"event: {kind}\n".encode() + event({**fields, "type": kind})
+
+    def whole(self) -> Json:
+        """Return the whole reply."""
+        self.begin()
+        self.piece(self.choices[0], self.choices[0].whole())
+        self.end()
+        return self._reply
+
+    def begin(self) -> bytes:
+        """Return what a stream begins with."""
+        return next(self._writer)
+
+    def piece(self, choice: ChoiceReader, piece: Piece) -> bytes:
+        """Return a piece of an answer as a part of a stream."""
+        self._logs += piece.logs
+        sent = [self._writer.send(part) for part in piece.parts if part.kind != "reasoning"]
+        if self.body.dlstep.stream != "settled":
+            sent.append(self._event(self.NEWS, dlstep=piece.dlstep))
+        return b"".join(sent)
+
+    def end(self) -> bytes:
+        """Return what a stream ends with."""
+        return self._writer.send(None)
+
+
+class ResponseReply(ItemReply):
+    """The reply to a body of `/v1/responses`."""
+
+    ID, NEWS, DEPTH, chat_of = "resp_", "response.dlstep", 6, staticmethod(chat_of)
+    # A message may be several items, so errors leave out its number.
+    NAMES: ClassVar = {
+        r"messages(\.\d+)?": "input",
+        r"response_format(\.json_schema)?": "text.format",
+        r"\bmax_(completion_)?tokens": "max_output_tokens",
+        r"(tool_choice)\.(function|allowed_tools)|(tools\.\d+)\.function": r"\1\3",
+        "reasoning_effort": "reasoning.effort",
+        "verbosity": "text.verbosity",
+        "logprobs to be true": f'include=["{LOGPROBS}"]',
+    }
+
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        return super()._event(kind, **fields, sequence_number=next(self._numbers))
+
+    def _written(self) -> Generator[bytes, Part | None]:
+        """Yield the events."""
+        given = self.body.model_dump(exclude_none=True, exclude={"input", "store", "stream"})
+        emit, choice, output = self._event, self.choices[0], list[Json]()
+        self._reply = response = {"tools": [], "tool_choice": "auto", "parallel_tool_calls": True} | given | {
+            "id": self.head.id, "object": "response", "created_at": self.head.created, "model": self.head.model,
+            "status": "in_progress", "output": output,
+        }  # fmt: skip
         sent = emit("response.created", response=response) + emit("response.in_progress", response=response)
         kind, name, place, item, text = "", "", Json(), Json(), Json()
         while True:
             part = yield sent
             sent, begins = b"", part is None or part.name or part.kind != kind
             if begins and output:
+                self._new_logs(text)
                 sent += emit(f"response.{name}.done", **place, **text)
                 if text is not item:
                     sent += emit("response.content_part.done", **place, part=text)
-                item["status"] = "completed"
+                item["status"] = "incomplete" if part is None and choice.finish == "length" else "completed"
                 sent += emit("response.output_item.done", **place, item=item)
             if part is None:
-                yield sent + emit(f"response.{response['status']}", response=response)
-                return
+                break
             if begins:
                 kind, place = part.kind, {"item_id": f"{response['id']}_{len(output)}", "output_index": len(output)}
                 text = item = {"id": place["item_id"], "status": "in_progress"}
                 output.append(item)
                 if kind == "call":
-                    name, call_id = "function_call_arguments", self.choices[0].call_id(part.number)
+                    name, call_id = "function_call_arguments", choice.call_id(part.number)
                     item |= {"type": "function_call", "call_id": call_id, "name": part.name, "arguments": ""}
                 else:
                     name, text = "output_text", {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
@@ -122,22 +177,23 @@ class ResponseJob(AnswerJob):
                     item["content"], place["content_index"] = [text], 0
                     sent += emit("response.content_part.added", **place, part=text)
             text["arguments" if kind == "call" else "text"] += part.text
-            sent += emit(f"response.{name}.delta", **place, delta=part.text, logprobs=[])
+            sent += emit(f"response.{name}.delta", **place, delta=part.text, logprobs=self._new_logs(text))
+        response |= self._ending()
+        yield sent + emit(f"response.{'incomplete' if choice.finish == 'length' else 'completed'}", response=response)
 
-    def _piece(self, choice: ChoiceReader, piece: Piece) -> bytes:
-        sent = [self._writer.send(part) for part in piece.parts if part.kind != "reasoning"]
-        if self.body.dlstep.stream != "settled":
-            sent.append(self._event("response.dlstep", dlstep=piece.dlstep))
-        return b"".join(sent)
+    def _new_logs(self, text: Json) -> list[Json]:
+        """Add the unsent log probabilities to a text, and return them."""
+        new, self._logs = (logs_of(self.head, self._logs) or {"content": []})["content"], []
+        text.get("logprobs", []).extend(new)  # calls have none
+        return new
 
-    def _end(self) -> bytes:
-        if self._failed:
-            return b""
-        choice, usage = self.choices[0], usage_of(self.pending_requests, 1)
-        cut = choice.finish == "length"
-        self._response |= {
-            "status": "incomplete" if cut else "completed",
-            "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+    def _ending(self) -> Json:
+        choice, usage = self.choices[0], usage_of(self.choices, 1)
+        summary, cut = choice.summary(), choice.finish == "length"
+        aborted = summary["finish_reason"] == "abort"
+        return {
+            "status": "cancelled" if aborted else "incomplete" if cut else "completed",
+            "incomplete_details": {"reason": "max_output_tokens"} if cut and not aborted else None,
             "usage": {
                 "input_tokens": usage["prompt_tokens"],
                 "input_tokens_details": {"cached_tokens": choice.pending.cached, "cache_write_tokens": 0},
@@ -145,12 +201,10 @@ class ResponseJob(AnswerJob):
                 "output_tokens_details": {"reasoning_tokens": 0},
                 "total_tokens": usage["total_tokens"],
             },
-            "dlstep": choice.summary(),
+            "dlstep": summary,
         }
-        return self._writer.send(None)
 
-    def _reply(self) -> str:
-        self._begin()
-        self._piece(self.choices[0], self.choices[0].whole())
-        self._end()
-        return json.dumps(self._response, separators=COMPACT)
+    def failed(self, fault: ApiError) -> bytes:
+        """Return what a stream that fails ends with."""
+        error = fault.body["error"]
+        return self._event("error", code=error["code"], message=error["message"], param=error["param"])

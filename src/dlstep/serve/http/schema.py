@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast, get_type_hints
 
 from pydantic import (
     AfterValidator,
+    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -98,7 +99,7 @@ JsonObject = Annotated[dict[str, Any], BeforeValidator(_decoded, json_schema_inp
 Text = Annotated[str, Field(max_length=1 << 20)]
 Stop = Annotated[str, Field(min_length=1, max_length=1024)]
 Id = Annotated[int, Field(ge=0, le=(1 << 31) - 1)]
-FEW = Field(min_length=1, fail_fast=True)
+FEW, SOME_TOOLS = Field(min_length=1, fail_fast=True), Field(max_length=128, fail_fast=True)
 Ids = Annotated[list[Id], FEW]
 # `encode_template` checks these, with errors that name the part.
 LABELS = Field(json_schema_extra={"minItems": 2, "maxItems": MOST_LABELS, "uniqueItems": True})
@@ -147,6 +148,8 @@ One = Annotated[float, *_neutral(1)] | None
 No = Annotated[bool, *_neutral(False)] | None
 Yes = Annotated[bool, *_neutral(True)] | None
 Nothing = Annotated[list[Any], *_neutral([])] | None
+Medium = Annotated[str, *_neutral("medium")] | None
+LOGPROBS = "message.output_text.logprobs"
 
 
 class StreamOptions(Strict):
@@ -243,6 +246,7 @@ class Sampling(Strict):
     allowed_token_ids: None = None
     prompt_logprobs: None = None
     guided_json: None = None
+    prompt_cache_retention: Annotated[str, *_neutral("in_memory", "in-memory")] | None = None
 
     @property
     def most(self) -> int | None:
@@ -342,8 +346,8 @@ class ToolCall(Lenient):
 class TextPart(Lenient):
     """A part of a message's content. `input_text` and `output_text` are types of `/v1/responses`."""
 
-    type: Literal["text", "input_text", "output_text"]
-    text: Text
+    type: Literal["text", "input_text", "output_text", "refusal"]
+    text: Annotated[Text, Field(validation_alias=AliasChoices("text", "refusal"))]
 
 
 class Message(Open):
@@ -406,23 +410,30 @@ class ResponseFormat(Strict):
         return None if self.type == "text" else self.object_schema or {"type": "object"}
 
 
-class ChatRequest(Sampling):
-    """The body of `/v1/chat/completions`."""
+class Conversation(Strict):
+    """A conversation, and what the chat template renders with it."""
 
     messages: Annotated[list[Message], FEW]
+    tools: Annotated[list[Tool], SOME_TOOLS] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    enable_thinking: bool | None = None
+    reasoning_effort: Annotated[str, Field(max_length=32)] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    add_special_tokens: No = None
+
+
+class ChatRequest(Sampling, Conversation):
+    """The body of `/v1/chat/completions`."""
+
     max_completion_tokens: int | None = sampled("max_tokens")
     logprobs: bool | None = None
     top_logprobs: int | None = sampled("top_logprobs")
     response_format: ResponseFormat | None = None
-    tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
-    enable_thinking: bool | None = None
-    reasoning_effort: Annotated[str, Field(max_length=32)] | None = None
-    add_generation_prompt: Yes = None
-    add_special_tokens: No = None
-    continue_final_message: No = None
+    modalities: Annotated[list[str], *_neutral(["text"])] | None = None
+    verbosity: Medium = None
 
     @property
     def most(self) -> int | None:
@@ -444,22 +455,46 @@ def _kind(body: Any) -> str:
 ByKind = Discriminator(_kind)
 
 
-class ResponsesRequest(Sampling):
+class ItemsRequest(Sampling):
+    """A body whose reply is made of items: one answer, without token ids."""
+
+    tools: Annotated[list[dict[str, Any]], SOME_TOOLS] | None = None
+    n: Annotated[int, *_neutral(1)] | None = None
+    return_token_ids: No = None
+
+
+class ResponsesRequest(ItemsRequest):
     """The body of `/v1/responses`. Nothing is stored, whatever `store` is."""
 
     input: Annotated[list[dict[str, Any]], FEW] | Text
     instructions: Text | None = None
     max_output_tokens: int | None = sampled("max_tokens")
-    text: dict[str, Any] | None = None
-    tools: Annotated[list[dict[str, Any]], Field(max_length=128, fail_fast=True)] | None = None
+    text: dict[Literal["format", "verbosity"], Any] | None = None
     tool_choice: dict[str, Any] | str | None = None
     parallel_tool_calls: bool | None = None
-    reasoning: dict[str, Any] | None = None
-    include: list[Literal["reasoning.encrypted_content"]] | None = None
+    reasoning: dict[Literal["effort", "summary"], Any] | None = None
+    include: list[Literal["reasoning.encrypted_content", "message.output_text.logprobs"]] | None = None
+    top_logprobs: int | None = sampled("top_logprobs")
+    chat_template_kwargs: dict[str, Any] | None = None
+    background: No = None
     truncation: Literal["auto", "disabled"] | None = None
     store: bool | None = None
-    n: Annotated[int, *_neutral(1)] | None = None
     previous_response_id: None = None
+
+
+class MessagesRequest(ItemsRequest):
+    """The body of `/v1/messages`. Prompts are cached without `cache_control`."""
+
+    messages: Annotated[list[dict[str, Any]], FEW]
+    max_tokens: Annotated[int | None, Field(ge=1)] = Field()
+    system: Text | list[dict[str, Any]] | None = None
+    stop_sequences: Annotated[list[Stop], Field(max_length=64, fail_fast=True)] | None = None
+    tool_choice: dict[Literal["type", "name", "disable_parallel_tool_use"], Any] | None = None
+    thinking: Annotated[dict[str, Any], *_neutral({"type": "disabled"})] | None = None
+    cache_control: dict[str, Any] | None = None
+    stop: None = None
+    stream_options: None = None
+    return_tokens_as_token_ids: No = None
 
 
 class ReadRequest(Strict):
@@ -503,14 +538,10 @@ class TokenizeText(Strict):
     return_token_strs: bool | None = None
 
 
-class TokenizeChat(Strict):
+class TokenizeChat(Conversation):
     """The body of `/tokenize` for a conversation."""
 
-    messages: Annotated[list[Message], FEW]
-    chat_template_kwargs: dict[str, Any] | None = None
     model: str | None = None
-    add_generation_prompt: Yes = None
-    add_special_tokens: No = None
     return_token_strs: bool | None = None
 
 

@@ -1,7 +1,7 @@
 """Translation of request bodies to submissions. It finds every error before the response begins."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from .schema import (
     MOST_BIASES,
     ChatRequest,
     CompletionRequest,
+    Conversation,
     DetokenizeRequest,
     DlstepOptions,
     Message,
@@ -35,7 +36,6 @@ from .schema import (
     Sampling,
     TokenizeRequest,
     TokenizeText,
-    Tool,
 )
 from .tool_calls import begins_reasoning, call_schema, callable_freely, chosen, format_in, format_of
 
@@ -96,15 +96,10 @@ def _chat_prompts(facts: Facts, body: ChatRequest) -> tuple[list[tuple[int, ...]
     check_count(facts, 1, body.n or 1)
     if callable_freely(body.tools or (), body.tool_choice):
         _check_free_calls(facts, body)
-    return [_prompt(facts, body)], [""]
+    return [conversation(facts, body)], [""]
 
 
-def _prompt(facts: Facts, body: ChatRequest) -> tuple[int, ...]:
-    """Return the prompt of a chat. Raises ApiError."""
-    return conversation(facts, body.messages, body.tools or (), _variables(body))
-
-
-def _variables(body: ChatRequest) -> dict[str, Any]:
+def _variables(body: Conversation) -> dict[str, Any]:
     """Return the variables of the chat template. Raises ApiError if a field and `chat_template_kwargs` differ."""
     variables = dict(body.chat_template_kwargs or {})
     for name in ("enable_thinking", "reasoning_effort"):
@@ -114,19 +109,26 @@ def _variables(body: ChatRequest) -> dict[str, Any]:
     return variables
 
 
-def conversation(
-    facts: Facts, messages: Sequence[Message], tools: Sequence[Tool] = (), variables: Mapping[str, Any] | None = None
-) -> tuple[int, ...]:
+def conversation(facts: Facts, body: Conversation) -> tuple[int, ...]:
     """Return the prompt of a conversation, whose answer is its next turn. Raises ApiError."""
-    check_length(facts, sum(len(message.text) for message in messages), "messages")
-    turns = [_turn(message) for message in messages]
-    described = [tool.model_dump(exclude_unset=True) for tool in tools]
+    check_length(facts, sum(len(message.text) for message in body.messages), "messages")
+    turns = [_turn(message) for message in body.messages]
+    variables = _variables(body)
     try:
-        return chat_prompt(facts.tokenizer, facts.chat_template, turns, tools=described, variables=variables, optional=SWITCHES)
+        return chat_prompt(
+            facts.tokenizer,
+            facts.chat_template,
+            turns,
+            tools=[tool.model_dump(exclude_unset=True) for tool in body.tools or ()],
+            variables=variables,
+            optional=SWITCHES,
+            add_generation_prompt=body.add_generation_prompt is not False,
+            continue_final_message=body.continue_final_message is True,
+        )
     except MessageDropped as error:
         raise ApiError(400, str(error), param=f"messages.{error.number}", code="message_dropped") from error
     except ValueError as error:
-        param = "chat_template_kwargs" if str(error).startswith("chat_template_kwargs") else "messages"
+        param = next((name for name in ("chat_template_kwargs", "continue_final_message") if name in str(error)), "messages")
         raise ApiError(400, str(error), param=param) from error
 
 
@@ -229,7 +231,8 @@ def reasoning_before(facts: Facts, body: Sampling) -> tuple[Spec, Marks]:
     spec = facts.first.config.spec
     if not isinstance(body, ChatRequest) or (form := format_in(facts)) is None or facts.tokenizer is None:
         return spec, None
-    begun, template = begins_reasoning(facts, form, _prompt(facts, body)), template_of(facts.tokenizer, facts.chat_template)
+    begun = begins_reasoning(facts, form, conversation(facts, body))
+    template = template_of(facts.tokenizer, facts.chat_template)
     on = [name for name, value in _variables(body).items() if name in SWITCHES and value is True and name in (template or "")]
     if not begun and not on:
         return spec, None
@@ -361,7 +364,7 @@ def tokenized(facts: Facts, body: TokenizeRequest) -> Tokenized:
     if isinstance(body, TokenizeText):
         ids = encoded_prompt(facts, body.prompt, body.add_special_tokens)
     else:
-        ids = conversation(facts, body.messages, variables=body.chat_template_kwargs)
+        ids = conversation(facts, body)
     tokenizer, strings = facts.tokenizer, None
     if body.return_token_strs:
         strings = [] if tokenizer is None else [str(tokenizer.convert_ids_to_tokens(index)) for index in ids]

@@ -1,5 +1,6 @@
 """One choice of a request, for readers that are slow."""
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 
@@ -8,7 +9,9 @@ from hypothesis import given, strategies as st
 from dlstep.core import Request, SamplingParams, add
 from dlstep.core.sequence import FinishInfo
 from dlstep.serve.engine_loop import known_facts
-from dlstep.serve.http.replies import ChoiceReader, text_of
+from dlstep.serve.http.kinds import KINDS
+from dlstep.serve.http.replies import ChoiceReader, Reply, _json_parts, read_choices, text_of
+from dlstep.serve.http.schema import ChatRequest, CompletionRequest, ResponsesRequest
 from dlstep.serve.messages import News, Origin, Submit
 from dlstep.serve.router.pending_requests import Head, PendingRequest
 from dlstep.stream import window_texts
@@ -16,6 +19,8 @@ from dlstep.text.detokenize import TextStream
 from dlstep.views.frames import Frame
 
 from ....helpers.serving import shadow_engine
+
+CHAT = ChatRequest.model_validate({"messages": [{"role": "user", "content": "x"}], "n": 8})
 
 
 @given(cuts=st.lists(st.integers(0, 3), max_size=12), stops=st.sampled_from([(), ("a",), ("xy", "b")]), data=st.data())
@@ -89,3 +94,31 @@ def test_however_a_reader_is_delayed_it_loses_drafts_and_never_text(
             assert isinstance(cells, list)
             assert [(cell[1], cell[2]) for cell in cells] == [*zip(*news.window, strict=True)]
             assert [cell[3] for cell in cells] == [*window_texts(news.window[0], facts.first.config.spec.pieces)]
+
+
+def test_a_large_reply_is_encoded_in_short_parts() -> None:
+    """One part holds the interpreter, and so delays all other requests, until it is encoded."""
+    engine, tokens, best = shadow_engine(), [5, 6, 7] * 50, tuple([(token, 0.1) for token in range(5, 25)])
+    submit = Submit(Request(0, (5,), SamplingParams(top_logprobs=20)), probabilities=True)
+    pending = PendingRequest(submit, "", 0.0, lambda: None, tokens, [0.5] * len(tokens), [best] * len(tokens))
+    pending.end(FinishInfo("stop", len(tokens)), 1.0)
+    facts = replace(known_facts(engine), tokenizer=engine.tokenizer)
+    for body in (CompletionRequest(prompt="x", n=8), CHAT, ResponsesRequest(input="x")):
+        head = Head("completion" if isinstance(body, CompletionRequest) else "chat", "m", True)
+        kind, count = KINDS.get(type(body), Reply), body.n or 1
+        one, other = [kind(head, body, read_choices([pending] * count, head, facts), [""] * count) for _ in range(2)]
+        whole, parts = one.whole(), [*_json_parts(other.whole(), kind.DEPTH)]
+        whole |= {"choices": [*whole["choices"]]} if "choices" in whole else {}
+        assert "".join(parts) == json.dumps(whole, separators=(",", ":"))
+        assert sum(map(len, parts)) > 100_000 and max(map(len, parts)) < 4000
+
+
+VALUES = st.recursive(
+    st.none() | st.floats(allow_nan=False) | st.text(max_size=3),
+    lambda each: st.lists(each, max_size=3) | st.dictionaries(st.text(max_size=3), each, max_size=3),
+)
+
+
+@given(value=VALUES, depth=st.integers(0, 4))
+def test_parts_join_to_the_json_text(value: object, depth: int) -> None:
+    assert "".join(_json_parts(value, depth)) == json.dumps(value, separators=(",", ":"))

@@ -14,7 +14,8 @@ from transformers import PreTrainedTokenizerFast
 from dlstep.core import Config, Request, SamplingParams, Spec, init
 from dlstep.core.sequence import FinishInfo
 from dlstep.models.description import pieces
-from dlstep.serve.http.replies import ChoiceReader, piece_chunk, reply_body
+from dlstep.serve.http.replies import ChoiceReader, Reply, piece_chunk
+from dlstep.serve.http.schema import CompletionRequest
 from dlstep.serve.http.tool_calls import FORMATS, GEMMA, HERMES, CallFormat
 from dlstep.serve.messages import Facts, News, Submit
 from dlstep.serve.router.pending_requests import Head, PendingRequest
@@ -106,7 +107,7 @@ def accumulated(head: Head, choice: ChoiceReader, updates: list[list[int]], end:
 def whole(head: Head, choice: ChoiceReader, tokens: list[int], nfe: int, end: FinishInfo) -> dict[str, Any]:
     """The choice of the whole response, in the same form."""
     choice.pending.apply(news(tokens, nfe, end), 0.0)
-    (found,) = reply_body(head, [choice], [""], {})["choices"]
+    (found,) = Reply(head, CompletionRequest(prompt="x"), [choice], [""]).whole()["choices"]
     message = found.get("message", {})
     return {
         "index": 0,

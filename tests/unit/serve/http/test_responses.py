@@ -9,13 +9,19 @@ import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
-from dlstep.serve.http.responses import chat_of
-from dlstep.serve.http.schema import ChatRequest, ResponsesRequest
+from dlstep.core.sequence import FinishInfo
+from dlstep.serve.http.anthropic import MessageReply
+from dlstep.serve.http.replies import read_choices
+from dlstep.serve.http.responses import ResponseReply, chat_of
+from dlstep.serve.http.schema import ChatRequest, MessagesRequest, ResponsesRequest
+from dlstep.serve.http.translate import head_for, translated
+from dlstep.serve.router.pending_requests import PendingRequest
 
-from ....helpers.serving import Served, served, tiny_llm
+from ....helpers.serving import Served, served, shadow_engine, tiny_llm
 from .test_free_calls import TAGGED, TAGS, TEMPLATE, TOOLS, asked
 
 Event = dict[str, Any]
+ADD = {"type": "function", "name": "add"}
 STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
 FLAT = [{"type": "function", **tool["function"]} for tool in TOOLS]
 SCHEMA = {"type": "object", "properties": {"sure": {"type": "boolean"}}, "required": ["sure"]}
@@ -28,6 +34,9 @@ FREE = (
     "",
     "<think>why",
 )
+
+
+MESSAGES = MessagesRequest.model_validate({"messages": [{"role": "user", "content": "x"}], "max_tokens": 4})
 
 
 class Total(BaseModel):
@@ -64,7 +73,12 @@ BODIES = [
     plain(tools=FLAT, tool_choice="required"),
     plain(tools=FLAT, tool_choice={"type": "function", "name": "add"}, include=["reasoning.encrypted_content"]),
     plain(text={"format": {"type": "json_schema", "name": "sure", "schema": SCHEMA, "strict": True}}),
-    plain(text={"format": {"type": "json_object"}}, reasoning={"summary": "auto"}),
+    plain(text={"format": {"type": "json_object"}, "verbosity": "medium"}, reasoning={"summary": "auto"}, background=False),
+    plain(include=["message.output_text.logprobs"], top_logprobs=2),
+    {**free("<think>why</think>It is 92."), "tools": [], "include": ["message.output_text.logprobs"]},
+    plain(
+        tools=FLAT, tool_choice={"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "add"}]}
+    ),
 ]
 
 
@@ -107,10 +121,12 @@ def folded(told: list[Event]) -> list[Event]:
                     item["arguments"] += event["delta"]
                 else:
                     item["content"][event["content_index"]]["text"] += event["delta"]
+                    item["content"][event["content_index"]]["logprobs"] += event["logprobs"]
             case ["content_part", "done"]:
                 assert event["part"] == item["content"][0] and after in ("output_text.done", "reasoning_text.done")
             case ["output_item", "done"]:
-                item["status"] = "completed"
+                cut = event is told[-2] and told[-1]["type"] == "response.incomplete"
+                item["status"] = "incomplete" if cut else "completed"
                 assert event["item"] == item and after in ("content_part.done", "function_call_arguments.done")
             case _:
                 whole = item if "arguments" in item else item["content"][0]
@@ -119,6 +135,55 @@ def folded(told: list[Event]) -> list[Event]:
                 )
         after = kind
     return output
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "word"),
+    [
+        ({"max_output_tokens": 0}, "max_output_tokens", "max_output_tokens"),
+        ({"max_output_tokens": 10_000}, "max_output_tokens", "max_output_tokens=10000"),
+        ({"input": [{"role": "user", "content": 5}]}, "input.content", "input"),
+        ({"tools": [{"type": "function", "name": "no name"}]}, "tools.0.name", "tools.0.name"),
+        ({"text": {"verbosity": "low"}}, "text.verbosity", "text.verbosity"),
+        ({"top_logprobs": 2}, "top_logprobs", "include"),
+        ({"tools": FLAT, "include": ["message.output_text.logprobs"]}, "include", "tools"),
+        ({"background": True}, "background", "false"),
+        ({"chat_template_kwargs": {"no": 1}}, "chat_template_kwargs", "'no'"),
+    ],
+)
+def test_errors_name_the_fields_of_responses(server: Served, fields: Event, param: str, word: str) -> None:
+    with server.http() as http:
+        response = http.post("/v1/responses", json=plain(**fields))
+    error = response.json()["error"]
+    assert response.status_code == 400 and error["param"] == param and word in error["message"], error
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
+def test_a_stream_that_fails_ends_with_an_error_of_its_format(template: Any, path: str) -> None:
+    engine = shadow_engine()
+    engine.driver.failures += [RuntimeError("broken")] * 2
+    with served(engine, chat_template=str(template)) as server, server.http() as http:
+        body = {"input": "x"} if path == "/v1/responses" else {"messages": [{"role": "user", "content": "x"}], "max_tokens": 4}
+        kind, data = http.post(path, json={**body, "stream": True}).text.strip().split("\n\n")[-1].split("\n")
+    found = json.loads(data.removeprefix("data: "))
+    assert kind == "event: error" and found["type"] == "error"
+    assert (found["code"] if path == "/v1/responses" else found["error"]["type"]) in ("engine_error", "server_error")
+
+
+def test_an_answer_that_was_ended_early_says_so(server: Served) -> None:
+    for reason, status, cut in (("abort", "cancelled", None), ("length", "incomplete", {"reason": "max_output_tokens"})):
+        for body, kind in ((ResponsesRequest(input="x"), ResponseReply), (MESSAGES, MessageReply)):
+            chat = kind.chat_of(body)
+            (submit,) = translated(server.router.facts, chat).submits
+            pending = PendingRequest(submit, "", 0.0, lambda: None, tokens=[5, 6])
+            pending.end(FinishInfo(reason, 2), 1.0)
+            head = head_for(chat, "m")
+            reply = kind(head, body, read_choices([pending], head, server.router.facts), [""]).whole()
+            if kind is ResponseReply:
+                assert (reply["status"], reply["incomplete_details"]) == (status, cut)
+                assert reply["output"][0]["status"] == "incomplete"
+            else:
+                assert reply["stop_reason"] == {"abort": "pause_turn", "length": "max_tokens"}[reason]
 
 
 def comparable(response: Event) -> Event:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx2
@@ -14,6 +15,8 @@ from dlstep.processors.logit_bias import LogitBias
 from dlstep.processors.min_tokens import MinTokens
 from dlstep.processors.repetition_penalty import RepetitionPenalty
 from dlstep.serve.http.errors import ApiError
+from dlstep.serve.http.kinds import KINDS
+from dlstep.serve.http.replies import Reply
 from dlstep.serve.http.schema import (
     MOST_BIASES,
     PART,
@@ -21,6 +24,7 @@ from dlstep.serve.http.schema import (
     CompletionRequest,
     DetokenizeRequest,
     ForkRequest,
+    MessagesRequest,
     ReadRequest,
     ResponsesRequest,
     Sampling,
@@ -28,7 +32,7 @@ from dlstep.serve.http.schema import (
     TokenizeText,
     fields_of,
 )
-from dlstep.serve.http.translate import params_of
+from dlstep.serve.http.translate import head_for, params_of, translated
 from dlstep.text.read_templates import encode_template
 
 from ....helpers.serving import Served
@@ -39,13 +43,14 @@ NEUTRAL: dict[str, Any] = {
     "logit_bias": {}, "use_beam_search": False, "skip_special_tokens": True, "bad_words": [], "user": "somebody", "n": 1,
     "service_tier": "auto", "metadata": {"run": "7"}, "prompt_cache_key": "a", "safety_identifier": "b", "store": False,
     "temperature": 0, "top_p": 1, "top_k": -1, "min_p": 0, "seed": None, "stop": None, "ignore_eos": False, "stream": False,
-    "return_token_ids": False, "return_tokens_as_token_ids": False,
+    "return_token_ids": False, "return_tokens_as_token_ids": False, "prompt_cache_retention": "in_memory",
     "stop_token_ids": [], "stream_options": {"include_usage": False, "continuous_usage_stats": False}, "dlstep": {},
 }  # fmt: skip
 OF_COMPLETIONS: dict[str, Any] = {"best_of": 1, "suffix": "", "echo": False, "logprobs": None, "add_special_tokens": True}
 OF_CHAT: dict[str, Any] = {
     "tools": [], "tool_choice": "none", "parallel_tool_calls": True, "response_format": {"type": "text"}, "logprobs": False,
     "top_logprobs": 0, "max_completion_tokens": 4, "add_generation_prompt": True, "add_special_tokens": False,
+    "continue_final_message": False, "modalities": ["text"], "verbosity": "medium",
 }  # fmt: skip
 
 
@@ -109,7 +114,8 @@ def test_an_option_that_cannot_be_is_refused_by_its_name(http: httpx2.Client, pa
         ("messages", [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]), ("top_logprobs", 1),
         ("top_logprobs", 21),
         ("response_format", {"type": "json_schema"}), ("tool_choice", "required"), ("max_completion_tokens", 5),
-        ("messages", [{"role": "user", "content": ""}]),
+        ("messages", [{"role": "user", "content": ""}]), ("continue_final_message", True), ("verbosity", "low"),
+        ("modalities", ["text", "audio"]), ("prompt_cache_retention", "24h"),
     ],
 )  # fmt: skip
 def test_what_a_chat_cannot_do_is_refused(http: httpx2.Client, field: str, value: Any) -> None:
@@ -126,6 +132,7 @@ def test_what_a_chat_cannot_do_is_refused(http: httpx2.Client, field: str, value
         {"content": [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}]},
         {"content": None, "role": "assistant"},
         {"role": "assistant"},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "x"}]},
     ],
 )
 def test_fields_that_clients_add_to_a_message_are_accepted(http: httpx2.Client, message: dict[str, Any]) -> None:
@@ -159,6 +166,7 @@ GOODS: dict[Any, dict[str, Any]] = {
     TokenizeText: {"prompt": "x"},
     TokenizeChat: {"messages": GOOD_CHAT["messages"]},
     DetokenizeRequest: {"tokens": []},
+    MessagesRequest: {"messages": GOOD_CHAT["messages"], "max_tokens": 4},
 }
 # How many of what a limit counts, or which number it compares.
 MAKERS: dict[str, Callable[[Any, Any], Any]] = {
@@ -218,6 +226,43 @@ def test_a_salt_separates_prefixes_and_a_prompt_is_cut_to_its_last_tokens(http: 
 
     assert [used(cache_salt=salt)[1] > 0 for salt in ("a", "a", "b", "b")] == [False, True, False, True]
     assert used(truncate_prompt_tokens=8)[0] == 8 and used(truncate_prompt_tokens=99)[0] == len(prompt)
+
+
+def test_a_begun_message_is_continued_in_chats_as_in_tokenize(http: httpx2.Client) -> None:
+    begun = [*GOOD_CHAT["messages"], {"role": "assistant", "content": "y"}]
+    ways = {"messages": begun, "add_generation_prompt": False, "continue_final_message": True}
+    assert http.post("/tokenize", json=ways).json()["count"] == 2
+    assert http.post(CHAT, json=GOOD_CHAT | ways).json()["usage"]["prompt_tokens"] == 2
+
+
+CANDIDATES = (True, False, 0, 1, 2, 0.5, "a", "low", [5], ["a"], {}, {"a": "b"}, {"5": 1}, {"type": "json_object"})
+# Values without effect, and fields that describe the client or change how a reply is sent.
+WITHOUT_EFFECT: dict[str, Any] = NEUTRAL | OF_CHAT | OF_COMPLETIONS | {"spaces_between_special_tokens": True}
+DESCRIBING = (
+    "model", "user", "safety_identifier", "prompt_cache_key", "metadata", "cache_control", "stream", "stream_options", "store",
+    "truncation", "truncate_prompt_tokens", "parallel_tool_calls",
+    "enable_thinking", "reasoning_effort",
+)  # fmt: skip
+
+
+def outcome(shadow: Served, model: Any, body: dict[str, Any]) -> str:
+    """What a body asks the engine for, and the form of its reply; empty if it is refused."""
+    try:
+        chat = KINDS.get(model, Reply).chat_of(fields_of(json.dumps(body).encode(), TypeAdapter(model)))
+        asked = translated(shadow.router.facts, chat)
+        return repr((asked, replace(head_for(chat, "m"), id="a", created=0)))
+    except ApiError:
+        return ""
+
+
+@pytest.mark.parametrize("model", [*[*GOODS][:3], MessagesRequest], ids=lambda model: model.__name__)
+def test_no_field_is_silently_ignored(shadow: Served, model: Any) -> None:
+    good = GOODS[model]
+    base = outcome(shadow, model, good)
+    assert base
+    tried = [(field, value) for field in model.model_fields.keys() - {*good, *DESCRIBING} for value in CANDIDATES]
+    same = [(field, value) for field, value in tried if outcome(shadow, model, good | {field: value}) == base]
+    assert [(field, value) for field, value in same if value not in (WITHOUT_EFFECT.get(field), {}, [], False, 0)] == []
 
 
 PLAIN = (

@@ -1,0 +1,32 @@
+"""Anthropic's unmodified client gets messages, streams, calls of tools and errors from `/v1/messages`."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dlstep import SamplingParams
+
+from .third_party import MODEL, Server, client, llm
+
+SCRIPT = Path(__file__).with_name("use_anthropic.py")
+STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
+
+pytestmark = pytest.mark.clients
+
+
+def test_messages(server: Server, tmp_path: Path, report: Callable[[str], None]) -> None:
+    found = json.loads(client("anthropic", "python", str(SCRIPT), server.url, MODEL, folder=tmp_path).splitlines()[-1])
+    prompt = llm().engine.tokenizer.encode(STORY, add_special_tokens=False)
+    (expected,) = llm().generate([prompt], SamplingParams(max_tokens=100), progress=False)
+    assert found["text"] == found["stream"] == expected.text and found["tokens"] == len(expected.token_ids)
+    assert found["ends"] == ["end_turn", "tool_use", "stop_sequence"]
+    assert all(isinstance(call["first"], int) for call in found["calls"]) and found["after"] and found["begun"]
+    assert found["stopped"] == [expected.text.partition("=")[0], "="]
+    assert found["errors"] == [
+        ["BadRequestError", "error", "invalid_request_error"],
+        ["NotFoundError", "error", "not_found_error"],
+        ["AuthenticationError", "error", "authentication_error"],
+    ]
+    report("anthropic: a message, streams, calls, a continued and a stopped answer, and errors")

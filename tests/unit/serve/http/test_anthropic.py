@@ -1,0 +1,153 @@
+"""`/v1/messages`: a streamed message, folded, is the whole one, and that of a chat; as history, it is the chat's message."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from dlstep.serve.http.anthropic import chat_of
+from dlstep.serve.http.schema import ChatRequest, MessagesRequest
+
+from ....helpers.serving import Served, served, tiny_llm
+from .test_free_calls import TAGGED, TAGS, TEMPLATE, TOOLS
+from .test_responses import FREE, STORY, free
+
+Event = dict[str, Any]
+OWN = [
+    {"name": tool["function"]["name"], "input_schema": tool["function"]["parameters"], "cache_control": {"type": "ephemeral"}}
+    for tool in TOOLS
+]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    path = tmp_path_factory.mktemp("template") / "template.jinja"
+    path.write_text(TEMPLATE)
+    with served(tiny_llm().engine, chat_template=str(path), keys=("sesame",)) as server:
+        yield server
+
+
+def plain(*, max_tokens: int = 40, **more: Any) -> Event:
+    return {"messages": [{"role": "user", "content": STORY}], "max_tokens": max_tokens, **more}
+
+
+def post(server: Served, body: Event, path: str = "/v1/messages") -> Event:
+    with server.http() as http:
+        response = http.post(path, json=body, headers={"x-api-key": "sesame"})
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def folded(server: Served, body: Event) -> Event:
+    """The message that a client puts together from a stream."""
+    with server.http() as http:
+        text = http.post("/v1/messages", json={**body, "stream": True}, headers={"x-api-key": "sesame"}).text
+    events = [json.loads(part.partition("data: ")[2]) for part in text.removesuffix("\n\n").split("\n\n")]
+    assert [f"event: {event['type']}" for event in events] == [part.split("\n")[0] for part in text.split("\n\n")[:-1]]
+    message, opened = events[0]["message"], False
+    for event in events[1:]:
+        match event["type"]:
+            case "content_block_start":
+                assert not opened and event["index"] == len(message["content"])
+                message["content"].append({**event["content_block"], "parts": ""})
+                opened = True
+            case "content_block_delta":
+                assert opened and event["index"] == len(message["content"]) - 1
+                message["content"][-1]["parts"] += event["delta"].get("text", event["delta"].get("partial_json"))
+            case "content_block_stop":
+                block, opened = message["content"][-1], False
+                parts = block.pop("parts")
+                block |= {"text": parts} if block["type"] == "text" else {"input": json.loads(parts)}
+            case "message_delta":
+                message |= event["delta"] | {"usage": event["usage"], "dlstep": event["dlstep"]}
+    assert not opened and events[-1] == {"type": "message_stop"}
+    return message
+
+
+def freely(text: str) -> Event:
+    """The body whose answer is `text`, as that of a chat in `free`."""
+    chat = free(text, responses=False)
+    return {**chat, "tools": OWN}
+
+
+BODIES = [
+    *map(freely, FREE),
+    {**freely(TAGS), "tool_choice": {"type": "auto", "disable_parallel_tool_use": True}},
+    plain(),
+    plain(max_tokens=3, system="Add.", thinking={"type": "disabled"}),
+    plain(stop_sequences=["9", "="]),
+    plain(tools=OWN, tool_choice={"type": "any"}),
+    plain(tools=OWN, tool_choice={"type": "tool", "name": "add"}),
+    plain(messages=[{"role": "user", "content": STORY}, {"role": "assistant", "content": "39+"}]),
+]
+
+
+def comparable(message: Event) -> Event:
+    text = json.dumps(message).replace(message["id"], "ID")
+    usage = message["usage"]
+    total = usage["input_tokens"] + usage["cache_read_input_tokens"]
+    return json.loads(text) | {"usage": {"output_tokens": usage["output_tokens"], "total": total}}
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_a_stream_is_the_whole_message_and_that_of_the_chat(server: Served, body: Event) -> None:
+    whole = post(server, body)
+    assert comparable(folded(server, body)) == comparable(whole) and whole["id"].startswith("msg_")
+    request = MessagesRequest.model_validate(body)
+    translated = {
+        **chat_of(request).model_dump(exclude_unset=True, by_alias=True),
+        "model": None,
+        "dlstep": body.get("dlstep", {}),
+    }
+    translated = {name: value for name, value in translated.items() if value is not None}
+    (choice,) = post(server, translated, "/v1/chat/completions")["choices"]
+    message = choice["message"]
+    blocks = {kind: [block for block in whole["content"] if block["type"] == kind] for kind in ("text", "tool_use")}
+    assert "".join([block["text"] for block in blocks["text"]]) == (message["content"] or "")
+    calls = [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in message.get("tool_calls", [])]
+    assert [(block["name"], block["input"]) for block in blocks["tool_use"]] == calls
+    ended = "tool_use" if blocks["tool_use"] and whole["content"][-1]["type"] == "tool_use" else "end_turn"
+    ended = "stop_sequence" if whole["stop_sequence"] else ended
+    assert whole["stop_reason"] == ("max_tokens" if choice["finish_reason"] == "length" else ended)
+    assert whole["stop_sequence"] in (None, "9") and (whole["stop_sequence"] == "9") == ("stop_sequences" in body)
+
+
+def test_a_message_and_results_of_tools_are_history(server: Served) -> None:
+    content = post(server, freely("It is 92." + TAGGED[1] + TAGGED[0]))["content"]
+    results = [{"type": "tool_result", "tool_use_id": block["id"], "content": "92"} for block in content if "id" in block]
+    turns = [
+        {"role": "assistant", "content": content},
+        {"role": "user", "content": [*results, {"type": "text", "text": "So?"}]},
+    ]
+    chat = chat_of(MessagesRequest.model_validate(plain(messages=turns, system=[{"type": "text", "text": "Add."}])))
+    assert [message.role for message in chat.messages] == ["system", "assistant", *["tool"] * len(results), "user"]
+    assert isinstance(chat, ChatRequest) and len(results) == 2
+    calls = chat.messages[1].tool_calls or []
+    assert [(call.id, call.function.name, call.function.arguments) for call in calls] == [
+        (block["id"], block["name"], block["input"]) for block in content if "id" in block
+    ]
+    assert [message.tool_call_id for message in chat.messages[2:-1]] == [call.id for call in calls]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"max_tokens": 0}, "max_tokens"), ({"max_tokens": 10_000}, "max_tokens"), ({"messages": []}, "messages"),
+        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "messages"),
+        ({"messages": [{"role": "user", "content": 5}]}, "messages"), ({"messages": [{"content": "x"}]}, "messages.role"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking"), ({"stop": "x"}, "stop"), ({"n": 2}, "n"),
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools.0.type"),
+        ({"tools": [{"name": "a", "input_schema": [], "x": 1}]}, "tools.0.input_schema"),
+        ({"tools": OWN, "tool_choice": {"type": "tool", "name": "nope"}}, "tool_choice"),
+        ({"stop_sequences": ["x" * 2000]}, "stop_sequences.0"), ({"container": "x"}, "container"),
+    ],
+)  # fmt: skip
+def test_errors_have_the_shape_of_both_and_name_the_field(server: Served, fields: Event, param: str) -> None:
+    with server.http() as http:
+        response = http.post("/v1/messages", json={**plain(), **fields}, headers={"x-api-key": "sesame"})
+        stranger = http.post("/v1/messages", json=plain(), headers={"x-api-key": "other"})
+    found = response.json()
+    assert response.status_code == 400 and found["type"] == "error" and found["error"]["type"] == "invalid_request_error", found
+    assert found["error"]["param"] == param, found
+    assert stranger.status_code == 401 and stranger.json()["error"]["type"] == "authentication_error"
