@@ -13,7 +13,7 @@ else:
 
 TOKENIZER = "tokenizer.json"
 QWEN_FILES = ("vocab.json", "merges.txt")
-SPECIAL_FILES = ("special_tokens_map.json", "tokenizer_config.json")
+SPECIAL_FILES, SPECIAL = ("special_tokens_map.json", "tokenizer_config.json"), ("_token", "_tokens")
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # decoded from an incomplete character
 BYTE = re.compile("<0x[0-9A-F]{2}>")  # a single byte in vocabularies with byte fallback
 KEPT = 16  # tokens that are decoded again together with new ones
@@ -28,8 +28,11 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     from transformers import PreTrainedTokenizerFast, Qwen2Tokenizer
 
     # transformers accepts objects in few places of these files. A token without its object is looked up in the tokenizer.
-    stated = {name: value for file in SPECIAL_FILES for name, value in _read(folder / file).items() if "_token" in name}
-    texts = {name: text for name, value in stated.items() if (text := _texts(value)) != value}
+    texts = dict[str, Any]()
+    for file in [folder / name for name in SPECIAL_FILES if (folder / name).is_file()]:
+        stated = json.loads(data := file.read_bytes())
+        plain = json.loads(data, object_hook=lambda token: token.get("content", token))
+        texts |= {name: plain[name] for name in stated if name.endswith(SPECIAL) and plain[name] != stated[name]}
     if (folder / TOKENIZER).is_file():
         tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True, **texts)
     elif all((folder / name).is_file() for name in QWEN_FILES):
@@ -42,17 +45,6 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     # Omit the warning of transformers about "indexing errors" for a long prompt: such a request is rejected with a reason.
     tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
     return tokenizer
-
-
-def _read(file: Path) -> dict[str, Any]:
-    return json.loads(file.read_bytes()) if file.is_file() else {}
-
-
-def _texts(value: Any) -> Any:
-    """Return a special token, or a list of these, with its text instead of an object."""
-    if isinstance(value, list):
-        return [_texts(token) for token in value]
-    return value["content"] if isinstance(value, dict) and "content" in value else value
 
 
 def special_ids(tokenizer: Tokenizer, texts: Container[str] | None = None) -> frozenset[int]:

@@ -189,11 +189,12 @@ class ResponseReply(ItemReply):
 
     def _ending(self) -> Json:
         choice, usage = self.choices[0], usage_of(self.choices, 1)
-        summary, cut = choice.summary(), choice.finish == "length"
-        aborted = summary["finish_reason"] == "abort"
+        summary, status = choice.summary(), "incomplete" if choice.finish == "length" else "completed"
+        if summary["finish_reason"] == "abort":
+            status = "cancelled"
         return {
-            "status": "cancelled" if aborted else "incomplete" if cut else "completed",
-            "incomplete_details": {"reason": "max_output_tokens"} if cut and not aborted else None,
+            "status": status,
+            "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
             "usage": {
                 "input_tokens": usage["prompt_tokens"],
                 "input_tokens_details": {"cached_tokens": choice.pending.cached, "cache_write_tokens": 0},
