@@ -202,7 +202,8 @@ LINES: dict[str, list[str]] = {
     ],
     "report": ["run | gone | --show shells/0 | --against run | --json"],
     "laws": [
-        "quota --examples 2 --only [told] | threshold | --examples 3 | --only [order] | --json",
+        "quota --examples 2 --only [told] | threshold | --only [order] | --json",
+        "!examples Random",
         "!seed Seed",
         "!case_timeout Seconds",
         "!law_timeout Seconds",
@@ -211,7 +212,7 @@ LINES: dict[str, list[str]] = {
     "models check": ["TINY | nowhere | --json | --model_name llada | --lora_path nowhere"],
     "replay": ["trace.jsonl | nowhere | --json"],
     "view": ["trace.jsonl | nowhere | --out page.html", "!open browser"],
-    "bench decode": [" | --json | --model nowhere | --device cuda:99"],
+    "bench decode": ["--device cuda:99 | --model nowhere | --device cpu", "!json JSON"],
     "doctor": [" | --json"],
 }
 QUICK = ("strategies", "rules", "models", "replay", "view")  # which take less than half a second together
