@@ -54,10 +54,12 @@ class ServeOptions:
     body_timeout: Seconds = 30.0
     """Seconds that a client may take to send a request's body."""
     idle_timeout: Seconds = 30.0
-    """Seconds without a request after which an open connection is closed."""
+    """Seconds after which a connection is closed if its client sends no request, sends no more of a body, or reads no more of
+    an answer. A client that waits for an answer is not idle."""
     max_connections: Annotated[int, Ge(1)] = 1000
-    """Maximum number of open connections, each of which takes a file descriptor (`ulimit -n`). While as many are open, all
-    requests get status 503, those of health checks included."""
+    """Maximum number of open connections, each of which takes a file descriptor. A new connection closes the one that has been
+    idle for the longest time; if none is idle, new requests except health checks get status 503. The server raises the limit on
+    descriptors (`ulimit -n`) as far as it may; if that is not enough, fewer connections may be open, and it logs how many."""
     drain_seconds: Annotated[float, Interval(ge=0.0, le=1e9)] = 30.0
     """Seconds that running requests may take after SIGTERM or Ctrl-C; then they end with their settled tokens."""
     ping_seconds: Seconds = 15.0

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -10,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +71,12 @@ def engines_of(pid: int) -> list[psutil.Process]:
 
 
 @contextmanager
-def command(folder: Path, *options: str) -> Iterator[Command]:
-    """A server on a free port, ready to answer."""
+def command(folder: Path, *options: str, descriptors: int | None = None) -> Iterator[Command]:
+    """A server on a free port, ready to answer. `descriptors`: how many files and connections it may open (`ulimit -n`)."""
     log = folder / "stderr"
     with log.open("w") as stderr, (folder / "stdout").open("w") as stdout:
-        arguments = [*DLSTEP, "serve", *options, "--port", "0"]
+        limited = ["bash", "-c", f'ulimit -n {descriptors}; exec "$@"', "bash"] if descriptors else []
+        arguments = [*limited, *DLSTEP, "serve", *options, "--port", "0"]
         process = subprocess.Popen(arguments, stdout=stdout, stderr=stderr, text=True)
         try:
             end = time.monotonic() + START
@@ -167,6 +169,51 @@ def test_two_processes_live_and_die_as_they_should(tmp_path: Path, report: Calla
     rows = [json.loads(line) for line in (tmp_path / "stdout").read_text().splitlines()]
     reasons = [reason for row in rows for reason in row["finish_reasons"]]
     assert reasons == ["error"] * 8 + ["length"] * (1 + ended)
+
+
+@pytest.mark.stress
+def test_silent_clients_leave_descriptors_for_all_else(tmp_path: Path, report: Callable[[str], None]) -> None:
+    """More clients connect than the server may have descriptors and send nothing; meanwhile its engine is killed."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2048, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    waits = list[float]()
+    with (
+        command(tmp_path, "--idle_timeout", "15", descriptors=1024) as server,
+        ExitStack() as stack,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        address = server.url.removeprefix("http://").split(":")
+
+        def health() -> None:
+            begun = time.monotonic()
+            with socket.create_connection((address[0], int(address[1])), timeout=30) as connection:
+                connection.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+                assert b" 200 OK" in connection.recv(4096)
+            waits.append(time.monotonic() - begun)
+
+        def all_closed() -> float:
+            for connection in silent:
+                with suppress(ConnectionResetError):
+                    assert not connection.recv(1)
+            return time.monotonic()
+
+        silent = list[socket.socket]()
+        for number in range(1100):
+            silent.append(stack.enter_context(socket.create_connection((address[0], int(address[1])), timeout=30)))
+            silent[-1].sendall(b"GET /health HTTP/1.1\r\n"[: number % 20])
+            if number % 20 == 0:
+                health()
+        opened, first, closing = time.monotonic(), server.engine, threads.submit(all_closed)
+        os.kill(first.pid, signal.SIGKILL)
+        while time.monotonic() < opened + 5 or server.http.get("/ready").status_code != 200:
+            health()
+            time.sleep(0.02)
+        assert server.http.post("/v1/completions", json={**LONG, "max_tokens": 8}).status_code == 200
+        assert server.engine.pid != first.pid
+        closed = closing.result() - opened
+    report(f"1,100 silent clients: /health within {max(waits):.3f} s; the last was closed {closed:.1f} s after it connected")
+    log = server.log.read_text()
+    assert "Traceback" not in log and "Errno" not in log, log
+    assert closed < 20 and sorted(waits)[-5] < 0.3
 
 
 @pytest.mark.parametrize(

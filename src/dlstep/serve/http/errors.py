@@ -60,6 +60,8 @@ class ApiError(Exception):
         headers = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
         if self.status == 401:
             headers["WWW-Authenticate"] = "Bearer"
+        elif self.status == 408:  # the client has not sent its body
+            headers["Connection"] = "close"
         return json_response(self.body, self.status, headers)
 
 

@@ -24,8 +24,10 @@ from ..router.router import Router
 from ..settings import ServeOptions
 from .answers import LAST_LINES, RequestLog
 from .app import create_app
+from .connections import AT_ONCE, Connection, connection_limit
 
 LOCAL = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # address for the browser if all interfaces listen
+BACKLOG = 2048  # connections that wait to be accepted
 GRACE = 5  # seconds that open connections may take to close after the last answer
 
 
@@ -33,7 +35,7 @@ def uvicorn_config(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
     """Return the configuration of uvicorn, which limits headers and idle connections."""
     return uvicorn.Config(
         app,
-        http="h11",
+        http=Connection,
         loop="asyncio",
         ws="none",
         log_config=None,
@@ -43,7 +45,8 @@ def uvicorn_config(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
         lifespan="off",
         timeout_keep_alive=int(max(1, options.idle_timeout)),
         timeout_graceful_shutdown=GRACE,
-        limit_concurrency=options.max_connections,
+        limit_concurrency=connection_limit(options),
+        backlog=AT_ONCE,
     )
 
 
@@ -68,6 +71,12 @@ class Server(uvicorn.Server):
             await super().serve(sockets)
             watch.cancel()
         await asyncio.to_thread(self._log.close)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to listen."""
+        await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(BACKLOG)  # asyncio accepts as many in one turn as the backlog that it sets
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -105,7 +114,7 @@ def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket. Raises ValueError if the address cannot be listened on."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=2048)
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         raise ValueError(
             f"cannot listen on {host} port {port}: {error.strerror or error}; choose another address with --host and --port"

@@ -2,7 +2,6 @@
 
 import json
 import socket
-from contextlib import ExitStack
 from typing import Any
 
 from ....helpers.serving import Paced, Served, served, shadow_engine
@@ -42,23 +41,6 @@ def rest_of(connection: socket.socket) -> bytes:
     except ConnectionResetError:
         pass
     return found
-
-
-def test_idle_connections_are_closed_between_requests() -> None:
-    with served(shadow_engine(), idle_timeout=1.0) as server, raw(server, request(path="/health")) as silent:
-        assert rest_of(silent).count(b"200 OK") == 1
-
-
-def test_requests_get_503_while_too_many_connections_are_open() -> None:
-    with served(shadow_engine(), max_connections=8) as server:
-        with ExitStack() as stack:
-            for _ in range(8):
-                stack.enter_context(raw(server))
-            with raw(server, request(path="/v1/models")) as refused:
-                assert rest_of(refused).startswith(b"HTTP/1.1 503 "), "its connection is closed"
-        server.until(lambda: not server.server.server_state.connections)
-        with raw(server, request(path="/v1/models")) as answered:
-            assert b"200 OK" in answered.recv(4096)
 
 
 def test_a_client_that_disconnects_frees_its_pages() -> None:
