@@ -1,7 +1,7 @@
 """Options of the server: names, meanings and bounds."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -28,7 +28,8 @@ class ServeOptions:
     chat_template: str | None = None
     """File with a chat template that replaces the checkpoint's."""
     api_key_file: str | None = None
-    """File with one API key per line; None: the key in the environment variable DLSTEP_API_KEY, or no key if it is unset."""
+    """File with one API key per line; lines that begin with # are comments. None: the key in the environment variable
+    DLSTEP_API_KEY, or no key if it is unset."""
     allowed_origins: tuple[str, ...] = ()
     """Origins whose pages may call the server (CORS), like http://localhost:3000; by default none."""
     allowed_hosts: tuple[str, ...] = ()
@@ -89,17 +90,25 @@ class ServeOptions:
             raise ValueError("ServeOptions.log_prompts=True has no effect without log_requests, whose lines hold the prompts")
 
     def api_keys(self, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-        """Return the keys of file or environment. Raises ValueError if the file has no keys or cannot be read."""
+        """Return the keys of file or environment. Raises ValueError if it has none or cannot be read."""
         if self.api_key_file is None:
-            return tuple(filter(None, [environment.get(KEYS_VARIABLE, "").strip()]))
+            given = environment.get(KEYS_VARIABLE)
+            return () if given is None else _keys(KEYS_VARIABLE, [given], "set it to a key, or unset it to require none")
+        named = f"--api_key_file {self.api_key_file}"
         try:
-            lines = Path(self.api_key_file).read_text(encoding="utf-8").splitlines()
+            lines = Path(self.api_key_file).read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(f"--api_key_file {self.api_key_file}: {error}: give a text file with one key per line") from error
-        keys = tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
-        if not keys:
-            raise ValueError(f"--api_key_file {self.api_key_file}: the file contains no key: write one key per line")
-        return keys
+            raise ValueError(f"{named}: {error}: give a text file with one key per line") from error
+        return _keys(named, [line for line in lines if not line.lstrip().startswith("#")], "write one key per line")
+
+
+def _keys(named: str, lines: Iterable[str], remedy: str) -> tuple[str, ...]:
+    keys = tuple(dict.fromkeys(filter(None, map(str.strip, lines))))
+    if not keys:
+        raise ValueError(f"{named} contains no key: {remedy}")
+    if any(len(key.split()) > 1 for key in keys):
+        raise ValueError(f"{named}: a key contains a space: write one key per line, and comments in lines that begin with #")
+    return keys
 
 
 def template_in(path: str | None) -> str | None:

@@ -294,10 +294,30 @@ def test_the_http_process_needs_no_torch() -> None:
     assert found.stdout.strip() == "[]", found.stderr
 
 
-def test_the_port_is_this_machines_alone(tmp_path: Path) -> None:
+def test_the_port_is_this_machines_alone() -> None:
     assert ServeOptions().host == "127.0.0.1"
-    named: dict[str, Any] = {"DLSTEP_API_KEY": " secret \n"}
-    assert ServeOptions().api_keys(named) == ("secret",) and ServeOptions().api_keys({}) == ()
-    keys = tmp_path / "keys"
-    keys.write_text("one\n\n two \none\n")
-    assert ServeOptions(api_key_file=str(keys)).api_keys(named) == ("one", "two")
+
+
+SPACED = "a key contains a space: write one key per line, and comments in lines that begin with #"
+
+
+@pytest.mark.parametrize(
+    ("variable", "file", "expected"),
+    [
+        (None, None, ()), (" secret \n", None, ("secret",)), ("#1", None, ("#1",)),
+        ("", None, "DLSTEP_API_KEY contains no key: set it to a key, or unset it"), (" \n", None, "contains no key"),
+        ("two words", None, SPACED),
+        ("secret", "one\n\n two \none\n", ("one", "two")),
+        (None, "\ufeff# of the team\r\none\r\n  # old\r\n", ("one",)), (None, "\ufeffone#1", ("one#1",)),
+        (None, "\ufeff\n# one\n", "keys contains no key: write one key per line"), (None, "one # of Ann", SPACED),
+    ],
+)  # fmt: skip
+def test_keys_are_those_that_are_written(variable: str | None, file: str | None, expected: Any, tmp_path: Path) -> None:
+    (path := tmp_path / "keys").write_text(file or "", encoding="utf-8")
+    options = ServeOptions(api_key_file=None if file is None else str(path))
+    named = {} if variable is None else {"DLSTEP_API_KEY": variable}
+    if isinstance(expected, tuple):
+        assert options.api_keys(named) == expected
+        return
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        options.api_keys(named)
