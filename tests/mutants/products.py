@@ -127,7 +127,7 @@ MUTANTS = (
     ),
     *in_file(
         "text/_limited_worker.py",
-        ("main", "let a job run forever", "dump_traceback_later(seconds", "dump_traceback_later(9000.0"),
+        ("main", "let a job run forever", "limit_time(seconds)", "limit_time(0)"),
     ),
     *in_file(
         "text/dfa.py",

@@ -5,7 +5,9 @@ import json
 import os
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
@@ -141,7 +143,10 @@ class BatchEngine:
             translate.check_model(facts, body.model)
             chat, constraint = kind.chat_of(body), None
             if translate.constraint_of(chat):
-                constraint = translate.find_constraint(facts, chat, translate.reasoning_before(facts, chat))
+                find = partial(translate.find_constraint, facts, chat, translate.reasoning_before(facts, chat))
+                with suppress(ApiError):  # the process that compiles it may be killed, so try twice; refusals are remembered
+                    find()
+                constraint = find()
             translated = translate.translated(facts, chat, constraint)
         head = head_for(chat, facts.model)
         head = kind.named(replace(head, id=id_of(head.kind, key), created=created_of(key)))

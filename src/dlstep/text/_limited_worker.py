@@ -1,12 +1,12 @@
 """The process that does untrusted work. It does not import this package, so that it starts fast.
 
-It exits if a job exceeds its time or memory limit. Regexes, choices and JSON schemas come from
+It ends if a job exceeds its limit of processor time or memory. Regexes, choices and JSON schemas come from
 clients, and even a short one may take minutes.
 """
 
-import faulthandler
 import os
 import pickle
+import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -39,6 +39,12 @@ def limit_memory(more: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
+def limit_time(seconds: float) -> None:
+    """Let the kernel end this process by SIGPROF after so much processor time; 0: no limit. Has no effect on Windows."""
+    if sys.platform != "win32":
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+
+
 def main() -> None:
     """Send an empty answer when ready, then answer the parent's jobs until it closes the pipe."""
     with open(os.devnull, "w") as nowhere, os.fdopen(os.dup(1), "wb") as answers, suppress(EOFError):
@@ -48,10 +54,9 @@ def main() -> None:
         answers.flush()
         while True:
             seconds, kind, arguments = pickle.load(sys.stdin.buffer)
-            # A C thread ends this process, even inside a long operation that holds the GIL.
-            faulthandler.dump_traceback_later(seconds, exit=True, file=nowhere)
+            limit_time(seconds)
             pickle.dump(answer(kind, arguments), answers)
-            faulthandler.cancel_dump_traceback_later()
+            limit_time(0)
             answers.flush()
 
 

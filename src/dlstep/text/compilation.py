@@ -26,9 +26,13 @@ def tables(kind: str, text: str, pieces: Sequence[bytes], forbidden: Sequence[in
             if marks is not None:
                 automaton = _after_text(automaton, *[mark.encode() for mark in marks])
             return token_automaton(source, automaton, pieces, forbidden).tables
-        except (TooManyStates, RecursionError, MemoryError) as error:
-            # Keep only the message: the error refers to everything that this attempt has built.
-            reason = "it takes too much memory" if isinstance(error, MemoryError) else str(error)
+        # Keep only the message: the error refers to everything that this attempt has built.
+        except (TooManyStates, RecursionError) as error:
+            reason = str(error)
+        except MemoryError:
+            reason = ""
+    if not reason:  # ends this process: in a new one, this constraint alone has all memory
+        raise MemoryError
     raise ValueError(f"{source} cannot be compiled: {reason}")
 
 

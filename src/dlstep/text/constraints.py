@@ -8,7 +8,7 @@ from ..core import Add, Spec, Trace
 from ..core.automaton import Automaton
 from ..core.checks import short
 from ..extras import require
-from .limited_worker import LimitedWorker, LimitError, NotStartedError
+from .limited_worker import LimitedWorker, LimitError, NotDoneError
 
 MOST_KEPT = 256  # cached results
 MOST_BYTES = 1 << 25  # of the automata among them
@@ -44,7 +44,8 @@ def compiled(kind: str, text: str, spec: Spec, stopped: Event | None = None, mar
         marks: Marks around free text before the constrained text, such as reasoning. The first may be empty.
 
     Raises:
-        ValueError: `text` is invalid, too large, or matches nothing that the tokenizer can spell.
+        ValueError: `text` is invalid, too large, or matches nothing that the tokenizer can spell. This is remembered.
+        NotDoneError: The process that compiles it was killed or suspended, or the compilation was stopped.
     """
     result = known(kind, text, spec, marks)
     if result is None:
@@ -83,7 +84,7 @@ def _checked(result: Automaton | str) -> Automaton:
 
 
 def stop(compilation: Event) -> None:
-    """Stop a compilation: `compiled` raises NotStartedError."""
+    """Stop a compilation: `compiled` raises NotDoneError."""
     _worker.stop(compilation)
 
 
@@ -96,8 +97,8 @@ def _compiled(kind: str, text: str, spec: Spec, stopped: Event | None, marks: Ma
     try:
         job = ("dlstep.text.compilation:tables", kind, text, spec.pieces[: spec.vocab_size], forbidden, marks)
         return Automaton.of(source, _worker.ask(*job, stopped=stopped))
-    except NotStartedError:
-        raise
+    except NotDoneError as error:
+        raise NotDoneError(f"{source} was not compiled: {error}") from error
     except LimitError as error:
         return f"{source} cannot be compiled: {error}"
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""A process that does untrusted work: it ends if a job exceeds its limits of time or memory.
+"""A process that does untrusted work: it ends if a job exceeds its limits of processor time or memory.
 
 It is not a `processes.Worker`, because those import the main module and so need a `__main__` guard.
 """
@@ -10,7 +10,8 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from threading import Event, Lock, Timer
+from signal import Signals
+from threading import Event, Lock, Thread
 from time import monotonic
 from typing import Any
 from weakref import WeakSet
@@ -18,23 +19,24 @@ from weakref import WeakSet
 START_SECONDS = 60.0  # for the process to start on a busy machine
 JOB_SECONDS = 10.0
 MEMORY = 1 << 29  # bytes that jobs may use beyond those of a new process
-GRACE_SECONDS = 2.0  # past the time limit; after that, a process that did not exit, such as a suspended one, is killed
+BUSY = 30  # times its processor time that a job may take where other processes use the processors
+WATCH_SECONDS = 0.25  # between two looks at a process
 WORKER = Path(__file__).with_name("_limited_worker.py")
 
 
-class NotStartedError(ValueError):
-    """Error if no process could be started, or the job was stopped; the job is not its cause."""
+class NotDoneError(ValueError):
+    """Error for a job that did not end for a reason that has nothing to do with it, so that it may succeed if repeated."""
 
 
 class LimitError(ValueError):
-    """Error for a job that exceeds the limit of time or memory."""
+    """Error for a job that exceeds the limit of processor time or memory."""
 
 
 class LimitedWorker:
     """A process that calls functions, started when needed. Thread-safe: one job at a time.
 
     Args:
-        seconds: Time limit of a job.
+        seconds: Limit of the processor time of a job.
     """
 
     def __init__(self, seconds: float = JOB_SECONDS) -> None:
@@ -55,34 +57,47 @@ class LimitedWorker:
             kind: A function that returns bytes, as `module:name`.
             arguments: Arguments of the function, of built-in types.
             stopped: Identifies the job for `stop`.
+
+        Raises:
+            NotDoneError: The process was killed or suspended, did not start, or the job was stopped.
+            LimitError: The job exceeds a limit in a new process.
         """
         job = pickle.dumps((self.seconds, kind, arguments))
         with self._lock:
             self._stopped = stopped
-            if self._process is not None and self._process.poll() is not None:
-                self._end()
             try:
-                process = self._process or self._started()
-                begun = monotonic()
-                answer = None if stopped is not None and stopped.is_set() else _answer(process, job, self.seconds)
+                error, result = self._done(job)
             except BaseException:  # even KeyboardInterrupt: the next call must not read this answer
                 self._end()
                 raise
-            self._stopped = None
-            if answer is None:
-                self._end()
-        if answer is None:
-            late = monotonic() - begun >= self.seconds
-            if stopped is not None and stopped.is_set():
-                raise NotStartedError("it was stopped")
-            raise LimitError(f"it takes more than {self.seconds:g} seconds" if late else "it takes too much memory")
-        error, result = answer
+            finally:
+                self._stopped = None
         if error:
             raise ValueError(error)
         return result
 
+    def _done(self, job: bytes) -> tuple[str, bytes]:
+        """Return the error and the result of a job."""
+        used = self._process is not None and self._process.poll() is None
+        if not used:
+            self._end()
+        process, killed = self._process or self._started(), NotDoneError("the process that compiles it was killed: try again")
+        if self._stopped is not None and self._stopped.is_set():
+            raise killed
+        answer = _answer(process, job, self.seconds * BUSY)
+        if answer is not None:
+            return answer
+        ending = Signals(-process.returncode).name if process.returncode < 0 else ""
+        if ending == "SIGPROF":
+            raise LimitError(f"it takes more than {self.seconds:g} seconds of processor time")
+        if ending in ("SIGKILL", "SIGTERM"):
+            raise killed
+        if not used:
+            raise LimitError("it takes too much memory")
+        return self._done(job)  # earlier jobs may have left too little memory
+
     def stop(self, job: Event) -> None:
-        """Stop the job that was asked for with this event, now or before it begins: `ask` raises NotStartedError."""
+        """Stop the job that was asked for with this event, now or before it begins: `ask` raises NotDoneError."""
         job.set()
         process = self._process
         if self._stopped is job and process is not None:
@@ -95,10 +110,10 @@ class LimitedWorker:
             self._end()
 
     def _started(self) -> subprocess.Popen[bytes]:
-        """Return a new process that is ready. Raises NotStartedError if it ends before."""
+        """Return a new process that is ready."""
         process = self._process = _process()
         if _answer(process, b"", START_SECONDS) is None:
-            raise NotStartedError(f"a process for untrusted work did not start: {sys.executable} {WORKER}")
+            raise NotDoneError("the process that compiles it did not start: try again")
         return process
 
     def _end(self) -> None:
@@ -124,19 +139,30 @@ def _process() -> subprocess.Popen[bytes]:
 def _answer(process: subprocess.Popen[bytes], job: bytes, seconds: float) -> tuple[str, bytes] | None:
     """Send a job and return its error and its result; None if the process ended without one or was killed after `seconds`."""
     assert process.stdin is not None and process.stdout is not None, "both are pipes"
-    # The process limits its own time, so that it also ends without a parent. A stopped process cannot: the parent kills it.
-    deadline = Timer(seconds + GRACE_SECONDS, process.kill)
-    deadline.daemon = True
-    deadline.start()
+    # The process limits its own time, so that it also ends without a parent. A suspended process cannot: the parent kills it.
+    done = Event()
+    watch = Thread(target=_watch, args=(process, done, seconds), daemon=True)
+    watch.start()
     try:
         process.stdin.write(job)
         process.stdin.flush()
         return pickle.load(process.stdout)
     except (EOFError, OSError, pickle.UnpicklingError):
+        process.wait()
         return None
     finally:
-        deadline.cancel()
-        deadline.join()
+        done.set()
+        watch.join()
+
+
+def _watch(process: subprocess.Popen[bytes], done: Event, seconds: float) -> None:
+    """Kill a process that is suspended (SIGSTOP), or not `done` after `seconds`."""
+    end, waitid = monotonic() + seconds, getattr(os, "waitid", None)
+    with suppress(ChildProcessError):  # it has ended
+        while not done.wait(WATCH_SECONDS):
+            suspended = waitid and waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
+            if suspended or monotonic() > end:
+                process.kill()
 
 
 _workers: "WeakSet[LimitedWorker]" = WeakSet()

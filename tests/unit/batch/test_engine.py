@@ -14,6 +14,7 @@ from dlstep.engine.config import EngineConfig
 from dlstep.serve.http import translate
 from dlstep.serve.http.schema import Sampling
 
+from ...helpers.compiler import suspend_compiler
 from ...helpers.serving import TEMPLATE, Paced, Served, served, shadow_engine
 from .batches import SEATS, URL, engine, lines_of, request, run
 
@@ -144,6 +145,13 @@ def test_a_forward_pass_that_fails_is_tried_again_and_then_ends_its_request(
 def test_a_third_failure_ends_the_batch(tmp_path: Path) -> None:
     with pytest.raises(DlstepError, match="3 consecutive forward passes failed: CUDA error"):
         run(TWO, tmp_path / "out.jsonl", failing(3))
+
+
+def test_a_compilation_that_was_killed_is_tried_again(tmp_path: Path) -> None:
+    suspend_compiler()
+    rows = lines_of([request("one", GOOD | {"structured_outputs": {"regex": "[j-l]{4}"}})])
+    (row,) = run(rows, tmp_path / "out.jsonl", BatchEngine(shadow_engine()))
+    assert row["response"]["status_code"] == 200
 
 
 def failing(failures: int) -> BatchEngine:

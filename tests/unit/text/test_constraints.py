@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 import tracemalloc
@@ -19,9 +20,10 @@ from dlstep.engine.decode import constrained
 from dlstep.text import compilation, constraints
 from dlstep.text.constraints import compiled
 from dlstep.text.dfa import Dfa
-from dlstep.text.limited_worker import LimitedWorker, NotStartedError
+from dlstep.text.limited_worker import LimitedWorker, NotDoneError
 from dlstep.text.token_automaton import token_automaton
 
+from ...helpers.compiler import suspend_compiler
 from ...helpers.serving import tiny_llm
 
 DLSTEP = [sys.executable, "-c", "import sys; from dlstep.cli import main; sys.exit(main())"]
@@ -145,6 +147,18 @@ def test_one_limit_of_time_and_memory_holds_for_all_of_a_compilation(
     constraints._results.clear()  # what is refused within a second may compile within ten
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, None])
+def test_a_failure_that_does_not_follow_from_the_constraint_is_not_remembered(number: int | None) -> None:
+    """The process is suspended, so that it cannot end before the signal; without a signal, its parent kills it."""
+    suspend_compiler()
+    if (process := constraints._worker._process) is not None and number is not None:
+        Timer(0.1, lambda: [process.send_signal(each) for each in (number, signal.SIGCONT)]).start()
+    with pytest.raises(NotDoneError, match=r"regex=.* was not compiled: the process that compiles it was killed: try again"):
+        compiled("regex", "[d-f]+", SPEC)
+    assert accepts("regex", "[d-f]+", "def")
+    constraints._results.clear()
+
+
 def test_a_schema_that_takes_too_much_memory_is_compiled_with_smaller_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     states: list[int] = []
 
@@ -185,7 +199,7 @@ def test_a_compilation_is_stopped_and_can_be_repeated(monkeypatch: pytest.Monkey
         timer = Timer(delay, constraints.stop, [compilation])
         timer.start()
         begun = monotonic()
-        with pytest.raises(NotStartedError, match="it was stopped"):
+        with pytest.raises(NotDoneError, match="was killed"):
             compiled(*LIMITED[1], SPEC, compilation)
         assert monotonic() - begun < 8
         timer.join()

@@ -3,18 +3,14 @@
 import sys
 from asyncio import Transport
 from contextlib import suppress
-from functools import partial
 from heapq import nsmallest
 from operator import attrgetter
 from socket import SO_SNDBUF, SOL_SOCKET
 
-from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..log_lines import LOG
 from ..settings import ServeOptions
-from .errors import RETRY_SECONDS, ApiError
-from .guards import OPEN
 
 AT_ONCE = 16  # connections that are accepted in one turn of the event loop; they may exceed the limit for a few turns
 RESERVED = 256  # file descriptors for these connections and all else: files, engines (10 each), the process of constraints
@@ -61,7 +57,7 @@ class Connection(H11Protocol):
             for other in nsmallest(excess + most // 32, idle, key=attrgetter("idle_since")):
                 other.transport.abort()
             if len(idle) < excess:
-                self.app = partial(_crowded, self.app)
+                self.app_state = {"crowded": True}  # the guard reads it
 
     def data_received(self, data: bytes) -> None:
         """Count what the client sends."""
@@ -86,9 +82,3 @@ class Connection(H11Protocol):
         elif now - self.idle_since >= self.timeout_keep_alive:
             self.transport.abort()  # `close` would wait for the client
         return idle
-
-
-async def _crowded(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer health checks as `app` does, and all else with status 503."""
-    error = ApiError(503, "too many connections are open: try again later", code="crowded", retry_after=RETRY_SECONDS)
-    await (app if scope["path"] in OPEN else error.response)(scope, receive, send)

@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 
 
 class Guard:
-    """Middleware that rejects requests with an unknown Host or without a valid API key.
+    """Middleware that rejects requests with an unknown Host, without a valid API key, or on one connection too many.
 
     A malicious page can point its domain at this machine (DNS rebinding) to become same-origin with
     the server, but the browser still sends that domain as `Host`. IP addresses always pass, because
@@ -64,6 +64,9 @@ class Guard:
             answer = ApiError(403, message, code="host_not_allowed").response
         elif not (owner or path in (*OPEN, "/") or path.startswith(PAGE) or scope["method"] == "OPTIONS"):
             answer = ApiError(401, "send a valid API key: Authorization: Bearer KEY", code="invalid_api_key").response
+        elif "crowded" in scope.get("state", ()) and path not in OPEN:
+            message = "too many connections are open: try again later"
+            answer = ApiError(503, message, code="too_many_connections", retry_after=RETRY_SECONDS).response
         method = "GET" if scope["method"] == "HEAD" else scope["method"]  # uvicorn sends no body to HEAD
         await answer({**scope, "method": method, "owner": owner or "key-0"}, receive, send)
 

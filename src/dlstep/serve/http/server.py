@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import webbrowser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from threading import Thread, current_thread, main_thread
@@ -67,16 +67,10 @@ class Server(uvicorn.Server):
         for number in (signal.SIGINT, signal.SIGTERM) if current_thread() is main_thread() else ():
             signal.signal(number, self.handle_exit)
         async with self._router:
-            watch = asyncio.create_task(self._watch())
+            watch = asyncio.create_task(self._watch(sockets or ()))
             await super().serve(sockets)
             watch.cancel()
         await asyncio.to_thread(self._log.close)
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen."""
-        await super().startup(sockets)
-        for listener in sockets or ():
-            listener.listen(BACKLOG)  # asyncio accepts as many in one turn as the backlog that it sets
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -101,9 +95,11 @@ class Server(uvicorn.Server):
         await self._router.drain()
         self.should_exit = True
 
-    async def _watch(self) -> None:
+    async def _watch(self, sockets: Iterable[socket.socket]) -> None:
         """Report once that the server is ready, and end it when all engines have failed permanently."""
         await self._router.until(lambda: self._router.phase in ("ready", "failed"))
+        for listener in sockets:
+            listener.listen(BACKLOG)  # asyncio has set it to the number of connections that it accepts in one turn
         if self._router.phase == "ready":
             Thread(target=self._ready, daemon=True).start()  # opening a browser may take long
         await self._router.until(lambda: self._router.phase == "failed")

@@ -17,13 +17,14 @@ from ...processors.logit_bias import LogitBias
 from ...text.chat import MessageDropped, chat_prompt, template_of
 from ...text.constraints import Marks, compiled
 from ...text.detokenize import decode, special_ids
+from ...text.limited_worker import NotDoneError
 from ...text.prompts import encode, encode_pins, numbered, with_stop_ids
 from ...text.read_templates import ReadTemplate, encode_template
 from ...views.frames import Frame, first_frame
 from ..messages import Facts, Submit
 from ..router.pending_requests import Head
 from ..shapes import Detokenized, Tokenized
-from .errors import ApiError, mentions, refusing
+from .errors import RETRY_SECONDS, ApiError, mentions, refusing
 from .schema import (
     MOST_BIASES,
     ChatRequest,
@@ -249,6 +250,8 @@ def find_constraint(
     try:
         source = SamplingParams(**constraint_of(body)).constraint_source
         return None if source is None else find(*source, reasoning[0], marks=reasoning[1])
+    except NotDoneError as error:
+        raise ApiError(503, str(error), code="constraint_not_compiled", retry_after=RETRY_SECONDS) from error
     except ValueError as error:
         named = "response_format" if isinstance(body, ChatRequest) and body.response_format is not None else "tools"
         param = "structured_outputs" if body.structured_outputs is not None else named

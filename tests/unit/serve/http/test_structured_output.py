@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 from jsonschema import validate
-from openai import BadRequestError, OpenAI
+from openai import BadRequestError, InternalServerError, OpenAI
 from openai.types.chat import ChatCompletion
 from pydantic import BaseModel
 
+from ....helpers.compiler import suspend_compiler
 from ....helpers.servers import nothing_goes_wrong_unseen  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from ....helpers.serving import served, tiny_llm
 
@@ -45,6 +46,16 @@ def test_a_schema_of_json_object_binds_the_answer(client: OpenAI) -> None:
     form: Any = {"type": "json_object", "schema": Total.model_json_schema()}
     answer = client.chat.completions.create(model="tiny-bd", messages=MESSAGES, max_tokens=60, response_format=form)
     Total.model_validate_json(answer.choices[0].message.content or "")
+
+
+def test_a_compilation_that_was_killed_is_tried_again(client: OpenAI) -> None:
+    facts: Any = {"model": "tiny-bd", "messages": MESSAGES, "max_tokens": 60}
+    asked = {"structured_outputs": {"regex": "[g-i]{4}"}}
+    suspend_compiler()
+    with pytest.raises(InternalServerError, match="was not compiled: the process that compiles it was killed") as caught:
+        client.chat.completions.create(**facts, extra_body=asked)
+    assert caught.value.status_code == 503 and caught.value.response.headers["retry-after"] == "1"
+    assert client.chat.completions.create(**facts, extra_body=asked).choices[0].finish_reason == "stop"
 
 
 def streamed_call(client: OpenAI, choice: Any) -> tuple[str, str, str | None]:
