@@ -100,6 +100,7 @@ class ReadResult(NamedTuple):
     slots: tuple[Distribution, ...]
     error: str = ""
     cached: int = 0
+    aborted: bool = False
 
 
 def read_request(request_id: int, prompt: tuple[int, ...], template: ReadTemplate, max_model_len: int) -> Request:
@@ -136,9 +137,9 @@ class Reads:
         """Queue a read."""
         self._decode.add(request)
 
-    def abort(self, request_id: int) -> None:
+    def abort(self, request_id: int, reason: str = "the read was aborted") -> None:
         """End a read. Do nothing if it has ended."""
-        self._decode.abort(request_id)
+        self._decode.abort(request_id, reason)
 
     def fail(self, error: str) -> None:
         """End all reads with an error."""
@@ -156,8 +157,9 @@ class Reads:
             if update.finish_info is None:
                 continue
             cached, found = self._cached.pop(update.id, 0), self._samples.pop(update.id, None)
-            if update.finish_info.reason != "length" or found is None:
-                results[update.id] = ReadResult((), update.finish_info.error or "the read was aborted", cached)
+            reason, error = update.finish_info.reason, update.finish_info.error
+            if reason != "length" or found is None:
+                results[update.id] = ReadResult((), error, cached, reason == "abort")
                 continue
             results[update.id] = _result(*found, cached)
         return results

@@ -110,9 +110,11 @@ class EngineLoop:
                     self._submits[command.id] = command
                     self._start(command, live)
                 case Cancel():
-                    self._decode.abort(command.id, command.reason)
+                    sequence = self._decode.state.find(command.id)
+                    if sequence is None or not (command.unstarted and sequence.nfe):
+                        self._decode.abort(command.id, command.reason)
                     if self._reads is not None:
-                        self._reads.abort(command.id)
+                        self._reads.abort(command.id, command.reason)
                 case Drop():
                     self._steps.drop(command.id)
 
@@ -208,7 +210,8 @@ class EngineLoop:
 def _news_of(submit: Submit, result: ReadResult) -> News:
     """Return the news that a read has ended."""
     probabilities = tuple([probability for slot in result.slots for probability in slot])
-    finish_info = FinishInfo("error" if result.error else "length", len(submit.request.prompt), result.error)
+    reason = "abort" if result.aborted else "error" if result.error else "length"
+    finish_info = FinishInfo(reason, len(submit.request.prompt), result.error)
     passes = int(not result.error)
     return News(submit.id, (), probabilities, EMPTY_WINDOW, passes, passes, result.cached, finish_info)
 

@@ -88,10 +88,14 @@ class Submit(NamedTuple):
 
 
 class Cancel(NamedTuple):
-    """Command to end a request, with a readable `reason`. No effect if it has ended."""
+    """Command to end a request, with a readable `reason`. No effect if it has ended.
+
+    `unstarted`: no effect either once a forward pass has included it.
+    """
 
     id: int
     reason: str = ""
+    unstarted: bool = False
 
 
 class Drop(NamedTuple):

@@ -110,7 +110,7 @@ def test_a_read_that_cannot_run_says_why() -> None:
     reads.add(read_request(3, (5,), template, LONGEST))
     reads.abort(2)
     reads.fail("it failed")
-    assert reads.step() == {2: ReadResult((), "the read was aborted"), 3: ReadResult((), "it failed")}
+    assert reads.step() == {2: ReadResult((), "the read was aborted", aborted=True), 3: ReadResult((), "it failed")}
     assert not reads.live
     with pytest.raises(ValueError, match="no mask id"):
         Reads(LLM("tiny-canvas").engine)

@@ -5,6 +5,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -54,13 +55,15 @@ class AnswerJob:
         self._reply = kind(head, body, self.choices, translated.echoes)
 
     def cancel(self, reason: str) -> None:
-        """End the answers that have not ended."""
+        """End the answers that have not ended, for the client."""
+        for pending in self.pending_requests:
+            pending.unwanted = True
         self._router.cancel(self.pending_requests, reason)
 
     async def whole(self, request: Request) -> Response:
-        """Return the response once all answers have ended. A disconnect cancels them."""
+        """Return the response once all answers have ended, or one has failed. A disconnect cancels them."""
         try:
-            await unless_gone(request.receive, self._until_ended())
+            await unless_gone(request.receive, self._until(lambda: all(pending.ended for pending in self.pending_requests)))
             if fault := first_fault(self.pending_requests):
                 raise fault
             body = await asyncio.to_thread(self._reply.text)  # may take 10 µs per token
@@ -68,22 +71,36 @@ class AnswerJob:
         finally:
             self._close()
 
-    def stream(self) -> Response:
-        """Return a response that streams the answers."""
-        return EventStream(self._events(), self._close)
+    async def stream(self, request: Request) -> Response:
+        """Return a response that streams the answers, once one has begun or all have waited for `ping_seconds`."""
+        begin = self._reply.begin()  # its usage has no tokens yet
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._router.options.ping_seconds):
+                    await unless_gone(request.receive, self._until(self._begun))
+            if not self._begun() and (fault := first_fault(self.pending_requests)):
+                raise fault
+        except BaseException:
+            self._close()
+            raise
+        return EventStream(self._events(begin), self._close)
 
     def _close(self) -> None:
         self.cancel(GONE)
         self._ended(self)
 
-    async def _until_ended(self) -> None:
-        while any(pending.ended is None for pending in self.pending_requests):
+    def _begun(self) -> bool:
+        return any(pending.nfe or (pending.ended and not pending.fault) for pending in self.pending_requests)
+
+    async def _until(self, holds: Callable[[], object]) -> None:
+        """Wait until a condition holds, or until an answer has failed."""
+        while not (holds() or first_fault(self.pending_requests)):
             self._changed.clear()
             await self._changed.wait()
 
-    async def _events(self) -> AsyncIterator[bytes]:
+    async def _events(self, begin: bytes) -> AsyncIterator[bytes]:
         """Yield the events of the stream."""
-        if begin := self._reply.begin():
+        if begin:
             yield begin
         while not self._over:
             self._changed.clear()

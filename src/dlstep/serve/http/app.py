@@ -147,7 +147,7 @@ class Api:
     ) -> Response:
         job = AnswerJob(self.router, head, body, translated, request.scope["owner"], self._ended, kind)
         self._jobs[head.id] = job
-        return job.stream() if body.stream else await job.whole(request)
+        return await (job.stream(request) if body.stream else job.whole(request))
 
     def _ended(self, job: AnswerJob) -> None:
         del self._jobs[job.head.id]

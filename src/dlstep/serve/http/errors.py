@@ -86,7 +86,7 @@ def fault_of(pending: PendingRequest) -> ApiError | None:
             return None
         case "queue_timeout":
             return ApiError(429, pending.error, code="queue_timeout", retry_after=RETRY_SECONDS)
-        case "engine_died" | "engine_timeout":
+        case "engine_died" | "engine_timeout" | "not_ready":
             return ApiError(503, pending.error, code=pending.fault, retry_after=RETRY_SECONDS)
         case "engine_error":
             return ApiError(500, pending.error, code="engine_error")

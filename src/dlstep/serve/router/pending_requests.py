@@ -47,7 +47,7 @@ def id_of(kind: Kind, name: str) -> str:
     return f"{PREFIXES[kind]}-{name}"
 
 
-Fault = Literal["", "queue_timeout", "engine_died", "engine_timeout", "engine_error"]
+Fault = Literal["", "queue_timeout", "engine_died", "engine_timeout", "engine_error", "not_ready"]
 
 
 @dataclass(eq=False, slots=True)
@@ -82,6 +82,7 @@ class PendingRequest:
     whole: bool = False  # the client gets nothing before the end
     replica: int | None = None  # the replica that it was last sent to
     restarted: bool = False
+    unwanted: bool = False  # its client has cancelled it or disconnected
     cancelled: str = ""  # the reason to end early; empty if not cancelled
     # Until it ends: the keys of its prompt's pages, and the timers that end it.
     keys: tuple[bytes, ...] = ()
@@ -169,7 +170,9 @@ class PendingRequest:
         self.times.append(now - self.arrived)
 
     def end(self, finish_info: FinishInfo, now: float, fault: Fault = "") -> None:
-        """End the answer. No changes may follow."""
+        """End the answer. No changes may follow. One that ends before its first forward pass has failed unless unwanted."""
+        if finish_info.reason == "abort" and not (self.nfe or fault or self.unwanted):
+            fault = "not_ready"
         self.finish_info, self.ended, self.fault, self.window = finish_info, now, fault, EMPTY_WINDOW
         if self.frames and self.frames[-1].finish_info is None:  # not ended by the engine
             last = self.frames[-1]

@@ -266,14 +266,18 @@ class Router:
             self._finish(pending, FinishInfo("abort", settled, pending.cancelled))
 
     async def drain(self) -> None:
-        """Reject new requests and wait for live ones, which are cancelled after `drain_seconds`."""
-        self._draining = not self._over
+        """Reject requests that have not started, and wait for the others, which are cancelled after `drain_seconds`."""
+        self._draining, reason = not self._over, NOT_READY["draining"]
+        self.cancel([*self._queue], reason)
+        for replica in self.replicas:
+            for pending in replica.sent.values():
+                replica.command(Cancel(pending.id, reason, unstarted=True))
         self._notify()
         try:
             async with asyncio.timeout(self.options.drain_seconds):
                 await self.until(lambda: not self.live)
         except TimeoutError:
-            self.cancel([*self._sent, *self._queue], "the server is shutting down")
+            self.cancel([*self._sent, *self._queue], reason)
             await self.until(lambda: not self.live)
 
     def _send_waiting(self) -> None:

@@ -160,9 +160,9 @@ def test_errors_name_the_fields_of_responses(server: Served, fields: Event, para
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
 def test_a_stream_that_fails_ends_with_an_error_of_its_format(template: Any, path: str) -> None:
-    engine = shadow_engine()
+    engine = shadow_engine(seconds=0.1)
     engine.driver.failures += [RuntimeError("broken")] * 2
-    with served(engine, chat_template=str(template)) as server, server.http() as http:
+    with served(engine, chat_template=str(template), ping_seconds=0.01) as server, server.http() as http:
         body = {"input": "x"} if path == "/v1/responses" else {"messages": [{"role": "user", "content": "x"}], "max_tokens": 4}
         kind, data = http.post(path, json={**body, "stream": True}).text.strip().split("\n\n")[-1].split("\n")
     found = json.loads(data.removeprefix("data: "))

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from time import monotonic
 
 import httpx2
@@ -229,3 +230,43 @@ def test_a_forward_that_fails_twice_ends_its_requests_and_no_others() -> None:
         assert "secret" not in failed.text
         assert http.post("/v1/completions", json={"prompt": "x", "max_tokens": 32}).status_code == 200
         server.until_idle()
+
+
+REQUESTS_OF_ALL_KINDS: list[tuple[str, dict[str, object]]] = [
+    ("/v1/completions", {"prompt": "x", "max_tokens": 8}),
+    ("/v1/completions", {"prompt": "x", "max_tokens": 8, "n": 2}),
+    ("/v1/completions", {"prompt": "x", "max_tokens": 8, "stream": True}),
+    ("/v1/completions", {"prompt": "x", "max_tokens": 8, "stream": True, "dlstep": {"stream": "steps"}}),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 8}),
+    ("/v1/responses", {"input": "x", "max_output_tokens": 16}),
+    ("/v1/responses", {"input": "x", "max_output_tokens": 16, "stream": True}),
+    ("/v1/reads", {"prompt": "x", "template": ["it is ", ["a", "b"]]}),
+]
+
+
+@pytest.mark.parametrize("ahead", [0, 100], ids=["queued in the router", "queued in the engine"])
+def test_requests_that_have_not_started_at_shutdown_get_503(
+    ahead: int, template: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = shadow_engine(max_num_reqs=1)
+    assert isinstance(engine.driver, Paced)
+    monkeypatch.setattr("dlstep.serve.router.replica.AHEAD", ahead)
+    with served(engine, chat_template=str(template), drain_seconds=60.0) as server, ThreadPoolExecutor(24) as threads:
+
+        def answer(number: int) -> httpx2.Response:
+            path, body = REQUESTS_OF_ALL_KINDS[number % len(REQUESTS_OF_ALL_KINDS)]
+            return httpx2.post(server.url + path, json=body, timeout=60)
+
+        engine.driver.gate.clear()
+        running = threads.submit(answer, 0)
+        server.until(lambda: engine.driver.runs == 1)
+        waiting = [threads.submit(answer, number) for number in range(16)]
+        server.until(lambda: server.router.live == 19)
+        server.server.ask_to_end()
+        server.until(lambda: server.router.phase == "draining")
+        engine.driver.gate.set()
+        answered = running.result()
+        assert answered.status_code == 200 and answered.json()["choices"][0]["dlstep"]["finish_reason"] == "length"
+        for number, found in enumerate([each.result() for each in waiting]):
+            assert (found.status_code, found.headers.get("retry-after")) == (503, "1"), (number, found.text)
+            assert found.json()["error"]["code"] == "not_ready"
