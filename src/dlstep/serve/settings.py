@@ -1,6 +1,7 @@
 """Options of the server: names, meanings and bounds."""
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,19 @@ from ..core.checks import check_ranges
 from ..text.chat import variables_of
 
 KEYS_VARIABLE = "DLSTEP_API_KEY"
+# Options that hold names: the form of one, and what to give instead of another text.
+NAMES = (
+    (
+        "allowed_hosts",
+        r"\*|(\*\.)?[\w-]+(\.[\w-]+)*",
+        "give names without scheme, port and path, like chat.example.com or *.example.com; IP addresses are always allowed",
+    ),
+    (
+        "allowed_origins",
+        r"\*|null|[a-z][a-z\d+.-]*://[^\s/A-Z]+",
+        "give scheme and name in lower case, with a port that is not the usual one and without a path, like http://localhost:3000",
+    ),
+)
 Seconds = Annotated[float, Interval(gt=0.0, le=1e9)]
 
 
@@ -62,7 +76,7 @@ class ServeOptions:
     idle for the longest time; if none is idle, new requests except health checks get status 503. The server raises the limit on
     descriptors (`ulimit -n`) as far as it may; if that is not enough, fewer connections may be open, and it logs how many."""
     drain_seconds: Annotated[float, Interval(ge=0.0, le=1e9)] = 30.0
-    """Seconds that running requests may take after SIGTERM or Ctrl-C; then they end with their settled tokens."""
+    """Seconds that running requests may take after SIGTERM, SIGHUP or Ctrl-C; then they end with their settled tokens."""
     ping_seconds: Seconds = 15.0
     """Seconds of silence after which a stream sends a comment line, so that proxies keep it open."""
     max_body_bytes: Annotated[int, Gt(0)] = 1 << 20
@@ -88,6 +102,10 @@ class ServeOptions:
         check_ranges(self)
         if self.log_prompts and not self.log_requests:
             raise ValueError("ServeOptions.log_prompts=True has no effect without log_requests, whose lines hold the prompts")
+        for name, form, remedy in NAMES:
+            for given in getattr(self, name):
+                if not re.fullmatch(form, given, re.ASCII):
+                    raise ValueError(f"ServeOptions.{name} has {given!r}, which matches no request: {remedy}")
 
     def api_keys(self, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
         """Return the keys of file or environment. Raises ValueError if it has none or cannot be read."""

@@ -58,6 +58,10 @@ def test_compose_mounts_files_that_there_are() -> None:
     assert any(provided in volume for volume in services["grafana"]["volumes"])
 
 
+def test_the_proxy_shows_no_metrics() -> None:
+    assert "\n        location /metrics { return 404; }" in (FOLDER / "nginx.conf").read_text()
+
+
 def test_compose_for_gpus_changes_the_server_alone() -> None:
     (service,) = yaml.safe_load((FOLDER / "compose.gpu.yaml").read_text())["services"].values()
     assert (FOLDER / service["build"]["context"] / service["build"]["dockerfile"]).is_file()

@@ -218,7 +218,7 @@ def test_silent_clients_leave_descriptors_for_all_else(tmp_path: Path, report: C
 
 @pytest.mark.parametrize(
     "signals",
-    [[signal.SIGKILL], [signal.SIGINT], [signal.SIGINT, signal.SIGINT], [signal.SIGINT, signal.SIGTERM]],
+    [[signal.SIGKILL], [signal.SIGINT], [signal.SIGHUP], [signal.SIGINT, signal.SIGINT], [signal.SIGINT, signal.SIGTERM]],
 )
 def test_an_engine_never_outlives_its_server_not_even_while_it_loads(signals: list[signal.Signals]) -> None:
     # The second signal comes too late where the server has ended by then; two of a kind may also arrive as one. Two that are

@@ -73,8 +73,8 @@ class AnswerJob:
 
     async def stream(self, request: Request) -> Response:
         """Return a response that streams the answers, once one has begun or all have waited for `ping_seconds`."""
-        begin = self._reply.begin()  # its usage has no tokens yet
         try:
+            begin = self._reply.begin()  # its usage has no tokens yet
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._router.options.ping_seconds):
                     await unless_gone(request.receive, self._until(self._begun))

@@ -18,6 +18,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from ...engine.config import EngineConfig
+from ...processes.child import PARENTS_SIGNALS
 from ..engine_loop import start_engine
 from ..log_lines import LOG, LineHandler
 from ..router.router import Router
@@ -51,7 +52,7 @@ def uvicorn_config(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
 
 
 class Server(uvicorn.Server):
-    """A server that drains at the first SIGINT or SIGTERM, and exits immediately at the second."""
+    """A server that drains at the first SIGINT, SIGTERM or SIGHUP, and exits immediately at the second."""
 
     def __init__(self, router: Router, keys: tuple[str, ...], ready: Callable[[], None] = lambda: None) -> None:
         app = create_app(router, keys)
@@ -64,8 +65,9 @@ class Server(uvicorn.Server):
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until asked to end, or until the engine has failed for good."""
         self._loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM) if current_thread() is main_thread() else ():
-            signal.signal(number, self.handle_exit)
+        for number in PARENTS_SIGNALS if current_thread() is main_thread() else ():
+            if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores SIGHUP
+                signal.signal(number, self.handle_exit)
         async with self._router:
             watch = asyncio.create_task(self._watch(sockets or ()))
             await super().serve(sockets)

@@ -10,7 +10,7 @@ from ...core import Processor, Request, Rule, SamplingParams, SequenceState, Spe
 from ...core.automaton import Automaton
 from ...core.checks import did_you_mean, short
 from ...core.lifecycle import checked, excess
-from ...core.options import processors_of, unknown_option
+from ...core.options import PLUGINS, PluginGroup, processors_of, unknown_option
 from ...engine.decode import constrained
 from ...engine.reads import Reading, read_request
 from ...processors.logit_bias import LogitBias
@@ -159,6 +159,9 @@ def params_of(facts: Facts, body: Sampling) -> SamplingParams:
     options = strategy_options(facts.first.strategy, own.model_extra or {})
     most = facts.max_tokens if body.most is None else body.most
     known = vars(body) | vars(own) | {"max_tokens": most, "strategy_options": options}
+    if (body.min_tokens or 0) > most:
+        message = f"min_tokens={body.min_tokens} exceeds max_tokens={most}: lower it, or raise max_tokens"
+        raise ApiError(400, message, param="min_tokens")
     if body.top_k == -1:
         known["top_k"] = 0
     if isinstance(body.stop, str):
@@ -182,6 +185,8 @@ def _processors(facts: Facts, body: Sampling) -> tuple[Processor, ...]:
     """Return the processors of a body: of the fields in PROCESSED, then of `dlstep`. Raises ApiError that names the field."""
     values = [(name, option, getattr(body, name)) for name, option, neutral in PROCESSED if getattr(body, name) != neutral]
     asked = [(name, name, {option: value}) for name, option, value in values if value is not None]
+    for name in body.dlstep.processors:
+        check_name(PLUGINS, name, f"dlstep.processors.{name}")
     asked += [(f"dlstep.processors.{name}", name, options) for name, options in body.dlstep.processors.items()]
     processors: list[Processor] = []
     for field, name, options in asked:
@@ -258,15 +263,20 @@ def find_constraint(
         raise ApiError(400, str(error).replace("SamplingParams.", ""), param=param) from error
 
 
+def check_name(group: PluginGroup[Any], given: object, field: str) -> None:
+    """Raise ApiError unless `given` is a known name. A path would import a module."""
+    if not (isinstance(given, str) and group.is_known(given)):
+        meant = did_you_mean(str(given), group.available(), ": ") or f", one of {', '.join(group.available())}"
+        raise ApiError(400, f"{field} must be the name of a {group.word}, got {short(given)}{meant}", param=field)
+
+
 def strategy_options(strategy: Strategy, extra: Mapping[str, Any]) -> dict[str, Any]:
     """Return the strategy options of a request, without those that are null. Rules must be known names, not files."""
     options = {name: value for name, value in extra.items() if value is not None}
     for name in rules.HOLDERS:
         rule = options.get(name)
-        if rule is not None and not (isinstance(rule, str) and rules.is_known(rule)):
-            meant = did_you_mean(str(rule), rules.available(), ": ") or f", one of {', '.join(rules.available())}"
-            message = f"dlstep.{name} must be the name of a rule, got {short(rule)}{meant}"
-            raise ApiError(400, message, param=f"dlstep.{name}")
+        if rule is not None:
+            check_name(rules.PLUGINS, rule, f"dlstep.{name}")
     options = rules.with_values(options)
     known = options_of(strategy).keys() | {
         name for value in options.values() if isinstance(value, Rule) for name in options_of(value)

@@ -1,6 +1,7 @@
 """Who is let in: keys, origins and names of the host."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -63,6 +64,18 @@ def test_names_that_are_not_the_servers_are_refused() -> None:
 )  # fmt: skip
 def test_a_server_for_everybody_is_addressed_by_any_name(options: dict[str, Any], any_name: bool) -> None:
     assert (hosts_of(ServeOptions(**options)) == ()) == any_name
+
+
+@pytest.mark.parametrize(
+    ("option", "given"),
+    [("allowed_hosts", ("ok", given)) for given in
+     ("http://x/", "x/", "x:8000", "[x]", "x y", "", "x.", ".x", "*x", "x.*", "bücher.example", "[::1]")]
+    + [("allowed_origins", (given,)) for given in ("x.test", "http://x.test/", "http://X.test", "http://", "")],
+)  # fmt: skip
+def test_names_that_no_client_sends_are_refused_at_the_start(option: str, given: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=rf"{option} has '{re.escape(given[-1])}', which matches no request: give "):
+        ServeOptions(**{option: given})
+    ServeOptions(allowed_hosts=("a-b.c", "*.C", "*", "10.0.0.7"), allowed_origins=("*", "null", "app://a", "https://a.b:8443"))
 
 
 def test_keys_need_not_be_ascii() -> None:

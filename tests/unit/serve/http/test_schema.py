@@ -1,6 +1,7 @@
 """Bodies of every kind: neutral fields pass, what cannot be done is a 400 that names its field, and nothing is a 5xx."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -67,7 +68,7 @@ def test_neutral_values_pass_alone_and_together(http: httpx2.Client) -> None:
     [
         ("frequency_penalty", 0.5), ("presence_penalty", -1), ("repetition_penalty", 0), ("best_of", 2), ("suffix", "end"),
         ("logit_bias", {"5": 1e9}), ("logit_bias", {"a": 1}), ("logit_bias", {" 5": 1}), ("logit_bias", {"100000": 1}),
-        ("min_tokens", -1), ("use_beam_search", True),
+        ("min_tokens", -1), ("min_tokens", 5), ("use_beam_search", True),
         ("skip_special_tokens", False),
         ("logprobs", 21), ("logprobs", -1),
         ("temperature", "0.5"), ("temperature", False), ("temperature", -0.1), ("temperature", 1e-31),
@@ -105,6 +106,7 @@ def test_what_cannot_be_done_is_refused_by_the_name_of_its_field(http: httpx2.Cl
 def test_an_option_that_cannot_be_is_refused_by_its_name(http: httpx2.Client, param: str, given: Any) -> None:
     error = refused(http, GOOD | {"dlstep": {param: given}})
     assert error["param"].startswith(f"dlstep.{param}"), error
+    assert not re.search("dotted|path of", error["message"]), "clients cannot give files"
 
 
 @pytest.mark.parametrize(
