@@ -168,7 +168,7 @@ def test_two_processes_live_and_die_as_they_should(tmp_path: Path, report: Calla
         ended = check_sigterm(server)
     rows = [json.loads(line) for line in (tmp_path / "stdout").read_text().splitlines()]
     reasons = [reason for row in rows for reason in row["finish_reasons"]]
-    assert reasons == ["error"] * 8 + ["length"] * (1 + ended)
+    assert [reason for reason in reasons if reason != "abort"] == ["error"] * 8 + ["length"] * (1 + ended)
 
 
 @pytest.mark.stress
