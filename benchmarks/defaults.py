@@ -1,6 +1,6 @@
 """What an LLM without options chooses on this machine: dtype, KV cache, time of a forward pass and memory.
 
-A checkpoint with random weights is loaded without options and, on a CPU, with dtype=bfloat16 for
+A checkpoint with random weights is loaded without options and, on a CPU, with two values of dtype for
 comparison, each in its own process. On a CPU, memory is what belongs to the process and to no file,
 beyond that of an embedded model; on CUDA it is what the device has in use.
 """
@@ -75,7 +75,7 @@ def run_one() -> None:
 
 
 def measure(shape: str, requests: int, prompt: int, answer: int) -> Iterator[dict[str, Any]]:
-    """Yield a row without options, and one with dtype=bfloat16, with the ratios of the first to the second."""
+    """Yield a row for each choice of options, the one without options last; ratios are to the first row."""
     own: Shape = SMALL if shape == SMALL.name else SHAPES[shape]
     with TemporaryDirectory() as place:
         folder = Path(place, own.name)
@@ -88,7 +88,7 @@ def measure(shape: str, requests: int, prompt: int, answer: int) -> Iterator[dic
         size = (folder / "model.safetensors").stat().st_size
         load = {"requests": requests, "prompt": prompt, "answer": answer, "vocabulary": own.facts["vocab_size"]}
         rows: list[dict[str, Any]] = []
-        for options in ({},) if torch.cuda.is_available() else ({"dtype": "bfloat16"}, {}):
+        for options in ({},) if torch.cuda.is_available() else ({"dtype": "bfloat16"}, {"dtype": "float32"}, {}):
             job = json.dumps({"folder": str(folder), "options": options, **load})
             code = "from benchmarks.defaults import run_one; run_one()"
             done = subprocess.run((sys.executable, "-c", code), input=job, stdout=subprocess.PIPE, text=True, check=True)
