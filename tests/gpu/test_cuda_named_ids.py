@@ -22,7 +22,9 @@ FILTERED = SamplingParams(max_tokens=48, temperature=0.7, top_p=0.9, seed=5)
 def outputs(device: str, dtype: str, params: SamplingParams, *, eager: bool) -> list[Any]:
     prompts = [problem.prompt for problem in tiny.problems(16, seed=9)]
     strategy = MultiBD(rule=Loyal(0.5))
-    options: dict[str, Any] = {"enforce_eager": eager, "capture_graphs": "lazy", "decoding_strategy": strategy}
+    options: dict[str, Any] = {"decoding_strategy": strategy} | (
+        {"enforce_eager": True} if eager else {"capture_graphs": "lazy"}
+    )
     llm = LLM(device=device, dtype=dtype, max_num_reqs=6, **options)
     found = llm.generate(prompts, params, progress=False)
     driver: Any = llm.engine.driver

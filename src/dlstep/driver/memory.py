@@ -117,7 +117,9 @@ def largest_forwards(config: Config, strategy: Strategy) -> tuple[tuple[Plan, Pl
 def _all_sampled(config: Config, strategy: Strategy) -> tuple[Plan, int]:
     """Return a plan of as many masked windows as possible, and the pages that it needs."""
     spec = config.spec
-    request = probe(spec, SamplingParams(max_tokens=config.max_model_len - 1))
+    # A canvas may be as long as the answer, and must fit into one forward pass.
+    longest = min(config.max_model_len, config.max_num_batched_tokens - spec.head_shift)
+    request = probe(spec, SamplingParams(max_tokens=max(1, longest - 1)))
     roomy = replace(config, num_pages=least_pages(strategy, config.max_model_len, config.page_size))
     (sequence,) = add(init(roomy, strategy), request).waiting
     window = strategy.schedule(sequence, spec)

@@ -15,6 +15,7 @@ from dlstep.driver.memory import largest_forwards, pages_for, room_left, room_on
 from dlstep.models import Checkpoint, load_checkpoint
 from dlstep.models.shapes import GIB, kv_bytes_per_token, kv_shapes
 from dlstep.strategies.d2f import D2F
+from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.fast_dllm_v2 import FastDLLMV2
 from dlstep.strategies.multi_bd import MultiBD
 
@@ -105,10 +106,11 @@ def test_the_largest_forward_passes_are_large(strategy: Strategy, budget: int, l
     assert all(page < pages for plan in (rows, sampling) for grant in plan.grants for page in grant.pages)
 
 
-@pytest.mark.parametrize("strategy", [MultiBD(4, 2), FastDLLMV2(2, 2)])
-def test_the_largest_forward_passes_run(strategy: Strategy, checkpoints: dict[str, Checkpoint]) -> None:
+@pytest.mark.parametrize("rows", [100, 40])
+@pytest.mark.parametrize("strategy", [MultiBD(4, 2), FastDLLMV2(2, 2), DualCache(4)])
+def test_the_largest_forward_passes_run(strategy: Strategy, rows: int, checkpoints: dict[str, Checkpoint]) -> None:
     checkpoint = checkpoints["shifted" if isinstance(strategy, FastDLLMV2) else "plain"]
-    config = Config(checkpoint.spec, 4, 100, 64, max_num_batched_tokens=100, max_num_reqs=9)
+    config = Config(checkpoint.spec, 4, 100, 64, max_num_batched_tokens=rows, max_num_reqs=9)
     plans, pages = largest_forwards(config, strategy)
     for plan in plans:
         samples = TorchDriver(checkpoint, replace(config, num_pages=pages)).run(plan)
