@@ -30,7 +30,6 @@ USERS = [
     ("ray", "dlstep batch --ray", ["batch", "{in}", "{out}", "--ray", "local"]),
     ("eval", "task gsm8k", ["eval", "--tasks", "gsm8k", "--data", "{data}", "--out", "{out}", "--dataset_limit", "1"]),
     ("notebook", "--plot", ["compare", "--plot", "{out}"]),
-    ("notebook", "--out", ["compare", "--out", "{out}"]),
     ("laws", "dlstep laws", ["laws", "threshold"]),
     ("structured", "json_schema", ["generate", "a", "--json_schema", "{{}}"]),
     ("completion", "--print_completion", ["--print_completion", "bash"]),

@@ -160,6 +160,7 @@ def refused(cls: type, name: str, given: Any) -> Any:
 
 
 @pytest.mark.full
+@pytest.mark.filterwarnings("ignore:SamplingParams.max_tokens=.* exceeds the .* tokens that max_model_len leaves")
 @pytest.mark.parametrize("cls", USES, ids=lambda cls: cls.__name__)
 def test_every_field_takes_or_refuses_every_odd_value(cls: type) -> None:
     used, wrong = set(), []
@@ -175,6 +176,7 @@ def test_every_field_takes_or_refuses_every_odd_value(cls: type) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.filterwarnings("ignore:SamplingParams.max_tokens=.* exceeds the .* tokens that max_model_len leaves")
 @given(place=st.sampled_from(PLACES), recipe=recipes)
 @example((SamplingParams, "stop"), ("plain", ("\ud800",)))
 def test_a_field_takes_a_value_or_says_why_not(place: tuple[type, str], recipe: Recipe) -> None:
