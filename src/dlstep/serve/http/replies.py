@@ -24,7 +24,6 @@ from .errors import ApiError
 from .tool_calls import HERMES, AnswerReader, Part, begins_reasoning, format_in
 
 COMPACT = (",", ":")
-ENCODER = json.JSONEncoder(separators=COMPACT)
 DONE = b"data: [DONE]\n\n"
 PING = b": ping\n\n"
 Json = dict[str, Any]
@@ -226,20 +225,6 @@ def answer_head(pending: PendingRequest, head: Head, spec: Spec) -> dict[str, An
     return head_of(pending.opening, spec, request=head.id, kind=head.kind, model=head.model, forked_from=head.origin)
 
 
-def usage_of(choices: Sequence[ChoiceReader], copies: int) -> Json:
-    """Return the token counts. Like OpenAI, count a prompt with several answers once."""
-    pending_requests = [choice.pending for choice in choices]
-    prompts = pending_requests[::copies]
-    prompt_tokens = sum(len(pending.request.prompt) for pending in prompts)
-    emitted = sum(len(pending.tokens) for pending in pending_requests)
-    return {
-        "completion_tokens": emitted,
-        "prompt_tokens": prompt_tokens,
-        "total_tokens": prompt_tokens + emitted,
-        "prompt_tokens_details": {"cached_tokens": sum(pending.cached for pending in prompts)},
-    }
-
-
 class Reply:
     """The reply to a body, as a whole or as a stream, here in OpenAI's format of completions and chats.
 
@@ -256,8 +241,6 @@ class Reply:
     """What ids begin with, if not as those of chats."""
     NAMES: ClassVar[Mapping[str, str]] = {}
     """What a chat's errors call the fields of the body, as regexes, and the names of these fields."""
-    DEPTH: ClassVar[int] = 5
-    """Levels of lists and objects down to the log probabilities of a token."""
 
     def __init__(self, head: Head, body: Any, choices: Sequence[ChoiceReader], echoes: Sequence[str]) -> None:
         self.head, self.body, self.choices, self.echoes = head, body, choices, echoes
@@ -285,12 +268,13 @@ class Reply:
 
     def whole(self) -> Json:
         """Return the whole reply, whose `choices` may be an iterator."""
-        head, choices, usage = self.head, self.choices, self._usage()
+        head, choices, usage = self.head, self.choices, self.usage()
         if head.kind == "read":
             return dict(_reads_body(head, choices, usage))
         return {
             "id": head.id,
-            # One after another, as each is encoded: all log probabilities of 128 answers would be a million objects.
+            # One after another, as each is encoded: all log probabilities of 128 answers would be a million objects, and
+            # other threads wait while the encoder runs.
             "choices": (_whole(head, choice, self.echoes[choice.index]) for choice in choices),
             "created": head.created,
             "model": head.model,
@@ -299,36 +283,57 @@ class Reply:
             **({} if head.kind == "completion" else _prompt_ids(head, choices[0])),
         }
 
-    def text(self) -> str:
-        """Return the JSON text of the whole reply."""
-        return "".join(_json_parts(self.whole(), self.DEPTH))
-
     def begin(self) -> bytes:
-        """Return what a stream begins with."""
-        pairs, more = zip(self.choices, self.echoes, strict=True), self._running_usage()
-        return b"".join(filter(None, [first_chunk(self.head, choice, echo, **more) for choice, echo in pairs]))
+        """Return what a stream begins with: roles in a chat, or the echoed prompts, and ids of the prompts."""
+        return b"".join([self._first(choice, echo) for choice, echo in zip(self.choices, self.echoes, strict=True)])
+
+    def _first(self, choice: ChoiceReader, echo: str) -> bytes:
+        ids, common = _prompt_ids(self.head, choice), {"index": choice.index, "logprobs": None, "finish_reason": None}
+        if self.head.kind == "chat":
+            return self._chunk([{**common, "delta": {"role": "assistant", "content": ""}}], **ids)
+        return self._chunk([{**common, "text": echo, **ids}]) if echo or ids else b""
 
     def piece(self, choice: ChoiceReader, piece: Piece) -> bytes:
-        """Return a piece of an answer as a part of a stream."""
-        return piece_chunk(self.head, choice, piece, **self._running_usage())
+        """Return a piece of an answer as a part of a stream, here as a chunk. Without new text, `choices` is empty."""
+        head, more = self.head, {"dlstep": piece.dlstep} if piece.dlstep else {}
+        if not piece.parts and not piece.ended and not piece.logs:
+            return self._chunk([], **more)
+        logs = logs_of(head, piece.logs)
+        if logs and head.kind == "chat":
+            logs["refusal"] = None
+        answer = {"text": text_of(piece)} if head.kind == "completion" else {"delta": _delta(choice, piece.parts)}
+        ends = {"logprobs": logs, "finish_reason": choice.finish if piece.ended else None}
+        return self._chunk([{"index": choice.index, **answer, **ends, **_token_ids(head, piece)}], **more)
 
     def end(self) -> bytes:
         """Return what a stream ends with."""
         options = self.body.stream_options
-        return (chunk(self.head, [], usage=self._usage()) if options and options.include_usage else b"") + DONE
+        return (self._chunk([], usage=self.usage()) if options and options.include_usage else b"") + DONE
 
     def failed(self, fault: ApiError) -> bytes:
         """Return what a stream that fails ends with: an error that clients raise."""
         return event(fault.body) + DONE
 
-    def _running_usage(self) -> dict[str, object]:
-        """Return the field of a chunk with the usage so far; {} if the client did not ask for it."""
-        options = self.body.stream_options
-        wanted = options is not None and options.include_usage and options.continuous_usage_stats
-        return {"usage": self._usage()} if wanted else {}
+    def _chunk(self, choices: list[Json], **more: Any) -> bytes:
+        """Return one chunk of a stream as an event, with the usage so far if the client asked for it."""
+        head, options = self.head, self.body.stream_options
+        name = "text_completion" if head.kind == "completion" else "chat.completion.chunk"
+        if options and options.include_usage and options.continuous_usage_stats:
+            more["usage"] = self.usage()
+        return event({"id": head.id, "object": name, "created": head.created, "model": head.model, "choices": choices, **more})
 
-    def _usage(self) -> Json:
-        return usage_of(self.choices, self.body.n or 1)
+    def usage(self) -> Json:
+        """Return the token counts. Like OpenAI, count a prompt with several answers once."""
+        pending_requests = [choice.pending for choice in self.choices]
+        prompts = pending_requests[:: self.body.n or 1]
+        prompt_tokens = sum(len(pending.request.prompt) for pending in prompts)
+        emitted = sum(len(pending.tokens) for pending in pending_requests)
+        return {
+            "completion_tokens": emitted,
+            "prompt_tokens": prompt_tokens,
+            "total_tokens": prompt_tokens + emitted,
+            "prompt_tokens_details": {"cached_tokens": sum(pending.cached for pending in prompts)},
+        }
 
 
 def _reads_body(head: Head, choices: Sequence[ChoiceReader], usage: Json) -> ReadsReply:
@@ -402,38 +407,9 @@ def _named(log: TokenLog) -> Json:
     return {"token": log.name, "bytes": list(log.encoded), "logprob": log.logprob}
 
 
-def chunk(head: Head, choices: list[Json], **more: Any) -> bytes:
-    """Return one chunk of a stream as an event."""
-    name = "text_completion" if head.kind == "completion" else "chat.completion.chunk"
-    body = {"id": head.id, "object": name, "created": head.created, "model": head.model, "choices": choices, **more}
-    return event(body)
-
-
 def event(body: Mapping[str, object]) -> bytes:
     """Return an object as a server-sent event."""
     return b"data: " + json.dumps(body, separators=COMPACT).encode() + b"\n\n"
-
-
-def first_chunk(head: Head, choice: ChoiceReader, echo: str, **more: Any) -> bytes | None:
-    """Return the chunk before any answer text: the role in a chat, or the echoed prompt, and the prompt's ids."""
-    ids, common = _prompt_ids(head, choice), {"index": choice.index, "logprobs": None, "finish_reason": None}
-    if head.kind == "chat":
-        return chunk(head, [{**common, "delta": {"role": "assistant", "content": ""}}], **ids, **more)
-    return chunk(head, [{**common, "text": echo, **ids}], **more) if echo or ids else None
-
-
-def piece_chunk(head: Head, choice: ChoiceReader, piece: Piece, **more: Any) -> bytes:
-    """Return a piece of an answer as a chunk. Without new text, `choices` is empty."""
-    if piece.dlstep:
-        more["dlstep"] = piece.dlstep
-    if not piece.parts and not piece.ended and not piece.logs:
-        return chunk(head, [], **more)
-    logs = logs_of(head, piece.logs)
-    if logs and head.kind == "chat":
-        logs["refusal"] = None
-    answer = {"text": text_of(piece)} if head.kind == "completion" else {"delta": _delta(choice, piece.parts)}
-    ends = {"logprobs": logs, "finish_reason": choice.finish if piece.ended else None}
-    return chunk(head, [{"index": choice.index, **answer, **ends, **_token_ids(head, piece)}], **more)
 
 
 def _delta(choice: ChoiceReader, parts: Iterable[Part]) -> Json:
@@ -446,23 +422,6 @@ def _delta(choice: ChoiceReader, parts: Iterable[Part]) -> Json:
             name = "content" if part.kind == "text" else "reasoning_content"
             delta[name] = delta.get(name, "") + part.text
     return delta
-
-
-def _json_parts(value: Any, depth: int) -> Iterator[str]:
-    """Yield the JSON text of a value in parts; what is below `depth` is one part.
-
-    The encoder stops all threads while it runs: for seconds, if it encodes 28 MB at once.
-    """
-    if not depth or not isinstance(value, dict | list | Iterator):
-        yield ENCODER.encode(value)
-        return
-    named = isinstance(value, dict)
-    begin, end = "{}" if named else "[]"
-    for item in value:
-        yield f"{begin}{ENCODER.encode(item)}:" if named else begin
-        yield from _json_parts(value[item] if named else item, depth - 1)
-        begin = ","
-    yield end if begin == "," else begin + end
 
 
 def _call_delta(choice: ChoiceReader, part: Part) -> Json:

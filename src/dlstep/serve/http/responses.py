@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import ValidationError
 
 from .errors import ApiError, invalid
-from .replies import ChoiceReader, Json, Piece, Reply, TokenLog, event, logs_of, usage_of
+from .replies import ChoiceReader, Json, Piece, Reply, TokenLog, event, logs_of
 from .schema import LOGPROBS, ChatRequest, ResponsesRequest, Sampling
 from .tool_calls import Part
 
@@ -125,7 +125,7 @@ class ItemReply(Reply):
 class ResponseReply(ItemReply):
     """The reply to a body of `/v1/responses`."""
 
-    ID, NEWS, DEPTH, chat_of = "resp_", "response.dlstep", 6, staticmethod(chat_of)
+    ID, NEWS, chat_of = "resp_", "response.dlstep", staticmethod(chat_of)
     # A message may be several items, so errors leave out its number.
     NAMES: ClassVar = {
         r"messages(\.\d+)?": "input",
@@ -188,7 +188,7 @@ class ResponseReply(ItemReply):
         return new
 
     def _ending(self) -> Json:
-        choice, usage = self.choices[0], usage_of(self.choices, 1)
+        choice, usage = self.choices[0], self.usage()
         summary, status = choice.summary(), "incomplete" if choice.finish == "length" else "completed"
         if summary["finish_reason"] == "abort":
             status = "cancelled"

@@ -26,7 +26,6 @@ from ..router.pending_requests import Head
 from ..shapes import Detokenized, Tokenized
 from .errors import RETRY_SECONDS, ApiError, mentions, refusing
 from .schema import (
-    MOST_BIASES,
     ChatRequest,
     CompletionRequest,
     Conversation,
@@ -42,6 +41,7 @@ from .tool_calls import begins_reasoning, call_schema, callable_freely, chosen, 
 
 LONGEST_TOKEN = 64  # upper bound of the average number of characters per token in a prompt
 SWITCHES = ("enable_thinking", "thinking", "reasoning_effort")  # clients send these to all models
+MOST_BIASES = 1024  # each costs time in every forward pass
 PARAMS = tuple(field.name for field in fields(SamplingParams))
 # Fields of other servers that name a processor: the name, its option, and the neutral value, which many clients send.
 PROCESSED = (("repetition_penalty", "penalty", 1), ("min_tokens", "count", 0), ("logit_bias", "bias", {}))

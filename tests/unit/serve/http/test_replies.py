@@ -5,13 +5,13 @@ from dataclasses import replace
 from itertools import pairwise
 
 from hypothesis import given, strategies as st
+from pydantic_core import to_json
 
 from dlstep.core import Request, SamplingParams, add
 from dlstep.core.sequence import FinishInfo
 from dlstep.serve.engine_loop import known_facts
-from dlstep.serve.http.kinds import KINDS
-from dlstep.serve.http.replies import ChoiceReader, Reply, _json_parts, read_choices, text_of
-from dlstep.serve.http.schema import ChatRequest, CompletionRequest, ResponsesRequest
+from dlstep.serve.http.replies import ChoiceReader, Reply, read_choices, text_of
+from dlstep.serve.http.schema import ChatRequest, CompletionRequest
 from dlstep.serve.messages import News, Origin, Submit
 from dlstep.serve.router.pending_requests import Head, PendingRequest
 from dlstep.stream import window_texts
@@ -96,29 +96,17 @@ def test_however_a_reader_is_delayed_it_loses_drafts_and_never_text(
             assert [cell[3] for cell in cells] == [*window_texts(news.window[0], facts.first.config.spec.pieces)]
 
 
-def test_a_large_reply_is_encoded_in_short_parts() -> None:
-    """One part holds the interpreter, and so delays all other requests, until it is encoded."""
+def test_the_answers_of_a_reply_are_encoded_one_after_another() -> None:
+    """Encoding holds the interpreter, and so delays all other requests; log probabilities of all answers take much memory."""
     engine, tokens, best = shadow_engine(), [5, 6, 7] * 50, tuple([(token, 0.1) for token in range(5, 25)])
     submit = Submit(Request(0, (5,), SamplingParams(top_logprobs=20)), probabilities=True)
     pending = PendingRequest(submit, "", 0.0, lambda: None, tokens, [0.5] * len(tokens), [best] * len(tokens))
     pending.end(FinishInfo("stop", len(tokens)), 1.0)
     facts = replace(known_facts(engine), tokenizer=engine.tokenizer)
-    for body in (CompletionRequest(prompt="x", n=8), CHAT, ResponsesRequest(input="x")):
+    for body in (CompletionRequest(prompt="x", n=8), CHAT):
         head = Head("completion" if isinstance(body, CompletionRequest) else "chat", "m", True)
-        kind, count = KINDS.get(type(body), Reply), body.n or 1
-        one, other = [kind(head, body, read_choices([pending] * count, head, facts), [""] * count) for _ in range(2)]
-        whole, parts = one.whole(), [*_json_parts(other.whole(), kind.DEPTH)]
-        whole |= {"choices": [*whole["choices"]]} if "choices" in whole else {}
-        assert "".join(parts) == json.dumps(whole, separators=(",", ":"))
-        assert sum(map(len, parts)) > 100_000 and max(map(len, parts)) < 4000
-
-
-VALUES = st.recursive(
-    st.none() | st.floats(allow_nan=False) | st.text(max_size=3),
-    lambda each: st.lists(each, max_size=3) | st.dictionaries(st.text(max_size=3), each, max_size=3),
-)
-
-
-@given(value=VALUES, depth=st.integers(0, 4))
-def test_parts_join_to_the_json_text(value: object, depth: int) -> None:
-    assert "".join(_json_parts(value, depth)) == json.dumps(value, separators=(",", ":"))
+        one, other = [Reply(head, body, read_choices([pending] * 8, head, facts), [""] * 8) for _ in range(2)]
+        whole, read = one.whole(), [choice.ended for choice in one.choices]
+        choices = [(choice, sum(reader.ended for reader in one.choices)) for choice in whole["choices"]]
+        assert not any(read) and [number for _, number in choices] == [*range(1, 9)]
+        assert json.loads(to_json(other.whole())) == whole | {"choices": [choice for choice, _ in choices]}

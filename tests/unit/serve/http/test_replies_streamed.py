@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from dlstep.core import Config, Request, SamplingParams, Spec, init
 from dlstep.core.sequence import FinishInfo
 from dlstep.models.description import pieces
-from dlstep.serve.http.replies import ChoiceReader, Reply, piece_chunk
+from dlstep.serve.http.replies import ChoiceReader, Reply
 from dlstep.serve.http.schema import CompletionRequest
 from dlstep.serve.http.tool_calls import FORMATS, GEMMA, HERMES, CallFormat
 from dlstep.serve.messages import Facts, News, Submit
@@ -78,11 +78,12 @@ def accumulated(head: Head, choice: ChoiceReader, updates: list[list[int]], end:
     """The choice that a client of the stream accumulates."""
     texts = dict.fromkeys(("text", "content", "reasoning_content"), "")
     found: dict[str, Any] = {"index": 0, "finish_reason": None, **texts, "calls": [], "logs": [], "ids": []}
+    reply = Reply(head, CompletionRequest(prompt="x"), [choice], [""])
     for nfe, tokens in enumerate(updates, 1):
         choice.pending.apply(news(tokens, nfe, end if nfe == len(updates) else None), 0.0)
         if (piece := choice.piece()) is None:
             continue
-        body = json.loads(piece_chunk(head, choice, piece).removeprefix(b"data: "))
+        body = json.loads(reply.piece(choice, piece).removeprefix(b"data: "))
         for part in body["choices"]:
             found["text"] += part.get("text", "")
             for name in ("content", "reasoning_content"):

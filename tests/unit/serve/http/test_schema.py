@@ -19,7 +19,6 @@ from dlstep.serve.http.errors import ApiError
 from dlstep.serve.http.kinds import KINDS
 from dlstep.serve.http.replies import Reply
 from dlstep.serve.http.schema import (
-    MOST_BIASES,
     PART,
     ChatRequest,
     CompletionRequest,
@@ -33,7 +32,7 @@ from dlstep.serve.http.schema import (
     TokenizeText,
     fields_of,
 )
-from dlstep.serve.http.translate import head_for, params_of, translated
+from dlstep.serve.http.translate import MOST_BIASES, head_for, params_of, translated
 from dlstep.text.read_templates import encode_template
 
 from ....helpers.serving import Served
@@ -68,6 +67,7 @@ def test_neutral_values_pass_alone_and_together(http: httpx2.Client) -> None:
     [
         ("frequency_penalty", 0.5), ("presence_penalty", -1), ("repetition_penalty", 0), ("best_of", 2), ("suffix", "end"),
         ("logit_bias", {"5": 1e9}), ("logit_bias", {"a": 1}), ("logit_bias", {" 5": 1}), ("logit_bias", {"100000": 1}),
+        ("logit_bias", dict.fromkeys(map(str, range(MOST_BIASES + 1)), 1)),
         ("min_tokens", -1), ("min_tokens", 5), ("use_beam_search", True),
         ("skip_special_tokens", False),
         ("logprobs", 21), ("logprobs", -1),
