@@ -52,12 +52,12 @@ class LLM:
         strategy_options: Options of the strategy and of its rule by name, as a mapping or pairs;
             `dlstep strategies` lists them.
         page_size: Positions of a KV cache page; None: 1/64 of max_model_len, at most 32.
-        num_pages: Number of KV cache pages; -1: as many as fit in memory; None: on cuda -1, on a CPU
-            for max_num_reqs requests of max_model_len, at most 65536 positions, and at least one such
+        num_pages: Number of KV cache pages; -1: as many as fit in memory; None: -1 on cuda; on a CPU
+            enough for max_num_reqs requests of max_model_len, limited to 65536 positions or one such
             request.
-        kv_cache_gib: GiB for the KV cache, instead of num_pages; None on cuda: what is left.
-        gpu_memory_utilization: On cuda, without num_pages: share of the device's memory that may be in
-            use, by this LLM and by others, when the KV cache takes what is left; None: 0.9.
+        kv_cache_gib: GiB for the KV cache, instead of num_pages; None on cuda: the remaining memory.
+        gpu_memory_utilization: On cuda, instead of num_pages: share of the device's memory that may be
+            in use, by this LLM and by other programs, once the KV cache is allocated; None: 0.9.
         buffer_policy: Options for requests that set none, by the number of live requests; a list of
             mappings.
         session_pages: KV cache pages reserved for each session; None: enough for one request of
@@ -71,7 +71,8 @@ class LLM:
         enable_prefix_caching: Reuse KV cache pages of equal prefixes between requests.
         device: `cpu`, `cuda` or `cuda:N`; None: cuda if there is one.
         dtype: `float32`, `bfloat16` or `float16`; None: bfloat16 on cuda; on a CPU the dtype of the
-            checkpoint if the processor has instructions for it and the network is large, else float32.
+            checkpoint if the processor has instructions for it and the network has 10 million
+            parameters, else float32.
         quantization: `fp8`: store weights of layers and experts in FP8, and quantize their inputs; on a
             CPU for comparison only, as it is slower there. None: the weights have `dtype`.
         num_threads: CPU threads of torch, for the whole process; None: OMP_NUM_THREADS if set, else
@@ -189,7 +190,7 @@ class LLM:
 
         Ctrl-C ends all requests of this LLM, also those of other threads and of open streams; the
         LLM stays usable. A request that could never run gets finish reason `rejected`. A `max_tokens` that
-        exceeds the room after the prompt is shortened with a warning, the default without one.
+        does not fit after the prompt is reduced, with a warning unless it is the default.
 
         Args:
             prompts: One prompt or several; each is text or token ids.
@@ -252,7 +253,7 @@ class LLM:
                 defaults.
             chat_template_kwargs: Variables of the chat template, like `{"enable_thinking": False}`.
             add_generation_prompt: Begin a new message of the assistant.
-            continue_final_message: Continue the last message instead; `add_generation_prompt` must be false.
+            continue_final_message: Continue the last message instead; needs `add_generation_prompt=False`.
             progress: Show a bar on stderr if that is a terminal.
             log: As for `generate`.
 

@@ -173,7 +173,7 @@ class Session:
     def back(self, steps: int = 1) -> State:
         """Undo steps, and all submissions and aborts since then. Return the state.
 
-        In a resumed trace, each forward pass is a step; its state is computed again from the events before it.
+        In a resumed trace, each forward pass counts as a step; the state is computed again from the events before it.
 
         Args:
             steps: Number of steps to undo.

@@ -144,7 +144,7 @@ class BatchEngine:
             chat, constraint = kind.chat_of(body), None
             if translate.constraint_of(chat):
                 find = partial(translate.find_constraint, facts, chat, translate.reasoning_before(facts, chat))
-                with suppress(ApiError):  # the process that compiles it may be killed, so try twice; refusals are remembered
+                with suppress(ApiError):  # the process that compiles it may be killed, so try twice; refusals are cached
                     find()
                 constraint = find()
             translated = translate.translated(facts, chat, constraint)

@@ -22,7 +22,7 @@ class RequestLine:
 
 
 def read_lines(name: str, data: bytes) -> list[RequestLine]:
-    """Parse the requests of a file, without blank lines. Raises ValueError for a line without a unique `custom_id`."""
+    """Parse the requests of a file, skipping blank lines. Raises ValueError for a line without a unique `custom_id`."""
     numbers: dict[str, int] = {}
     lines: list[RequestLine] = []
     for number, text in enumerate(data.removesuffix(b"\n").split(b"\n"), 1):

@@ -16,16 +16,16 @@ EXAMPLES = "dlstep replay decode.jsonl\ndlstep replay decode.jsonl --rule my_rul
 
 @dataclass(frozen=True, kw_only=True)
 class OwnParts:
-    """Options that name the user's strategies, rules and processors in a trace."""
+    """Options that name the files of the user's strategies, rules and processors in a trace."""
 
     decoding_strategy: tuple[str, ...] = ()
-    """Your strategies that the trace has: .py files or module paths."""
+    """Your strategies in the trace: .py files or module paths."""
     rule: tuple[str, ...] = ()
-    """Your rules that the trace has: .py files or module paths."""
+    """Your rules in the trace: .py files or module paths."""
     inner: tuple[str, ...] = ()
-    """Your inner rules that the trace has: .py files or module paths."""
+    """Your inner rules in the trace: .py files or module paths."""
     processors: tuple[str, ...] = ()
-    """Your processors that the trace has: .py files or module paths."""
+    """Your processors in the trace: .py files or module paths."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class ReplayCommand(OwnParts):
 
 
 COMMAND = ReplayCommand
-PLUGINS_OF = {"decoding_strategy": strategies.PLUGINS, "processors": PLUGINS}  # of the other options: rules
+PLUGINS_OF = {"decoding_strategy": strategies.PLUGINS, "processors": PLUGINS}  # the other options name rules
 
 
 def trace_in(options: Namespace) -> Trace:
-    """Return the trace in the file of the options, after importing the user's parts that they name."""
+    """Return the trace in the file of the options, after importing the user's code that they name."""
     with searched(Path.cwd()):
         for name in IMPORTED:
             for part in options[name]:

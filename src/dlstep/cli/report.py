@@ -37,7 +37,7 @@ COMMAND = ReportCommand
 
 
 def run(options: Namespace) -> int:
-    """Print the report, or an answer as it forms."""
+    """Print the report, or the steps of one answer."""
     from rich.console import Console
 
     from ..evaluate.checkpoint import read

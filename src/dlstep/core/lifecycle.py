@@ -303,7 +303,7 @@ def sized(request: Request, max_model_len: int) -> Request:
 
 
 def excess(config: Config, request: Request) -> str | None:
-    """Return why the answer of `request` cannot have `max_tokens`; None if it can, or if the prompt leaves no room at all."""
+    """Return why an answer of `max_tokens` does not fit after the prompt; None if it fits, or if not even one token does."""
     most, room = request.params.max_tokens, config.max_model_len - len(request.prompt)
     if 0 < room < most:
         return f"max_tokens={most} exceeds the {room} tokens that max_model_len leaves after the prompt: lower it"

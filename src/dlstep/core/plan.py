@@ -238,7 +238,7 @@ class SoFar:
     """The tokens of a request when a forward pass feeds it."""
 
     tokens: tuple[int, ...]
-    """Token ids from position 0 on: prompt, unmasked and pinned tokens, also after the fed rows; else the mask id."""
+    """Token ids from position 0 on: prompt, unmasked and pinned tokens, also after the fed rows; elsewhere the mask id."""
     prompt_length: int
     """Number of tokens of the prompt."""
 
@@ -593,7 +593,7 @@ def overlapping(driver: Driver | OverlappingDriver) -> OverlappingDriver:
 
 @runtime_checkable
 class CachingDriver(Driver, Protocol):
-    """A driver that keeps a KV cache for each owner: a number for each decode. A plan runs only on its owner's KV cache."""
+    """A driver with a KV cache per owner, the number of a decode. A plan runs only on the KV cache of its owner."""
 
     def fork(self, cache_digest: int, owner: int) -> bool:
         """Copy a KV cache for a new owner. Return whether there was one to copy, and room for it.

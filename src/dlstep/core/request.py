@@ -34,10 +34,10 @@ class SamplingParams:
     """
 
     max_tokens: Annotated[int, Ge(1)] = 512
-    """Maximum number of tokens of an answer. On the command line and over HTTP, null is the room in the
-    model; for `dual_cache`, whose canvas has this length, 512 unless the model's folder states another one.
-    A value that exceeds the room is refused there. In Python it is shortened, with a warning unless it is
-    the default."""
+    """Maximum number of tokens of an answer. On the command line and over HTTP, null means all that
+    `max_model_len` leaves after the prompt; for a network whose canvas is as long as the answer, 512
+    unless the model's folder sets another default. A value that does not fit after the prompt is refused there.
+    Python reduces it, with a warning unless it is the default."""
     temperature: Annotated[float, Interval(ge=0.0, le=1e30)] = 0.0
     """0 samples the most probable token; higher values flatten the distribution."""
     top_k: Annotated[int, Interval(ge=0, le=(1 << 31) - 1)] = 0

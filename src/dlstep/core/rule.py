@@ -184,9 +184,9 @@ class Choice(Rule):
             block: The block as it was fed.
             rows: Samples of the span. Row `begin + i` belongs to `block.masked[i]`.
             begin: First row of the block.
-            must: Whether the rule has to unmask at least one position. False only in a block that follows a
-                block with a smaller share of unmasked positions than `semi_complete_threshold`, and never if
-                `spec.accept_rule` is B.
+            must: Whether the rule has to unmask at least one position. False only in a block after the first
+                open one, if the share of unmasked positions in the block before it is below
+                `semi_complete_threshold` and `spec.accept_rule` is A.
         """
 
     def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:

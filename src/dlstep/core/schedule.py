@@ -126,7 +126,7 @@ def _scheduled(sequence: SequenceState, spec: Spec) -> Span:
 
 
 def _so_far(sequence: SequenceState, rows: Rows, spec: Spec) -> SoFar:
-    """Return all known tokens of a request, also those after the rows: of later blocks, and pinned ones after these."""
+    """Return all known tokens of a request, also those after the rows: of later blocks, and pinned ones after the window."""
     request, window = sequence.request, sequence.window
     tokens = sequence.tokens(0, rows.start) + rows.tokens
     if window and rows.stop < window[-1].end:

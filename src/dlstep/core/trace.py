@@ -271,7 +271,7 @@ def from_json(data: Any) -> Any:
             if unknown:
                 raise ValueError(f"{name} has no field {unknown[0]!r}: the data is of another version")
             value = cls(**{key: from_json(value) for key, value in values.items()})
-            if name.startswith(f"{CORE}:"):  # most of these classes do not check their fields, because steps make many
+            if name.startswith(f"{CORE}:"):  # most of these classes do not check their fields, because each step creates many
                 check_ranges(value)
             return value
         case dict():

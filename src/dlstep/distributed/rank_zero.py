@@ -65,8 +65,8 @@ def delayed_interrupt() -> Iterator[None]:
 class Forward:
     """The next forward pass of decode number `decode`, after its `changes` since the last one.
 
-    A state in `changes` replaces the current one. `released` are decodes that release their KV cache,
-    `gone` are ended decodes.
+    A state in `changes` replaces the current one. `released` are the numbers of decodes
+    whose KV caches are released, `gone` those of decodes that have ended.
     """
 
     decode: int

@@ -60,8 +60,8 @@ def room_left(total: int, free: int, share: float, forward: int, longest: int) -
         free: Bytes that are free once the weights are loaded.
         share: Share of the memory that may be in use.
         forward: Bytes to keep for forward passes.
-        longest: Bytes of the keys and values of a longest request. As much stays free for a session,
-            unless not even one such request would fit.
+        longest: Bytes of the keys and values of one request of `max_model_len`. As many bytes stay free
+            for a session, unless the KV cache would then be too small for one such request.
     """
     spare = int((1 - share) * total)
     room = free - spare - forward
@@ -71,7 +71,7 @@ def room_left(total: int, free: int, share: float, forward: int, longest: int) -
 def room_on_device(
     checkpoint: Checkpoint, config: Config, strategy: Strategy, share: float, page_bytes: int, longest: int, *, captures: bool
 ) -> tuple[int, str]:
-    """Return the bytes for pages on a CUDA device, and an explanation for error messages. `longest` is that of `room_left`."""
+    """Return the bytes for pages on a CUDA device, and an explanation for error messages. `longest` is as for `room_left`."""
     device = checkpoint.network.device
     torch.cuda.empty_cache()
     weights = torch.cuda.memory_allocated(device)

@@ -1,6 +1,6 @@
 """Run plans on a network: own the memory of KV caches, and return samples.
 
-Each KV cache has an owner, and the digest of its content, so that no state reads another's.
+Each KV cache has an owner and a digest of its content, so that no state reads another's KV cache.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -81,7 +81,7 @@ class KVCaches:
 
     def __init__(self, main: KVCache, make: Callable[[int], KVCache], most: int) -> None:
         self.main, self._make, self._most = main, make, most
-        # Least recently used first. `release` may remove entries at any time: read it in one operation.
+        # Least recently used first. `release` may remove entries at any time, so read the dict in one operation.
         self._owned: dict[int, KVCache] = {}
 
     def __iter__(self) -> Iterator[KVCache]:
@@ -138,7 +138,7 @@ class KVCaches:
         return [owner for owner, cache in list(self._owned.items()) if cache is not self.main]
 
     def _new(self, num_pages: int) -> KVCache:
-        """Return a cache without an owner. If there is no room for it, take the least recently used one."""
+        """Return a cache without an owner. If there is no room for a new one, evict the least recently used cache."""
         if num_pages == self.main.num_pages and self.main not in self._owned.values():
             return self.main
         while True:
@@ -324,8 +324,8 @@ class TorchDriver:
     def release(self, owner: int) -> None:
         """Forget the owner's cache: at once, or before the next forward pass if one is running.
 
-        This takes no lock: it may be called by a finalizer inside any other method, and an interrupt at any
-        place leaves nothing to clean up.
+        This takes no lock, because a finalizer may call it inside any other method. An interrupt at any place
+        leaves nothing to clean up.
         """
         self._released.add(owner)
         if not self._lock.locked():

@@ -137,13 +137,13 @@ class EngineConfig:
     page_size: Count | None = None
     """Positions of a KV cache page; None: 1/64 of max_model_len, at most 32."""
     num_pages: Annotated[int, Interval(ge=-1, le=(1 << 31) - 1)] | None = None
-    """Number of KV cache pages; -1: as many as fit in memory; None: on cuda -1, on a CPU for max_num_reqs
-    requests of max_model_len, at most 65536 positions, and at least one such request."""
+    """Number of KV cache pages; -1: as many as fit in memory; None: -1 on cuda; on a CPU enough for
+    max_num_reqs requests of max_model_len, limited to 65536 positions or one such request."""
     kv_cache_gib: Annotated[float, Gt(0.0)] | None = None
-    """GiB for the KV cache, instead of num_pages; None on cuda: what is left."""
+    """GiB for the KV cache, instead of num_pages; None on cuda: the remaining memory."""
     gpu_memory_utilization: Annotated[float, Interval(gt=0.0, le=1.0)] | None = None
-    """On cuda, without num_pages: share of the device's memory that may be in use, by this LLM and by
-    others, when the KV cache takes what is left; None: 0.9."""
+    """On cuda, instead of num_pages: share of the device's memory that may be in use, by this LLM and
+    by other programs, once the KV cache is allocated; None: 0.9."""
     buffer_policy: BufferPolicy | None = None
     """Options for requests that set none, by the number of live requests; a list of mappings."""
     session_pages: Count | None = None
@@ -162,7 +162,7 @@ class EngineConfig:
     """`cpu`, `cuda` or `cuda:N`; None: cuda if there is one."""
     dtype: Literal["float32", "bfloat16", "float16"] | None = None
     """`float32`, `bfloat16` or `float16`; None: bfloat16 on cuda; on a CPU the dtype of the checkpoint if
-    the processor has instructions for it and the network is large, else float32."""
+    the processor has instructions for it and the network has 10 million parameters, else float32."""
     quantization: Literal["fp8"] | None = None
     """`fp8`: store weights of layers and experts in FP8, and quantize their inputs; on a CPU for comparison only, as it is
     slower there. None: the weights have `dtype`."""
@@ -200,7 +200,8 @@ class EngineConfig:
             raise ValueError("EngineConfig.use_lora=True needs lora_path, the folder of an adapter")
         if self.pre_merge_lora is not None and (self.lora_path is None or self.use_lora is False):
             raise ValueError(
-                f"EngineConfig.pre_merge_lora={self.pre_merge_lora} is given without an adapter: give lora_path, its folder"
+                f"EngineConfig.pre_merge_lora={self.pre_merge_lora} is given without an adapter: give lora_path, its folder, "
+                "and not use_lora=False"
             )
         if self.enforce_eager and self.capture_graphs == "lazy":
             raise ValueError("EngineConfig.capture_graphs='lazy' has no effect with enforce_eager=True: leave one of them out")
@@ -303,7 +304,7 @@ def chosen(config: EngineConfig, default: str | None = None) -> StrategyChoice |
 def resolve(config: EngineConfig, model: "Description", device: str = "cpu") -> EngineConfig:
     """Return `config` with every option chosen: as given, else from the checkpoint, else default for `device`.
 
-    `num_pages` is -1 if free memory decides, which is only measured once the network is loaded. Raises
+    `num_pages` is -1 if it depends on the free memory, which is only measured once the network is loaded. Raises
     ValueError for options that contradict the model or each other, naming both sides.
     """
     strategy, config = _with_strategy(config, model)

@@ -94,8 +94,8 @@ class Decode:
 
     Every change of the state is an event of the core, passed to `record`; applying the events in
     order to the first state yields `state`. Unless `prunes` is False, ended requests are forgotten
-    once a step has reported them. Its KV cache starts as a copy if another decode has the one that
-    `state` continues, and is released when this value is collected. Not thread-safe.
+    once a step has reported them. If another decode has the KV cache that `state` continues,
+    this one gets a copy. Its KV cache is released when it is closed or collected. Not thread-safe.
     """
 
     def __init__(
@@ -267,8 +267,8 @@ class Turn:
     def run(self, call: Callable[[], Result]) -> Result:
         """Wait for all earlier calls, then return the result of `call`.
 
-        Raises RuntimeError for a call within a call, and DlstepError in a child of `os.fork` if a call ran at that moment: its
-        thread, which would release the lock, does not exist in the child.
+        Raises RuntimeError for a call within a call, and DlstepError in a child of `os.fork` if a call was running during the
+        fork: the thread that would release the lock does not exist in the child.
         """
         if self._process != os.getpid():
             if self.taken or self._latest.locked():

@@ -83,9 +83,9 @@ class LoadedEngine:
         return params_of(SamplingParams(max_tokens=self.max_tokens) if given is None else given, self.tokenizer)
 
     def encoded(self, prompt: Prompt, params: SamplingParams, *, explicit: bool = False, **how: bool) -> tuple[int, ...]:
-        """Return the ids of a prompt, as `encode` does. Warn that `max_tokens` does not fit, unless it is a default.
+        """Return the ids of a prompt, as `encode` does. Warn if `max_tokens` does not fit, unless it is a default.
 
-        If `max_tokens` is `explicit`, also if it equals the default, raise ValueError instead.
+        If `explicit`, raise ValueError instead, even for a value that equals a default.
         """
         ids = encode(self, prompt, **how)
         reason = excess(self.first.config, Request(0, ids, params))
@@ -187,7 +187,7 @@ def _load(config: EngineConfig, gather: Callable[[], "WorkerGroup"], undone: Exi
 
 
 def choices_of(dtype: "Dtype", reason: str, options: EngineConfig) -> str:
-    """Return the line that says which dtype and KV cache an engine has. `num_pages` is -1 before it is measured."""
+    """Return a line with the dtype and the KV cache of an engine. `num_pages` is -1 until the free memory is measured."""
     positions, longest = (options.num_pages or 0) * (options.page_size or 1), options.max_model_len or 1
     cache = f"of {positions:,} positions, enough for {positions // longest} requests of max_model_len={longest}"
     cache = cache if positions > 0 else "as large as the memory allows"

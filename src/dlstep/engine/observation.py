@@ -109,7 +109,7 @@ class ObservedSpan:
     """By index: 0 is the embedding, i the output of i layers; the last one is after the final norm."""
     attentions: Mapping[int, Float32[Tensor, "heads n c"]] = field(repr=False)
     """By layer, the attention weights of the chosen heads. Column p is the weight of position p of prompt and answer, whose
-    key has the origin `sources[p]`; it is 0 if the row does not see p. The weights of a row add up to 1."""
+    key has the origin `sources[p]`; the weight is 0 if the row does not see p. The weights of a row add up to 1."""
     experts: Mapping[int, tuple[Int64[Tensor, "n k"], Float32[Tensor, "n k"]]] = field(repr=False)
     """By layer, the chosen experts of each row and their weights."""
 

@@ -31,8 +31,8 @@ from .weights import (
     shortened,
 )
 
-SMALL = 10_000_000  # parameters; smaller networks gain little from 16 bits, and from a second thread
-# Instructions, as torch names them, that multiply a dtype faster than float32.
+SMALL = 10_000_000  # parameters; smaller networks gain little from 16 bits or from a second thread
+# Instructions (torch's names) with which a processor multiplies a dtype faster than float32.
 FAST = {
     "BF16": (torch.bfloat16, ("amx_bf16", "avx512_bf16", "bf16")),
     "F16": (torch.float16, ("amx_fp16", "avx512_fp16")),
@@ -40,7 +40,7 @@ FAST = {
 
 
 def default_dtype(device: str, contents: Contents) -> tuple[torch.dtype, str]:
-    """Return the dtype of the weights on this type of device if none is requested, and the reason in words."""
+    """Return the default dtype of the weights on this type of device, and the reason in words."""
     if device != "cpu":
         return torch.bfloat16, f"the default on {device}"
     counts = Counter[str]()

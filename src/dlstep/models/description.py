@@ -52,7 +52,7 @@ class Description:
     max_model_len: int
     """Longest context of the network, in tokens."""
     max_tokens: int | None = None
-    """Default length of answers, where a canvas may be as long as the answer; None: the room in `max_model_len`."""
+    """Default length of answers of a network whose canvas may be as long as the answer; None: as `max_model_len` allows."""
     unknown: tuple[str, ...] = ()
     """Fields of config.json that no code reads and that are not known to be harmless."""
 

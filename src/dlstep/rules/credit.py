@@ -185,7 +185,8 @@ def kept(probabilities: Sequence[float], temperature: float, margin: float) -> i
 def _drawn(chances: Mapping[int, tuple[float, float]], divisor: float, stream: int) -> int:
     """Return the id that Gumbel noise chooses, from the random numbers that sampled the token.
 
-    Each id has its probability without credit, whose logarithm is divided by `divisor`, and its factor by credit.
+    `chances` maps each id to its probability without credit, whose logarithm is divided by `divisor`, and to its factor
+    by credit.
     Ids without credit have already lost to the sampled token.
     """
     noisy = {

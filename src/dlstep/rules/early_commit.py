@@ -28,7 +28,7 @@ Gap = Annotated[float, Interval(ge=0.0, le=1e6)]
 @final
 @dataclass(frozen=True, slots=True)
 class PartTurn(Extra):
-    """The part that is decoded: its first position, and the number of sampling passes of the sequence before its own."""
+    """The part being decoded: its first position, and the number of sampling passes before its first one."""
 
     start: int
     opened: int

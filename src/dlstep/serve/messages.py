@@ -90,7 +90,7 @@ class Submit(NamedTuple):
 class Cancel(NamedTuple):
     """Command to end a request, with a readable `reason`. No effect if it has ended.
 
-    `unstarted`: no effect either once a forward pass has included it.
+    `unstarted`: no effect, either, if a forward pass has included the request.
     """
 
     id: int

@@ -13,7 +13,7 @@ from ..core.checks import check_ranges
 from ..text.chat import variables_of
 
 KEYS_VARIABLE = "DLSTEP_API_KEY"
-# Options that hold names: the form of one, and what to give instead of another text.
+# Options that list names: the regex of a name, and the remedy for other texts.
 NAMES = (
     (
         "allowed_hosts",
@@ -23,7 +23,7 @@ NAMES = (
     (
         "allowed_origins",
         r"\*|null|[a-z][a-z\d+.-]*://[^\s/A-Z]+",
-        "give scheme and name in lower case, with a port that is not the usual one and without a path, like http://localhost:3000",
+        "give scheme and host in lower case, the port unless it is the default one, and no path, like http://localhost:3000",
     ),
 )
 Seconds = Annotated[float, Interval(gt=0.0, le=1e9)]
@@ -69,12 +69,13 @@ class ServeOptions:
     body_timeout: Seconds = 30.0
     """Seconds that a client may take to send a request's body."""
     idle_timeout: Seconds = 30.0
-    """Seconds after which a connection is closed if its client sends no request, sends no more of a body, or reads no more of
-    an answer. A client that waits for an answer is not idle."""
+    """Seconds after which a connection is closed if its client sends no request, or stops sending a body or reading an answer.
+    A client that waits for an answer is not idle."""
     max_connections: Annotated[int, Ge(1)] = 1000
-    """Maximum number of open connections, each of which takes a file descriptor. A new connection closes the one that has been
-    idle for the longest time; if none is idle, new requests except health checks get status 503. The server raises the limit on
-    descriptors (`ulimit -n`) as far as it may; if that is not enough, fewer connections may be open, and it logs how many."""
+    """Maximum number of open connections, each of which needs a file descriptor. If there are more, those that have been idle
+    longest are closed; if none is idle, requests on new connections get status 503, except health checks. The server raises
+    the limit on descriptors (`ulimit -n`) as far as it may; if that is not enough, it allows fewer connections and logs how
+    many."""
     drain_seconds: Annotated[float, Interval(ge=0.0, le=1e9)] = 30.0
     """Seconds that running requests may take after SIGTERM, SIGHUP or Ctrl-C; then they end with their settled tokens."""
     ping_seconds: Seconds = 15.0
@@ -101,14 +102,16 @@ class ServeOptions:
     def __post_init__(self) -> None:
         check_ranges(self)
         if self.log_prompts and not self.log_requests:
-            raise ValueError("ServeOptions.log_prompts=True has no effect without log_requests, whose lines hold the prompts")
+            raise ValueError(
+                "ServeOptions.log_prompts=True has no effect without log_requests: set log_requests, or leave log_prompts out"
+            )
         for name, form, remedy in NAMES:
             for given in getattr(self, name):
                 if not re.fullmatch(form, given, re.ASCII):
                     raise ValueError(f"ServeOptions.{name} has {given!r}, which matches no request: {remedy}")
 
     def api_keys(self, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-        """Return the keys of file or environment. Raises ValueError if it has none or cannot be read."""
+        """Return the keys of file or environment. Raises ValueError if these contain no key, or the file cannot be read."""
         if self.api_key_file is None:
             given = environment.get(KEYS_VARIABLE)
             return () if given is None else _keys(KEYS_VARIABLE, [given], "set it to a key, or unset it to require none")

@@ -53,7 +53,7 @@ class CausalBlocks(Strategy):
     def sample_spec(self) -> SampleSpec:
         """The statistics that the rule needs, with untempered probabilities; ties go to the lowest id.
 
-        The margin shows rules that draw from the most probable ids which of these the filters keep.
+        Rules that draw from the most probable ids compute from the margin which of these ids the filters keep.
         """
         spec = self.rule.sample_spec
         statistics = spec.statistics | {"margin"} if spec.best else spec.statistics

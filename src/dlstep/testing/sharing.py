@@ -229,7 +229,8 @@ def histories(kind: Kind, data: DataObject) -> None:
     A device may ignore prompts: different prompts then get equal samples, and only the stored
     tokens differ. If the device has several ranks, each makes the same plan as the first one. After
     a loss, a step runs only as many forward passes as it needs to advance. States may be copied, and
-    decodes closed or collected: with room for all, only one that was closed or has failed computes its KV cache again.
+    decodes closed or collected. If the device has room for all, a decode recomputes its KV cache only after it was closed or
+    a pass of it failed.
     """
     value, spec = data.draw(engines(kind))
     config = data.draw(tight(spec, value, data.draw(batches(value, most=2))))

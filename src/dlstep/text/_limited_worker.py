@@ -40,7 +40,7 @@ def limit_memory(more: int) -> None:
 
 
 def limit_time(seconds: float) -> None:
-    """Let the kernel end this process by SIGPROF after so much processor time; 0: no limit. Has no effect on Windows."""
+    """Let the kernel end this process by SIGPROF after this processor time; 0: no limit. Has no effect on Windows."""
     if sys.platform != "win32":
         signal.setitimer(signal.ITIMER_PROF, seconds)
 

@@ -17,7 +17,7 @@ Message = Mapping[str, str]  # with `role` and `content`
 Conversation = Sequence[Message]
 OWN = frozenset(("messages", "tools", "documents", "add_generation_prompt"))  # variables that `render` sets
 LONGEST_VARIABLES = 1 << 16  # characters as JSON
-DROPS = "{# drops messages #}"  # in a template that drops messages on purpose, as that of the embedded models
+DROPS = "{# drops messages #}"  # in a template that drops messages on purpose, such as that of the embedded models
 MARK = "dlstep%dmark"
 TAGS = re.compile(r"{%-?\s*(end)?generation\s*-?%}")  # tags of transformers, which plain Jinja does not know
 
@@ -65,8 +65,8 @@ def render(
 
     With `continue_final_message`, the text ends with the content of the last message, which the answer
     continues. `variables` are those of `template_variables`. The role `developer` becomes `system` if
-    the template does not mention it. Raises ValueError if the template is invalid or rejects the
-    messages, MessageDropped if it leaves one out.
+    the template does not mention `developer`. Raises ValueError if the template is invalid or rejects the
+    messages, and MessageDropped if it leaves out a message.
     """
     from jinja2 import TemplateError
 
@@ -103,8 +103,8 @@ class MessageDropped(ValueError):
 
     def __init__(self, number: int, role: str) -> None:
         super().__init__(
-            f"message {number} has the role {short(role)}, and the chat template of the model leaves it out there, so the "
-            "model would not see it: use another role or template"
+            f"message {number} has the role {short(role)}, and the chat template leaves this message out, so the model would "
+            "not see it: use another role or template"
         )
         self.number = number
 

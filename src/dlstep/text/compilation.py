@@ -31,7 +31,7 @@ def tables(kind: str, text: str, pieces: Sequence[bytes], forbidden: Sequence[in
             reason = str(error)
         except MemoryError:
             reason = ""
-    if not reason:  # ends this process: in a new one, this constraint alone has all memory
+    if not reason:  # the error ends this process; in a new one, this constraint has all the memory
         raise MemoryError
     raise ValueError(f"{source} cannot be compiled: {reason}")
 

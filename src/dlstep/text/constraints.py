@@ -44,7 +44,7 @@ def compiled(kind: str, text: str, spec: Spec, stopped: Event | None = None, mar
         marks: Marks around free text before the constrained text, such as reasoning. The first may be empty.
 
     Raises:
-        ValueError: `text` is invalid, too large, or matches nothing that the tokenizer can spell. This is remembered.
+        ValueError: `text` is invalid, too large, or matches nothing that the tokenizer can spell. The error is cached.
         NotDoneError: The process that compiles it was killed or suspended, or the compilation was stopped.
     """
     result = known(kind, text, spec, marks)

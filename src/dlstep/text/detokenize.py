@@ -27,7 +27,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     """
     from transformers import PreTrainedTokenizerFast, Qwen2Tokenizer
 
-    # transformers accepts objects in few places of these files. A token without its object is looked up in the tokenizer.
+    # transformers accepts tokens that are objects in few fields of these files. Pass their text: the tokenizer has the rest.
     texts = dict[str, Any]()
     for file in [folder / name for name in SPECIAL_FILES if (folder / name).is_file()]:
         stated = json.loads(data := file.read_bytes())

@@ -19,13 +19,13 @@ from weakref import WeakSet
 START_SECONDS = 60.0  # for the process to start on a busy machine
 JOB_SECONDS = 10.0
 MEMORY = 1 << 29  # bytes that jobs may use beyond those of a new process
-BUSY = 30  # times its processor time that a job may take where other processes use the processors
-WATCH_SECONDS = 0.25  # between two looks at a process
+BUSY = 30  # a job may take this many times its limit of processor time, as other processes may use the processors
+WATCH_SECONDS = 0.25  # between two checks of a process
 WORKER = Path(__file__).with_name("_limited_worker.py")
 
 
 class NotDoneError(ValueError):
-    """Error for a job that did not end for a reason that has nothing to do with it, so that it may succeed if repeated."""
+    """Error for a job that was interrupted for a reason outside of it, so it may succeed if repeated."""
 
 
 class LimitError(ValueError):

@@ -170,7 +170,7 @@ class PendingRequest:
         self.times.append(now - self.arrived)
 
     def end(self, finish_info: FinishInfo, now: float, fault: Fault = "") -> None:
-        """End the answer. No changes may follow. One that ends before its first forward pass has failed unless unwanted."""
+        """End the answer. No changes may follow. An abort before the first forward pass is a fault, unless by the client."""
         if finish_info.reason == "abort" and not (self.nfe or fault or self.unwanted):
             fault = "not_ready"
         self.finish_info, self.ended, self.fault, self.window = finish_info, now, fault, EMPTY_WINDOW
