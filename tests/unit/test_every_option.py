@@ -1,6 +1,7 @@
 """Every option changes something that a user can see, is refused where it cannot apply, or says why it does nothing.
 
-A new option needs a row in one of the tables below: two command lines, or two values with a result that differs.
+A new option needs a row in one of the tables below, two command lines or two values with a result that differs; an option of
+the server needs a test that gives it.
 """
 
 import contextlib
@@ -9,7 +10,7 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import redirect_stderr, redirect_stdout
 from copy import copy
 from dataclasses import asdict, fields, replace
@@ -24,7 +25,7 @@ from dlstep.batch.engine import BatchEngine
 from dlstep.batch.options import BatchOptions
 from dlstep.cli import main
 from dlstep.cli.main import COMMANDS, WITH_STRATEGY, module_of, parser_of
-from dlstep.cli.options import OF_SESSIONS
+from dlstep.cli.options import OF_SESSIONS, ArgumentParser
 from dlstep.engine.config import EngineConfig, engine_config, field_help
 from dlstep.evaluate.options import EvalOptions
 from dlstep.serve.engine_loop import known_facts
@@ -123,40 +124,10 @@ SAMPLING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-# Of each option of the server: a test that shows what it does, or words of its help text.
-ROUTER, HTTP = "unit/serve/router/test_", "unit/serve/http/test_"
-SERVER = {
-    "host": "unit/cli/test_serve.py::test_the_port_is_this_machines_alone",
-    "port": "unit/cli/test_serve.py::test_the_port_is_this_machines_alone",
-    "served_model_name": f"{HTTP}server.py::test_models_can_be_retrieved_and_get_routes_take_head",
-    "chat_template": "unit/test_every_option.py::test_a_given_template_replaces_that_of_the_checkpoint",
-    "api_key_file": "unit/cli/test_serve.py::test_wrong_options_are_told_in_a_sentence",
-    "allowed_origins": f"{HTTP}guards.py::test_other_origins_are_let_in_only_if_named",
-    "allowed_hosts": f"{HTTP}guards.py::test_names_that_are_not_the_servers_are_refused",
-    "max_queue": f"{ROUTER}router.py::test_overload_is_refused_with_429_and_is_over_when_it_is_over",
-    "queue_timeout": f"{ROUTER}router.py::test_a_request_that_waits_too_long_is_told_to_come_again",
-    "request_timeout": f"{ROUTER}router.py::test_a_request_that_takes_too_long_ends_with_what_is_settled",
-    "start_timeout": "unit/test_every_option.py::test_an_engine_may_load_for_start_timeout",
-    "heartbeat_timeout": f"{ROUTER}replica.py::test_the_server_gives_up_after_so_many_restarts",
-    "engine_timeout": f"{ROUTER}replica_faults.py::test_a_forward_pass_that_hangs_ends_its_requests_and_the_engine",
-    "body_timeout": f"{HTTP}guards_bodies.py::test_slow_senders_delay_no_other",
-    "idle_timeout": f"{HTTP}server.py::test_idle_connections_are_closed_between_requests",
-    "max_connections": f"{HTTP}server.py::test_requests_get_503_while_too_many_connections_are_open",
-    "drain_seconds": f"{ROUTER}replica_faults.py::test_shutdown_ends_although_the_engine_is_stopped",
-    "ping_seconds": f"{HTTP}answers.py::test_silence_is_filled_with_comments_that_the_client_skips",
-    "max_body_bytes": f"{HTTP}guards_bodies.py::test_a_body_that_is_too_large_is_refused_before_it_is_read",
-    "replicas": "end_to_end/serve/test_replicas.py::test_one_engine_is_killed_and_one_stopped_under_load",
-    "max_restarts": f"{ROUTER}replica.py::test_the_server_gives_up_after_so_many_restarts",
-    "kept_requests": f"{HTTP}recordings.py::test_only_the_newest_are_kept_and_a_sentence_says_so",
-    "kept_positions": f"{HTTP}recordings.py::test_kept_steps_are_bounded_in_positions_and_dropped_in_the_engine_too",
-    "share_prefix_cache": "end_to_end/serve/test_keys.py::test_prefix_cache_is_shared_among_keys_only_on_request",
-    "log_requests": "unit/serve/test_log_lines.py::test_a_log_that_cannot_be_written_harms_no_request",
-    "log_prompts": "unit/test_every_option.py::test_prompts_are_logged_if_asked_for",
-}
-
 # Of each command: command lines in a folder with the files of `prepared`, and after the bar what gives another result. `!`
 # begins a word of the help text of an option that does nothing here.
 EVAL = "--dataset_limit 2 --out run"
+OWN_PARTS = [f"!{name} Your" for name in ("decoding_strategy", "rule", "inner", "processors")]
 LINES: dict[str, list[str]] = {
     "demo": [
         "--json --problems 1 | --problems 2 | --seed 1 | --device cuda:99",
@@ -210,12 +181,11 @@ LINES: dict[str, list[str]] = {
     ],
     "models": [" | --json"],
     "models check": ["TINY | nowhere | --json | --model_name llada | --lora_path nowhere"],
-    "replay": ["trace.jsonl | nowhere | --json"],
-    "view": ["trace.jsonl | nowhere | --out page.html", "!open browser"],
+    "replay": ["trace.jsonl | nowhere | --json", *OWN_PARTS],
+    "view": ["trace.jsonl | nowhere | --out page.html", "!open browser", *OWN_PARTS],
     "bench decode": ["--device cuda:99 | --model nowhere | --device cpu", "!json JSON"],
     "doctor": [" | --json"],
 }
-QUICK = ("strategies", "rules", "models", "replay", "view")  # which take less than half a second together
 # Options that have no effect beside others: a command line for each, and words of its refusal.
 MOOT = {
     "generate STORY --system short": "add --chat",
@@ -236,6 +206,11 @@ MOOT = {
     "report run --show shells/0 --against run": "--show and --against do not go together",
     "strategies dual_cache --matrix": "leave the name out",
 }
+
+
+def few(cases: Iterable[str], *quick: str) -> list[Any]:
+    """The cases, of which `make test` runs only `quick`."""
+    return [pytest.param(case, id=case, marks=() if case in quick else pytest.mark.full) for case in cases]
 
 
 @pytest.fixture
@@ -259,30 +234,30 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def options_of(command: str) -> set[str]:
+def options_of(command: str, parser: ArgumentParser) -> set[str]:
     """The options that `LINES` must have: those of other tables are left out."""
     owner = {"batch": BatchOptions, "eval": EvalOptions, "compare": EvalOptions}.get(command)
     names = {field.name for field in fields(owner)} - SAMPLING.keys() if owner else set()
     names |= {field.name for field in fields(module_of(command).COMMAND)}
     names |= {"config", "print_config"} if command in WITH_STRATEGY else set()
-    actions = {name: parser_of(command).action_of(name) for name in names}
+    actions = {name: parser.action_of(name) for name in names}
     return {name for name, action in actions.items() if action is not None and action.option_strings}
 
 
 def test_every_option_has_a_row() -> None:
     assert ENGINE.keys() == {field.name for field in fields(EngineConfig)}
     assert SAMPLING.keys() == {field.name for field in fields(SamplingParams)}
-    assert SERVER.keys() == {field.name for field in fields(ServeOptions)}
+    tests = "".join(path.read_text() for path in (TESTS / "unit").rglob("test_*.py"))
+    assert [field.name for field in fields(ServeOptions) if not re.search(rf"\b{field.name}=|--{field.name}\b", tests)] == []
     said = {("engine", name): row for name, row in ENGINE.items() if isinstance(row, str)}
-    said |= {("server", name): row for name, row in SERVER.items()}
-    helps = {"engine": field_help(EngineConfig), "server": field_help(ServeOptions)}
+    helps = {"engine": field_help(EngineConfig)}
     for command in COMMANDS:
         lines = LINES[command]
         wordless = dict(line[1:].split() for line in lines if line.startswith("!"))
-        assert options_of(command) == {*wordless} | {
-            name for name in options_of(command) if f"--{name} " in f"{' '.join(lines)} "
-        }
-        helps[command] = {action.dest: action.help or "" for action in parser_of(command)._actions}
+        parser = parser_of(command)
+        names = options_of(command, parser)
+        assert names == {*wordless} | {name for name in names if f"--{name} " in f"{' '.join(lines)} "}, command
+        helps[command] = {action.dest: action.help or "" for action in parser._actions}
         said |= {(command, name): row for name, row in wordless.items()}
     for (owner, name), row in said.items():
         file, _, test = row.partition("::")
@@ -290,7 +265,7 @@ def test_every_option_has_a_row() -> None:
         assert (f"def {test}(" if test else row) in found, (owner, name)
 
 
-@pytest.mark.parametrize("name", [name for name, row in ENGINE.items() if not isinstance(row, str)])
+@pytest.mark.parametrize("name", few([name for name, row in ENGINE.items() if not isinstance(row, str)], "page_size", "device"))
 def test_an_option_of_the_engine_changes_the_engine(name: str) -> None:
     before, changes, seen = ENGINE[name]
     if isinstance(seen, str):
@@ -301,7 +276,7 @@ def test_an_option_of_the_engine_changes_the_engine(name: str) -> None:
     assert seen(LLM(**before | changes)) != first
 
 
-@pytest.mark.parametrize("name", SAMPLING)
+@pytest.mark.parametrize("name", few(SAMPLING, "max_tokens"))
 def test_a_parameter_changes_the_answer(name: str) -> None:
     before, changes = SAMPLING[name]
     assert answer(tiny_llm(), **before | changes) != answer(tiny_llm(), **before)
@@ -321,7 +296,7 @@ class Received(ValueError):
     """The configuration that a command would load an engine for."""
 
 
-@pytest.mark.parametrize("command", WITH_STRATEGY)
+@pytest.mark.parametrize("command", few(WITH_STRATEGY, "serve"))
 def test_a_command_passes_on_every_option_of_the_engine(command: str, prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     received: list[EngineConfig] = []
 
@@ -398,7 +373,7 @@ def result_of(line: str, place: Path) -> object:
 ANSWERS = ("answers.jsonl", "out.jsonl", "other_out.jsonl")
 
 
-@pytest.mark.parametrize("command", [pytest.param(name, marks=() if name in QUICK else pytest.mark.full) for name in COMMANDS])
+@pytest.mark.parametrize("command", few(COMMANDS, "replay", "rules"))
 def test_an_option_of_a_command_changes_its_result(
     command: str, prepared: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -413,7 +388,7 @@ def test_an_option_of_a_command_changes_its_result(
         assert [run for run, result in zip(runs[2:], results[2:], strict=True) if result == results[0]] == []
 
 
-@pytest.mark.parametrize("line", MOOT)
+@pytest.mark.parametrize("line", few(MOOT, "serve --chat_template empty.jinja", "strategies dual_cache --matrix"))
 def test_an_option_without_effect_beside_others_is_refused(
     line: str, prepared: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
