@@ -82,7 +82,8 @@ class Checkpoints(Mapping[str, Path]):
             raise KeyError(name)
         if not path.exists():
             # As wide as short answers need; the networks have two layers.
-            write_checkpoint(path, family, max_position_embeddings=1024)
+            name = "max_sequence_length" if family == "llada" else "max_position_embeddings"
+            write_checkpoint(path, family, **{name: 1024})
         return path
 
     def __contains__(self, name: object) -> bool:

@@ -20,7 +20,7 @@ def cached_tokens(http: Any, key: str, prompt: list[int]) -> int:
 def test_prefix_cache_is_shared_among_keys_only_on_request(shared: bool, replicas: int) -> None:
     hosts: list[Any] = [ThreadHost(shadow_engine()) for _ in range(replicas)]
     prompt = list(range(3, 3 + 5 * PAGE_SIZE))
-    options: dict[str, Any] = {"share_prefix_cache": True} if shared else {}
-    with served(shadow_engine(), keys=("first", "second"), hosts=hosts, **options) as server, server.http() as http:
+    given: Any = {"keys": ("first", "second"), "hosts": hosts}
+    with served(shadow_engine(), **given, share_prefix_cache=shared) as server, server.http() as http:
         found = [cached_tokens(http, key, prompt) > 0 for key in ("first", "first", "second", "second")]
     assert found == [False, True, shared, True]

@@ -108,7 +108,7 @@ def test_a_fork_goes_on_where_its_origin_was(checkpoints) -> None:
     assert not driver.fork(99, 3)
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=5, deadline=None, derandomize=True)
 @given(ends=st.permutations(range(4)), ways=st.lists(st.sampled_from(["close", "collect", "both"]), min_size=3, max_size=3))
 def test_decodes_that_end_leave_the_caches_of_their_copies_and_twins(checkpoints, ends, ways) -> None:
     driver, state, events = driver_of(checkpoints["plain"], 4), state_of(checkpoints["plain"], 1), list[Event]()

@@ -122,7 +122,7 @@ def interrupted_at(line: int, call: Callable[[], object]) -> bool:
     return left < 0
 
 
-@pytest.mark.parametrize("collects", [False, True])
+@pytest.mark.parametrize("collects", [pytest.param(False, marks=pytest.mark.full), True])
 def test_interrupts_at_every_line_of_the_end_of_a_session(collects: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # Python reports what is raised in a finalizer
     llm, line, reached = LLM(num_threads=1), 0, True

@@ -69,7 +69,9 @@ def test_the_text_says_the_same(tmp_path: Path, capsys: Captured) -> None:
         assert part in out
 
 
-@pytest.mark.parametrize("family", ["sdar", "diffusion_gemma", "llada"])
+@pytest.mark.parametrize(
+    "family", [*(pytest.param(each, marks=pytest.mark.full) for each in ("sdar", "diffusion_gemma")), "llada"]
+)
 def test_the_defaults_are_those_of_a_loaded_engine(
     family: str, tmp_path: Path, capsys: Captured, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -147,7 +147,7 @@ def test_one_limit_of_time_and_memory_holds_for_all_of_a_compilation(
     constraints._results.clear()  # what is refused within a second may compile within ten
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, None])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(None, marks=pytest.mark.full)])
 def test_a_failure_that_does_not_follow_from_the_constraint_is_not_remembered(number: int | None) -> None:
     """The process is suspended, so that it cannot end before the signal; without a signal, its parent kills it."""
     suspend_compiler()

@@ -11,7 +11,7 @@ from dlstep.serve.http.schema import ChatRequest, MessagesRequest
 
 from ....helpers.serving import Served, served, tiny_llm
 from .test_free_calls import TAGGED, TAGS, TEMPLATE, TOOLS
-from .test_responses import FREE, STORY, free
+from .test_responses import FREE, STORY, few, free
 
 Event = dict[str, Any]
 OWN = [
@@ -90,7 +90,7 @@ def comparable(message: Event) -> Event:
     return json.loads(text) | {"usage": {"output_tokens": usage["output_tokens"], "total": total}}
 
 
-@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("body", few(BODIES, 3, 9))
 def test_a_stream_is_the_whole_message_and_that_of_the_chat(server: Served, body: Event) -> None:
     whole = post(server, body)
     assert comparable(folded(server, body)) == comparable(whole) and whole["id"].startswith("msg_")

@@ -51,6 +51,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield server
 
 
+def few(bodies: list[Event], *quick: int) -> list[Any]:
+    """The bodies, of which `make test` runs only those with the numbers `quick`."""
+    return [pytest.param(each, marks=() if number in quick else pytest.mark.full) for number, each in enumerate(bodies)]
+
+
 def free(text: str, *, responses: bool = True) -> Event:
     """A body whose answer is `text`, and the same of a chat."""
     body = asked(text)
@@ -194,7 +199,7 @@ def comparable(response: Event) -> Event:
     return found
 
 
-@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("body", few(BODIES, 0, 7, 10, 14))
 def test_a_stream_is_the_whole_response(server: Served, body: Event) -> None:
     whole, told = post(server, body), events(server, body)
     assert [event["sequence_number"] for event in told] == [*range(len(told))]

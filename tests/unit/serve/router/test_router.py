@@ -244,7 +244,7 @@ REQUESTS_OF_ALL_KINDS: list[tuple[str, dict[str, object]]] = [
 ]
 
 
-@pytest.mark.parametrize("ahead", [0, 100], ids=["queued in the router", "queued in the engine"])
+@pytest.mark.parametrize("ahead", [0, pytest.param(100, marks=pytest.mark.full)], ids=["router", "engine"])
 def test_requests_that_have_not_started_at_shutdown_get_503(
     ahead: int, template: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
