@@ -56,7 +56,7 @@ class AnswerJob:
         self._reply = kind(head, body, self.choices, translated.echoes)
 
     def cancel(self, reason: str) -> None:
-        """End the answers that have not ended, for the client."""
+        """End the answers that have not ended, because the client asked for it or has disconnected."""
         for pending in self.pending_requests:
             pending.unwanted = True
         self._router.cancel(self.pending_requests, reason)

@@ -15,7 +15,7 @@ BLOCKS = (
     "must have a role, and a text or blocks as its content: of the type text, tool_use (with an id, a name and an input), or "
     "tool_result (with a tool_use_id)"
 )
-NAMES = {"any": "required", "custom": "function", "input_schema": "parameters"}  # what chats call these
+NAMES = {"any": "required", "custom": "function", "input_schema": "parameters"}  # names of these in chats
 
 
 def chat_of(body: MessagesRequest) -> ChatRequest:
@@ -42,7 +42,7 @@ def _tool(tool: Json) -> Json:
 
 
 def _messages(body: MessagesRequest) -> list[Json]:
-    """Return the messages of the chat: each result of a tool is one. Raises ApiError."""
+    """Return the messages of the chat, in which each tool result is a separate message. Raises ApiError."""
     messages: list[Json] = [{"role": "system", "content": body.system}] if body.system else []
     for index, turn in enumerate(body.messages):
         content, texts, calls = turn.get("content"), list[Json](), list[Json]()
@@ -68,7 +68,7 @@ class MessageReply(ItemReply):
     """The reply to a body of `/v1/messages`."""
 
     ID, NEWS, chat_of = "msg_", "dlstep", staticmethod(chat_of)
-    # A chat may have more messages, so errors leave out their numbers.
+    # The chat may have more messages than the body, so errors leave out their numbers.
     NAMES: ClassVar = {
         r"messages\.\d+": "messages",
         r"(tool_choice|tools\.\d+)\.function": r"\1",
@@ -114,15 +114,15 @@ class MessageReply(ItemReply):
         return counts | {"cache_read_input_tokens": cached, "cache_creation_input_tokens": 0}
 
     def _ending(self, kind: str) -> Json:
-        """Return why an answer ended whose last item is of this kind."""
+        """Return the stop reason of an answer whose last item has this kind."""
         choice = self.choices[0]
         stopped, reason = choice.stopped_by, "tool_use" if kind == "call" else "end_turn"
         if stopped:
             reason = "stop_sequence"
-        if choice.finish == "length":  # the answer of an abort can be continued: clients send it back
+        if choice.finish == "length":  # clients continue an aborted answer by sending it back
             reason = "pause_turn" if choice.summary()["finish_reason"] == "abort" else "max_tokens"
         return {"stop_reason": reason, "stop_sequence": stopped}
 
     def failed(self, fault: ApiError) -> bytes:
-        """Return what a stream that fails ends with."""
+        """Return the end of a stream that fails."""
         return self._event("error", error=fault.body["error"])

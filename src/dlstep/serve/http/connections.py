@@ -13,7 +13,8 @@ from ..log_lines import LOG
 from ..settings import ServeOptions
 
 AT_ONCE = 16  # connections that are accepted in one turn of the event loop; they may exceed the limit for a few turns
-RESERVED = 256  # file descriptors for these connections and all else: files, engines (10 each), the process of constraints
+# File descriptors for connections above the limit, files, engines (10 each) and the process that compiles constraints.
+RESERVED = 256
 TICK = 0.25  # seconds between two checks of a connection
 
 
@@ -46,8 +47,9 @@ class Connection(H11Protocol):
     def connection_made(self, transport: Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Make room for this connection. If no other is idle, answer only health checks on it."""
         super().connection_made(transport)
-        transport.set_write_buffer_limits(0)  # the application then waits for the client, so what is unsent only shrinks
-        # Linux takes more only once a third of its buffer is free, which is megabytes by default: slow clients would seem idle.
+        transport.set_write_buffer_limits(0)  # the application waits until all is sent, so unsent data only shrink
+        # Linux accepts more data only once a third of its buffer is free. The default buffer has megabytes, so slow clients
+        # would seem idle.
         transport.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_SNDBUF, 1 << 16)
         self._tick()
         most, self.limit_concurrency = self.config.limit_concurrency or 0, None

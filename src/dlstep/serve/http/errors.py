@@ -49,7 +49,7 @@ class ApiError(Exception):
 
     @property
     def body(self) -> ErrorBody:
-        """The error in OpenAI's format, which is also Anthropic's."""
+        """The error in a format that OpenAI's and Anthropic's clients read."""
         message = self.message if len(self.message) <= LONGEST else f"{self.message[:LONGEST]} ..."
         kind = TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
         return ErrorBody(type="error", error=ErrorDetail(message=message, type=kind, param=self.param, code=self.code))

@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 
 
 class Guard:
-    """Middleware that rejects requests with an unknown Host, without a valid API key, or on one connection too many.
+    """Middleware that rejects requests with an unknown Host, without a valid API key, or on a connection above the limit.
 
     A malicious page can point its domain at this machine (DNS rebinding) to become same-origin with
     the server, but the browser still sends that domain as `Host`. IP addresses always pass, because

@@ -1,4 +1,4 @@
-"""The formats of replies to bodies that are not those of completions or chats."""
+"""The classes of replies to bodies other than those of completions and chats."""
 
 from .anthropic import MessageReply
 from .replies import Reply

@@ -238,9 +238,9 @@ class Reply:
     """
 
     ID: ClassVar[str] = ""
-    """What ids begin with, if not as those of chats."""
+    """The prefix of reply ids; empty: that of completions and chats."""
     NAMES: ClassVar[Mapping[str, str]] = {}
-    """What a chat's errors call the fields of the body, as regexes, and the names of these fields."""
+    """Regexes of field names in the errors of chats, and the replacements that name the fields of the body."""
 
     def __init__(self, head: Head, body: Any, choices: Sequence[ChoiceReader], echoes: Sequence[str]) -> None:
         self.head, self.body, self.choices, self.echoes = head, body, choices, echoes
@@ -273,7 +273,7 @@ class Reply:
             return dict(_reads_body(head, choices, usage))
         return {
             "id": head.id,
-            # One after another, as each is encoded: all log probabilities of 128 answers would be a million objects, and
+            # An iterator builds each choice when it is encoded: all log probabilities of 128 answers are a million objects, and
             # other threads wait while the encoder runs.
             "choices": (_whole(head, choice, self.echoes[choice.index]) for choice in choices),
             "created": head.created,
@@ -311,7 +311,7 @@ class Reply:
         return (self._chunk([], usage=self.usage()) if options and options.include_usage else b"") + DONE
 
     def failed(self, fault: ApiError) -> bytes:
-        """Return what a stream that fails ends with: an error that clients raise."""
+        """Return the end of a stream that fails: an error that clients raise."""
         return event(fault.body) + DONE
 
     def _chunk(self, choices: list[Json], **more: Any) -> bytes:

@@ -206,6 +206,6 @@ class ResponseReply(ItemReply):
         }
 
     def failed(self, fault: ApiError) -> bytes:
-        """Return what a stream that fails ends with."""
+        """Return the end of a stream that fails."""
         error = fault.body["error"]
         return self._event("error", code=error["code"], message=error["message"], param=error["param"])

@@ -101,7 +101,7 @@ class Server(uvicorn.Server):
         """Report once that the server is ready, and end it when all engines have failed permanently."""
         await self._router.until(lambda: self._router.phase in ("ready", "failed"))
         for listener in sockets:
-            listener.listen(BACKLOG)  # asyncio has set it to the number of connections that it accepts in one turn
+            listener.listen(BACKLOG)  # asyncio has set the backlog to the number of connections that it accepts in one turn
         if self._router.phase == "ready":
             Thread(target=self._ready, daemon=True).start()  # opening a browser may take long
         await self._router.until(lambda: self._router.phase == "failed")
