@@ -339,7 +339,6 @@ MUTANTS = (
             "start and sampled and (sampled[0] == start) and window.wanted.row_shift(shift)",
             "not start and sampled",
         ),
-        ("fit", "feed one row more than the budget for a shifted head", "< budget else", "<= budget else"),
         ("schedule", "admit a request while another one is preempted", "waiting and (not draft.preemptions)", "waiting"),
         ("schedule", "plan forever although nothing fits", "not draft.spans and (not state.done)", "False"),
         ("shared_pages", "share a part of a long prefix", "pages.append(page)", "return (page,), None"),
@@ -576,7 +575,6 @@ MUTANTS = (
         "strategies/_verified.py",
         ("accepted", "settle what follows a wrong proposal", "end = right + 1", "end = min(right + 2, len(rows.tokens))"),
         ("accepted", "accept every proposal", "rows.tokens[i] != token", "False"),
-        ("accepted", "settle no token after right proposals", "end = right + 1", "end = max(1, right)"),
         ("Verified.schedule", "verify with unshifted rows", "shift=1", "shift=0"),
         ("Verified.schedule", "draft with shifted rows", "shift=0", "shift=1"),
         ("Verified.schedule", "apply the adapter to verifying passes", "keeps_window=True", "draft=True"),
@@ -598,7 +596,6 @@ MUTANTS = (
             "states = constraint.states(1 << state)",
         ),
         ("RequestConstraint.causal_masks", "forget that an answer must end in time", " & ends[offset].bitmap", ""),
-        ("RequestConstraint.causal_masks", "ask for one more position", "ends[offset + 1]", "ends[offset]"),
         noticed_by=("unit/strategies/test_verified.py",),
     ),
     *in_file(

@@ -107,7 +107,7 @@ def lines(facts: dict[str, Any]) -> list[str]:
                 + ("full attention" if layer["window"] is None else f"a window of {layer['window']}")
                 for layer in facts["kv_layers"]
             ),
-            f"by default: {facts.get('by_default', 'it cannot be loaded')}",
+            f"by default: {facts.get('by_default', 'it does not load')}",
             f"made for: {facts['decoding_strategy'] or 'it does not say'}",
             f"strategies that fit: {', '.join(name for name, reason in facts['strategies'].items() if not reason)}",
             *(f"  not {name}: {reason}" for name, reason in facts["strategies"].items() if reason),
