@@ -47,7 +47,7 @@ PAGE = Path(__file__).parent / "published_code.md"
 BEGIN, LOOPS, END = "<!-- table -->\n", "<!-- loops -->\n", "<!-- end of table -->\n"
 TINY_BLOCK = 8  # of `tiny-bd`
 CUT_LENGTHS = (12, 20)  # shorter than most answers
-ENDS = (2,)  # of `tiny-llada`
+ENDS, WORDS = (2,), 192  # of `tiny-llada`
 Steps = Annotated[int, Gt(0)]
 
 
@@ -63,23 +63,22 @@ class QuotaWithoutEnds(Choice):
 
     steps_per_block: Steps = 4
     end_ids: tuple[int, ...] = ()
+    vocab_size: Annotated[int, Gt(0)] = 1
 
     @property
     def sample_spec(self) -> SampleSpec:
-        """The probabilities of the ends."""
-        return SampleSpec(scored=len(self.end_ids))
-
-    def scored_ids(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
-        """The ends, at every position."""
-        return self.end_ids * len(self.sampled(block, limit, number))
+        """The probabilities of all ids, among them the ends."""
+        return SampleSpec(best=self.vocab_size)
 
     def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
         """The rows of the schedule by the probability among the other ids; that of an end is 0."""
-        size, number, width = len(block.sampled(sequence.request.limit)), draw(sequence, block), len(self.end_ids)
+        size, number, width = len(block.sampled(sequence.request.limit)), draw(sequence, block), self.vocab_size
         scores = dict.fromkeys(range(begin, begin + len(block.masked)), 0.0)
         for row in scores:
             if rows.tokens[row] not in self.end_ids:
-                scores[row] = rows.probabilities[row] / (1.0 - fsum(rows.scored_probabilities[row * width : (row + 1) * width]))
+                own = slice(row * width, (row + 1) * width)
+                pairs = zip(rows.best_ids[own], rows.best_probabilities[own], strict=True)
+                scores[row] = rows.probabilities[row] / (1.0 - fsum(chance for token, chance in pairs if token in self.end_ids))
         return highest(scores, max(size // self.steps_per_block + (number < size % self.steps_per_block), 1))
 
 
@@ -183,7 +182,7 @@ class SaberOverBlocks(CanvasRule):
 
 # Rule, what differs, carrier, here, as released.
 PAIRS: tuple[tuple[str, str, str, Rule, Rule], ...] = (
-    ("quota", "end ids in the softmax of `eos_last`", "dual_cache", Quota(4, eos_last=True), QuotaWithoutEnds(4, ENDS)),
+    ("quota", "end ids in the softmax of `eos_last`", "dual_cache", Quota(4, eos_last=True), QuotaWithoutEnds(4, ENDS, WORDS)),
     ("quota", "shares where the prompt ends in a block", "multi_bd", Quota(4), QuotaOfBlock(4)),
     ("running_confidence", "other blocks' tokens", "dual_cache", RunningConfidence(4), RunningConfidence(4, segment_size=8)),
     ("threshold", "what `falling` counts", "dual_cache", Threshold(inclusive=True, falling=0.3), FallingWithSuffix()),

@@ -7,11 +7,10 @@ import pytest
 import torch
 
 from dlstep import LLM, SamplingParams, tiny
-from dlstep.strategies.multi_bd import MultiBD
 from dlstep_kernels import SamplerConfig, Settings, head_and_sample
 from dlstep_kernels.sampling import Noise
 
-from ..helpers.naming import Loyal
+from ..helpers.naming import Loyal, NamingGrid
 
 pytestmark = pytest.mark.gpu
 LIMIT = SamplingParams(max_tokens=48)
@@ -21,7 +20,7 @@ FILTERED = SamplingParams(max_tokens=48, temperature=0.7, top_p=0.9, seed=5)
 
 def outputs(device: str, dtype: str, params: SamplingParams, *, eager: bool) -> list[Any]:
     prompts = [problem.prompt for problem in tiny.problems(16, seed=9)]
-    strategy = MultiBD(rule=Loyal(0.5))
+    strategy = NamingGrid(rule=Loyal(0.5))
     options: dict[str, Any] = {"decoding_strategy": strategy} | (
         {"enforce_eager": True} if eager else {"capture_graphs": "lazy"}
     )

@@ -147,7 +147,7 @@ BLOCKS = (
 @final
 @dataclass(frozen=True, slots=True)
 class FaultyRule(Rule):
-    """A rule whose `commit`, `sampled`, `scored_ids` or `measure` goes wrong from forward pass `after` on."""
+    """A rule whose `commit`, `sampled` or `measure` goes wrong from forward pass `after` on."""
 
     kind: str = "nothing"
     after: int = 0

@@ -1,9 +1,11 @@
-"""A rule that scores ids: the token sampled at a position in the previous pass, and the next id."""
+"""Strategies that score ids: the token sampled at a position in the previous pass, and the next id."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
-from dlstep.core import Block, Extra, Probability, Rule, SampleSpec, SequenceState, SpanSamples, Spec, best, check_ranges
+from dlstep.core import Block, Extra, Probability, Rule, SampleSpec, SequenceState, Span, SpanSamples, Spec, best, check_ranges
+from dlstep.strategies._blocks import Blockwise
+from dlstep.strategies._canvas import Canvas
 
 
 @final
@@ -32,14 +34,6 @@ class Loyal(Rule):
         """Two scored ids for each position."""
         return SampleSpec(scored=2 if self.names else 0)
 
-    def scored_ids(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
-        """Return the token of the previous pass and the id above it; none in the first pass."""
-        del limit
-        assert number or block.extra is None
-        if not isinstance(block.extra, Said):  # a fork may bring a block that another rule has sampled
-            return (-1,) * 2 * len(block.masked)
-        return tuple([scored_id for token in block.extra.tokens for scored_id in (token, token + 1)])
-
     def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
         """The block with the positions whose token stayed probable, more probable than its neighbour."""
         end = begin + len(block.masked)
@@ -54,3 +48,41 @@ class Loyal(Rule):
 
     def _least(self, other: float) -> float:
         return max(self.loyal_threshold, other)
+
+
+def scored(sequence: SequenceState, span: Span) -> Span:
+    """The span with the token of the previous pass and the id above it for each position; -1 in the first pass."""
+    if not sequence.request.strategy.sample_spec.scored:
+        return span
+    said = {
+        position: token
+        for block in sequence.window
+        if isinstance(block.extra, Said)
+        for position, token in zip(block.masked, block.extra.tokens, strict=True)
+    }
+    pairs = [(said[p], said[p] + 1) if p in said else (-1, -1) for p in span.wanted.sampled]
+    return replace(span, wanted=replace(span.wanted, scored_ids=tuple([each for pair in pairs for each in pair])))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NamingGrid(Blockwise):
+    """`MultiBD` that scores ids."""
+
+    rule: Rule = Loyal()
+
+    def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
+        """The span with scored ids."""
+        return scored(sequence, Blockwise.schedule(self, sequence, spec))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NamingCanvas(Canvas):
+    """`DualCache` that scores ids."""
+
+    rule: Rule = Loyal()
+
+    def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
+        """The span with scored ids."""
+        return scored(sequence, Canvas.schedule(self, sequence, spec))

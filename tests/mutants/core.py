@@ -461,16 +461,16 @@ MUTANTS = (
         ("Blockwise.next_blocks", "let a forward pass unmask nothing", "(0, True)", "(0, False)"),
         (
             "Blockwise.stable_share",
-            "call a full block stable although a rule may remask it",
-            "unfinished(self.rule, block, limit)",
-            "block.undecided",
+            "call a block with masks stable",
+            "0.0 if block.masked else 1.0",
+            "1.0",
         ),
-        ("Blockwise.settled_end", "settle an answer although masks precede its end", "masked[0]", "block.masked[-1]"),
+        ("Blockwise.settled_end", "settle an answer although masks precede its end", "masked[0]", "masked[-1]"),
         (
             "Blockwise.settled_end",
             "settle tokens that a rule may remask",
-            "block.first if self.rule.remasks else masked",
-            "[*block.masked, block.end]",
+            "block.first if self.rule.remasks else block.masked[0]",
+            "[*block.masked, block.end][0]",
         ),
     ),
     *in_file(

@@ -1,4 +1,4 @@
-"""Scored ids: laws of strategies whose rule names some, and what the core says of ids that do not fit."""
+"""Scored ids: laws of strategies that name some, and what the core says of ids that do not fit."""
 
 import os
 from dataclasses import replace
@@ -9,8 +9,6 @@ from hypothesis import given, strategies as st
 
 from dlstep.core import Request, SampleSpec, Span, SpanSamples, Strategy, Trace, add, commit, init, schedule
 from dlstep.core.trace import from_json, to_json
-from dlstep.strategies.dual_cache import DualCache
-from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing import ScriptedDriver, ShadowDriver
 from dlstep.testing.laws import (
     LAWS,
@@ -25,12 +23,12 @@ from dlstep.testing.laws import (
 )
 
 from ..helpers.named_plans import CONFIG, PARAMS, SPEC, answered, plan_of
-from ..helpers.naming import Loyal
+from ..helpers.naming import Loyal, NamingCanvas, NamingGrid
 
-# Those that could tell scored ids from none; `make full` holds the rule to all.
+# Those that could tell scored ids from none; `make full` holds the strategies to all.
 FEW = (functions, spans_are_sound, progress, transparency, batch_is_its_members, traces, overrides)
 CHOSEN = LAWS if os.environ.get("HYPOTHESIS_PROFILE") == "seeds" else FEW
-CARRIERS = (MultiBD(rule=Loyal()), DualCache(rule=Loyal()), DualCache(cache="none", rule=Loyal()))
+CARRIERS = (NamingGrid(), NamingCanvas(), NamingCanvas(cache="none"))
 
 
 @pytest.mark.parametrize("value", CARRIERS, ids=["grid", "canvas, dual", "canvas"])
@@ -57,7 +55,7 @@ def spans_of(strategy: Strategy, driver: ScriptedDriver, count: int) -> list[Spa
     return found
 
 
-@pytest.mark.parametrize("carrier", [MultiBD(4, 2), DualCache(4)], ids=["grid", "canvas"])
+@pytest.mark.parametrize("carrier", [NamingGrid(4, 2), NamingCanvas(4)], ids=["grid", "canvas"])
 def test_ids_are_scored_for_each_sampled_position_in_order(carrier: Strategy) -> None:
     """The ids that a pass samples, which stay the same, are all scored in the next pass."""
     strategy = replace(carrier, rule=Loyal(1.0))
@@ -76,23 +74,16 @@ def test_a_rule_reads_the_probabilities_of_its_own_rows() -> None:
         ids = tuple(0.9 * (position >= 8 and place == 0) for position in span.wanted.sampled for place in range(2))
         return SpanSamples(span.wanted.sampled, (0.5,) * len(span.wanted.sampled), scored_probabilities=ids)
 
-    spans = spans_of(MultiBD(4, 2, rule=Loyal(0.5)), ScriptedDriver(rows), 4)
+    spans = spans_of(NamingGrid(4, 2, rule=Loyal(0.5)), ScriptedDriver(rows), 4)
     both = next(index for index, span in enumerate(spans) if 8 in span.wanted.sampled)
     assert {8, 9, 10, 11} <= set(spans[both + 1].wanted.sampled)
     assert not {8, 9, 10, 11} & set(spans[both + 2].wanted.sampled)
     assert set(spans[both + 2].wanted.sampled) & {4, 5, 6, 7}
 
 
-def test_a_rule_that_scores_no_ids_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Loyal, "scored_ids", lambda *_: pytest.fail("`scored_ids` was called"))
-    for carrier in (MultiBD(4, 2), DualCache(4)):
-        spans = spans_of(replace(carrier, rule=Loyal(names=False)), ScriptedDriver(rows_of), 5)
-        assert all(span.wanted.scored_ids == () for span in spans)
-
-
 def test_a_request_may_score_fewer_ids_than_others_but_not_more() -> None:
     own = replace(PARAMS, strategy_options={"names": False})
-    state = add(init(CONFIG, MultiBD(4, 2, rule=Loyal())), Request(0, (1, 2, 3, 4), PARAMS))
+    state = add(init(CONFIG, NamingGrid(4, 2, rule=Loyal())), Request(0, (1, 2, 3, 4), PARAMS))
     state = add(state, Request(1, (1, 2, 3, 4), own))
     device = ShadowDriver(4, 64, SPEC)
     while not state.done:
@@ -103,7 +94,7 @@ def test_a_request_may_score_fewer_ids_than_others_but_not_more() -> None:
         state = commit(state, device.run(plan))
     assert {sequence.finish for sequence in state.finished.values()} == {"length"}
     more = replace(own, strategy_options={"names": True})
-    refused = add(init(CONFIG, MultiBD(4, 2, rule=Loyal(names=False))), Request(0, (1,), more)).finished[0]
+    refused = add(init(CONFIG, NamingGrid(4, 2, rule=Loyal(names=False))), Request(0, (1,), more)).finished[0]
     assert refused.finish == "rejected" and "scored=2" in refused.error
 
 
@@ -113,7 +104,7 @@ def test_scored_ids_stay_with_final_rows_and_in_files(tmp_path: Path) -> None:
     assert span.with_prefix(0, (1, 2)).wanted.scored_ids == span.wanted.scored_ids
     samples = answered(plan, *(0.25,) * 8)
     assert from_json(to_json(samples)) == samples
-    state = first = add(init(CONFIG, MultiBD(4, 2, rule=Loyal())), Request(0, (1, 2, 3), PARAMS))
+    state = first = add(init(CONFIG, NamingGrid(4, 2, rule=Loyal())), Request(0, (1, 2, 3), PARAMS))
     device, trace = ShadowDriver(4, 64, SPEC), Trace(first)
     while not state.done:
         samples = device.run(schedule(state))

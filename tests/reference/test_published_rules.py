@@ -1,14 +1,13 @@
 """Rules against the decisions of the authors' released code."""
 
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from types import ModuleType
 
 import pytest
 
-from dlstep import Config, Request, Samples, SamplingParams, SpanSamples, Spec, State, Strategy, add, commit, init, schedule
-from dlstep.core import Rule, SampleSpec, Span, open_block
+from dlstep import Config, Request, Samples, SamplingParams, SpanSamples, Spec, Strategy, add, commit, init, schedule
+from dlstep.core import Rule, SampleSpec, open_block
 from dlstep.rules.entropy_bound import EntropyBound
 from dlstep.rules.quota import Quota
 from dlstep.rules.remdm import ReMDM
@@ -26,7 +25,7 @@ from .zoo import Network, Slow, View, check_on_canvases, check_on_grids, rows_of
 CASES = 100
 ROOT = Path(__file__).parents[2]
 CONFIG = Config(Spec(MASK, (EOS,), WORDS), page_size=4, num_pages=32, max_model_len=96, max_num_reqs=1)
-EVERYTHING = SampleSpec(frozenset({"entropy", "margin"}))
+STATISTICS = frozenset({"entropy", "margin"})
 
 
 def as_function(network: Network) -> Answer:
@@ -82,24 +81,13 @@ def test_spaced_goes_through_the_inner_choice_by_the_inner_order() -> None:
 def decoded(network: Network, prompt: list[int], length: int, strategy: Strategy) -> tuple[list[int], int]:
     """The engine's answer, and in how many forwards it came; no token ends it."""
     state = add(init(CONFIG, strategy), Request(0, tuple(prompt), SamplingParams(max_tokens=length, ignore_eos=True)))
+    spec = strategy.sample_spec
+    every = SampleSpec(STATISTICS, best=spec.best)
     while not state.done:
         plan = schedule(state)
-        rows = [answer_to(network, state, span).trimmed(EVERYTHING, strategy.sample_spec) for span in plan.spans]
+        rows = [rows_of(network, state, span, spec.best).trimmed(every, spec) for span in plan.spans]
         state = commit(state, Samples(plan, tuple(rows)))
     return list(state.finished[0].answer), state.finished[0].steps
-
-
-def answer_to(network: Network, state: State, span: Span) -> SpanSamples:
-    """The network's rows, with the probabilities of the ids that the span names."""
-    sequence = state.find(span.who.id)
-    assert sequence is not None
-    text, width = (
-        sequence.tokens(0, span.rows.start) + span.rows.tokens,
-        len(span.wanted.scored_ids) // len(span.wanted.sampled),
-    )
-    lines = [network.chances(position, text[: span.rows.grid.cover(position + 1)]) for position in span.wanted.sampled]
-    found = tuple([lines[place // width][token] for place, token in enumerate(span.wanted.scored_ids)]) if width else ()
-    return replace(rows_of(network, state, span, 0), scored_probabilities=found)
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +103,7 @@ def test_measured_quota_without_ends_decodes_like_llada(released: ModuleType) ->
         length, network, prompt = size * random.randrange(1, 4), Network(number, random.choice((0.0, 0.5))), [5, 6, 7]
         ends = random.sample(range(2, WORDS), 12)  # many, so that they matter
         expected = llada(as_function(network), prompt, length, size, min(steps, size), set(ends), MASK)
-        rule = released.QuotaWithoutEnds(min(steps, size), tuple(ends))
+        rule = released.QuotaWithoutEnds(min(steps, size), tuple(ends), WORDS)
         assert decoded(network, prompt, length, DualCache(size, "none", rule))[0] == expected, number
         other += decoded(network, prompt, length, DualCache(size, "none", Quota(min(steps, size))))[0] != expected
     assert other > CASES // 10

@@ -49,32 +49,10 @@ class Rule(Options, ABC):
         """
         return block.masked
 
-    def scored_ids(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
-        """Return the ids whose probabilities a forward pass reports.
-
-        For each position of `sampled` in turn, `sample_spec.scored` ids (-1: no id);
-        `SpanSamples.scored_probabilities` has the same order. Called only if `sample_spec.scored`
-        is above 0.
-
-        Args:
-            block: The block to feed.
-            limit: First position past the answer; from there on, positions are void.
-            number: Number of the pass among those that sample the block, from 0.
-        """
-        return ()
-
     @property
     def remasks(self) -> bool:
-        """Whether unmasked positions may be remasked; then only finished blocks are settled."""
+        """Whether unmasked positions may be remasked; then only blocks without masks are settled."""
         return False
-
-    def finished(self, block: Block) -> bool:
-        """Return whether a full block can no longer change. Called only if `remasks`.
-
-        Args:
-            block: A block without masked positions.
-        """
-        return not block.masked
 
     @property
     def sample_spec(self) -> SampleSpec:
@@ -86,7 +64,7 @@ class Rule(Options, ABC):
 
         Args:
             sequence: The sequence of the block.
-            block: An unfinished block.
+            block: A block with masked positions.
         """
         return len(block.masked)
 
@@ -337,7 +315,7 @@ def committed_by(
 
 
 def check_falls(rule: Rule, sequence: SequenceState, before: Block, after: Block) -> None:
-    """Check that a pass that had to advance lowered the `measure` of a block, or finished the block.
+    """Check that a pass that had to advance lowered the `measure` of a block, or unmasked all of it.
 
     Args:
         rule: The rule of the block.
@@ -351,7 +329,7 @@ def check_falls(rule: Rule, sequence: SequenceState, before: Block, after: Block
     # A rule that remasks can unmask positions in every forward pass and still cycle forever.
     if type(rule).measure is Rule.measure and type(rule).commit is Choice.commit:
         return  # it unmasked a position: `chosen_by` has checked that
-    if not after.masked and (not rule.remasks or rule.finished(after)):
+    if not after.masked:
         return
     was, now = rule.measure(before_forward(sequence), before), rule.measure(sequence, after)
     if sequence.request.constraint is not None and whole((was, now)):

@@ -20,7 +20,7 @@ from ..core import (
 )
 from ..core.checks import short
 from ..core.lifecycle import incompatibility, sized
-from ..strategies._blocks import mask_of, retired
+from ..strategies._blocks import retired
 
 
 def with_changes(
@@ -52,23 +52,18 @@ def with_changes(
         raise ValueError(f"{changed} does not go with request {request.id}, which is under way: {error}") from error
     sequence = replace(sequence, request=request)
     if strategy != sequence.request.strategy:
-        sequence = _handed_over(sequence, strategy, config)
+        sequence = _handed_over(sequence, strategy)
     request = replace(sequence.request, strategy=base if strategy == base else strategy)
     return replace(sequence, request=request)
 
 
-def _handed_over(sequence: SequenceState, strategy: Strategy, config: Config) -> SequenceState:
+def _handed_over(sequence: SequenceState, strategy: Strategy) -> SequenceState:
     """Return `sequence` with its blocks changed so that `strategy`, a new one, and its rule can continue them."""
     settled = sequence.settled
     past, window = retired(sequence.past, sequence.window, sequence.final)  # `fold_commits` may be on from now on
-    held = [option for option in options_of(strategy).values() if isinstance(option, Rule)]
-    if any(rule.remasks for rule in held):
+    if any(isinstance(option, Rule) and option.remasks for option in options_of(strategy).values()):
         # Users have seen the settled tokens, and stop strings, repetition limits and the constraint have read them.
         window = tuple([block.with_given(settled) for block in window])
-    if held and window and not window[0].masked:
-        # Only a rule that remasks leaves a block full but unfinished. The new rule may have nothing to sample there.
-        last = window[0].with_given(settled).sampled(sequence.request.limit)[-1:]
-        window = (window[0].remask(last, mask_of(config.spec)), *window[1:])
     return sequence.with_window(past, window, sequence.final, settled)
 
 

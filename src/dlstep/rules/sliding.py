@@ -100,15 +100,13 @@ class Sliding(CanvasRule):
 
 
 def check_inner(owner: Rule, inner: Rule) -> None:
-    """Raise ValueError for an inner rule that may remask, scores ids, or needs a canvas where it gets parts of one.
+    """Raise ValueError for an inner rule that may remask, or needs a canvas where it gets parts of one.
 
     Rules inside `inner`, at any depth, are checked too, because it may pass its blocks to them.
     """
     name = f"{type(owner).__name__}.inner"
     if inner.remasks:
         raise ValueError(f"{name} must never remask, but {inner!r} does: give another rule, or options without remasking")
-    if inner.sample_spec.scored:
-        raise ValueError(f"{name} must not score ids, but {inner!r} does: give a rule with SampleSpec.scored=0")
     if needs_canvas(inner) and not isinstance(owner, Choice):  # a `Choice` passes its own block to the inner rule
         raise ValueError(f"{name} must be a rule for blocks, and {type(inner).__name__} needs a canvas")
     for part in options_of(inner).values():

@@ -53,16 +53,6 @@ def masked_only(spec: Spec) -> str | None:
     return None if spec.mask_id is not None else "it has no mask id, which masked positions are fed as"
 
 
-def still_open(rule: Rule, block: Block, limit: int) -> bool:
-    """Return whether the rule may still change a full block; False if all of it was given."""
-    return rule.remasks and bool(block.sampled(limit)) and not rule.finished(block)
-
-
-def unfinished(rule: Rule, block: Block, limit: int) -> bool:
-    """Return whether the block has masks, or the rule may still change it."""
-    return bool(block.masked) or still_open(rule, block, limit)
-
-
 @dataclass(frozen=True, slots=True)
 class Warm(Extra):
     """State of a refreshed block: the device stores keys and values of all positions that its passes see.
@@ -180,21 +170,19 @@ class Blocks(Strategy):
         """
 
     @abstractmethod
-    def settled_end(self, block: Block, limit: int) -> int:
+    def settled_end(self, block: Block) -> int:
         """Return the end of the block's tokens that cannot change if nothing before them does.
 
         Args:
             block: A block of the window.
-            limit: First position past the answer.
         """
 
     @abstractmethod
-    def stable_share(self, block: Block, limit: int) -> float:
+    def stable_share(self, block: Block) -> float:
         """Return the share of the block that is compared with `token_stability_threshold`.
 
         Args:
             block: The last block of the window.
-            limit: First position past the answer.
         """
 
     def incompatibility(self, spec: Spec) -> str | None:
@@ -234,7 +222,7 @@ class Blocks(Strategy):
         """Return the sequence with finished blocks sealed, and the next block with masks open."""
         limit = sequence.request.limit
         if len(window) >= self.buffer_size and window[0].masked:  # no block to seal, no room for another: saves 1 us
-            end = self.settled_end(window[0], limit)
+            end = self.settled_end(window[0])
             return sequence.with_window(past, window, final, end if end < limit else limit)
         while True:  # each iteration seals complete blocks and opens at most one
             final, settled = self._settled(window, final, limit)
@@ -251,7 +239,7 @@ class Blocks(Strategy):
             if settled < window[-1].start:  # an earlier block is incomplete
                 break
             if window[-1].masked:
-                settled = self.settled_end(window[-1], limit)  # the block may begin with pinned tokens
+                settled = self.settled_end(window[-1])  # the block may begin with pinned tokens
                 break
             # Pinned tokens fill the new block: seal it, and open the one after it.
         return sequence.with_window(past, window, final, settled)
@@ -260,7 +248,7 @@ class Blocks(Strategy):
         """Return the ends of final and of settled positions; those before `final` are final."""
         settled = final
         for block in window:
-            end = self.settled_end(block, limit)
+            end = self.settled_end(block)
             settled = min(end, limit)
             if end < block.end:  # this block may change, and so all later ones
                 break
@@ -278,7 +266,7 @@ class Blocks(Strategy):
             return window
         if window and window[-1].progress < self.add_block_threshold:
             return window
-        if window and self.stable_share(window[-1], request.limit) < self.token_stability_threshold:
+        if window and self.stable_share(window[-1]) < self.token_stability_threshold:
             return window
         if any(stop_id in block.tokens[max(length - block.start, 0) :] for block in window for stop_id in request.stop_ids):
             return window
@@ -316,32 +304,27 @@ class Blockwise(Blocks):
         tokens: tuple[int, ...] = ()
         sampled: tuple[int, ...] = ()
         draws: tuple[int, ...] = ()
-        scored_ids: tuple[int, ...] = ()
-        scores = rule.sample_spec.scored > 0
         for block in blocks:
             tokens += block.tokens
-            if block.masked or still_open(rule, block, limit):
+            if block.masked:
                 number = steps - block.opened
                 of_block = sampled_by(rule, block, limit, number)
                 sampled += of_block
                 draws += (number,) * len(of_block)
-                if scores:
-                    scored_ids += rule.scored_ids(block, limit, number)
         rows = Rows(final, tokens, final + len(tokens), sequence.request.grid)
-        wanted = Wanted(sampled, draws, scored_ids, masks_of(sequence, sampled))
+        wanted = Wanted(sampled, draws, masks=masks_of(sequence, sampled))
         span = Span(sequence.request.who, rows, wanted)
         return span if joins else replace(span, storing=Storing(joins=False))
 
-    def settled_end(self, block: Block, limit: int) -> int:
-        """Return the end of the tokens that cannot change; a remasking rule may change any."""
-        masked = block.masked
-        if not masked and not still_open(self.rule, block, limit):
+    def settled_end(self, block: Block) -> int:
+        """Return the end of the tokens that cannot change: of a block with masks, a remasking rule may change any."""
+        if not block.masked:
             return block.end
-        return block.first if self.rule.remasks else masked[0]
+        return block.first if self.rule.remasks else block.masked[0]
 
-    def stable_share(self, block: Block, limit: int) -> float:
-        """Return 1.0 for a finished block, else 0.0."""
-        return 0.0 if unfinished(self.rule, block, limit) else 1.0
+    def stable_share(self, block: Block) -> float:
+        """Return 0.0 for a block with masks, else 1.0."""
+        return 0.0 if block.masked else 1.0
 
     def next_blocks(self, sequence: SequenceState, rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
         """Return the blocks as the rule leaves them.
@@ -354,7 +337,7 @@ class Blockwise(Blocks):
         begin, must = 0, True
         for block in sequence.window:
             after = block
-            if block.masked or still_open(rule, block, limit):
+            if block.masked:
                 after = _committed(rule, sequence, block, rows, begin, must or forced, spec, window_filter)
                 # The same call as in `schedule`: `steps` now counts the pass.
                 begin += len(rule.sampled(block, limit, steps - block.opened - 1))
@@ -372,6 +355,6 @@ class Blockwise(Blocks):
         of_window = sum(
             passes_left(sequence, block, rule.measure(sequence, block), remasks=rule.remasks)
             for block in sequence.window
-            if unfinished(rule, block, limit)
+            if block.masked
         )
         return of_window + passes_to_come(sequence, in_parts(unopened, self.block_size, rule.bound), unopened)

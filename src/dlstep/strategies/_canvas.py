@@ -25,7 +25,7 @@ from ..core.filtering import passes_left, passes_to_come
 from ..core.sequence import masks_of
 from ..rules._shares import in_parts
 from ..rules.threshold import Threshold
-from ._blocks import Warm, cooled, decided, mask_of, masked_only, opened, unfinished
+from ._blocks import Warm, cooled, decided, mask_of, masked_only, opened
 
 Cached = Literal["none", "prefix", "dual"]
 
@@ -107,7 +107,6 @@ class Canvas(Strategy):
             tokens = block.tokens + rest[0].tokens
         else:
             tokens = block.tokens
-        scored_ids = self.rule.scored_ids(block, request.limit, number) if self.rule.sample_spec.scored else ()
         return span_of(
             request,
             start,
@@ -116,7 +115,6 @@ class Canvas(Strategy):
             sampled,
             (number,) * len(sampled),
             end=request.limit,
-            scored_ids=scored_ids,
             masks=masks_of(sequence, sampled),
         )
 
@@ -130,7 +128,7 @@ class Canvas(Strategy):
                 block, rest = block.part(block.start, end, block.opened), list(self._rest(sequence, end, spec))
         num_masked = len(block.masked)
         block = decided(self.rule, sequence, block, rows, spec)
-        if unfinished(self.rule, block, sequence.request.limit):
+        if block.masked:
             if self.cache != "none" and len(span.rows.tokens) == sequence.request.limit:  # the pass was a refresh
                 sequence = replace(sequence, extra=Warm(num_masked))
         elif rest:
@@ -139,8 +137,8 @@ class Canvas(Strategy):
 
     def _advanced(self, sequence: SequenceState, window: tuple[Block, ...], spec: Spec) -> SequenceState:
         """Return the sequence at its first unfinished block or the last one; skip pinned blocks."""
-        past, limit = sequence.past, sequence.request.limit
-        while not unfinished(self.rule, window[0], limit):
+        past = sequence.past
+        while not window[0].masked:
             block, *rest = window
             if not rest:
                 return sequence.with_window(past, window, 0, block.end)
@@ -153,7 +151,7 @@ class Canvas(Strategy):
         block, *rest = sequence.window
         to_come = in_parts(len(rest[0].tokens) if rest else 0, self.block_size, self.rule.bound)
         of_block = 0
-        if unfinished(self.rule, block, sequence.request.limit):
+        if block.masked:
             of_block = passes_left(sequence, block, self.rule.measure(sequence, block), remasks=self.rule.remasks)
         return of_block + passes_to_come(sequence, to_come, len(rest[0].masked) if rest else 0)
 

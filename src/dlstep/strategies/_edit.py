@@ -79,11 +79,11 @@ class Revising(Blocks):
         blocks = tuple(block for block in window if block.start >= sequence.final)
         return window[: len(window) - len(blocks)] + self.revised(sequence, blocks, rows, spec)
 
-    def settled_end(self, block: Block, limit: int) -> int:
+    def settled_end(self, block: Block) -> int:
         """Return the end of a ready block, otherwise the end of its leading given tokens."""
         return block.end if revision(block).ready else block.first
 
-    def stable_share(self, block: Block, limit: int) -> float:
+    def stable_share(self, block: Block) -> float:
         """Return the share of tokens that the last pass kept; 0 for a block not yet sampled."""
         return revision(block).stable
 

@@ -30,7 +30,7 @@ from ..core.filtering import passes_left, passes_to_come
 from ..core.sequence import masks_of
 from ..rules._shares import in_parts
 from ..rules.threshold import Threshold
-from ._blocks import decided, opened, still_open, unfit
+from ._blocks import decided, opened, unfit
 
 
 @final
@@ -80,14 +80,14 @@ class CausalBlocks(Strategy):
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span that samples a block's first position, or that feeds the whole block and samples for the rule."""
-        (block,), final, rule = sequence.window, sequence.final, self.rule
+        (block,), final = sequence.window, sequence.final
         request, limit, number = sequence.request, sequence.request.limit, sequence.steps - block.opened
         if block.start == final:
             # The span has no rows: the core puts the row before it, which predicts its position, into the pass.
-            sampled, none = (final,), (-1,) * rule.sample_spec.scored
+            sampled = (final,)
             masks = masks_of(sequence, sampled)
-            return span_of(request, final, (), request.grid, sampled, (number,), scored_ids=none, masks=masks, shift=1)
-        sampled = sampled_by(rule, block, limit, number)
+            return span_of(request, final, (), request.grid, sampled, (number,), masks=masks, shift=1)
+        sampled = sampled_by(self.rule, block, limit, number)
         tokens = sequence.tokens(final, block.end)
         # `joins` is False because rows of one group attend to one another, but final rows must attend causally.
         return span_of(
@@ -98,7 +98,6 @@ class CausalBlocks(Strategy):
             sampled,
             (number,) * len(sampled),
             joins=False,
-            scored_ids=rule.scored_ids(block, limit, number) if rule.sample_spec.scored else (),
             masks=masks_of(sequence, sampled),
             shift=0,
         )
@@ -139,7 +138,7 @@ class CausalBlocks(Strategy):
         """
         past, limit = sequence.past, sequence.request.limit
         while True:  # pinned tokens may complete several parts at once
-            if block.masked or (block.start != final and still_open(self.rule, block, limit)):
+            if block.masked:
                 settled = block.first if self.rule.remasks else block.masked[0]
                 return sequence.with_window(past, (block,), final, settled)
             past, end = past.push_front(block.sealed()), block.end

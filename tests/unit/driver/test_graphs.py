@@ -34,7 +34,7 @@ from dlstep.strategies.multi_bd import MultiBD
 from dlstep.strategies.multi_bd_edit import MultiBDEdit
 from dlstep.testing.generators import table_automaton
 
-from ...helpers.naming import Loyal
+from ...helpers.naming import Loyal, NamingGrid
 from ...helpers.tiny_families import write_checkpoint
 from ...helpers.triton_interpreter import needs_interpreter
 from ...reference.gemma_recipe import write_preset
@@ -57,7 +57,7 @@ def roomier(gathered: Gathered, canvas: int) -> Bucket:
 
 PADDED = [
     ("plain", MultiBD(4, 2), 0.8),
-    ("plain", MultiBD(4, 2, rule=Loyal(0.03)), 0.8),
+    ("plain", NamingGrid(4, 2, rule=Loyal(0.03)), 0.8),
     ("plain", DMax(4, 2, accept_threshold=0.2), 0.0),
     ("plain", DMax(4, 2, accept_threshold=0.2, token_merge_mode="iter_smooth_topk", token_merge_top_k=3), 0.0),
     ("sliding", MultiBDEdit(4, 2, max_post_edit_steps=0, penalty_lambda=1.0), 0.0),

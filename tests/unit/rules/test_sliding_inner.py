@@ -12,7 +12,6 @@ from dlstep.core import (
     Config,
     Request,
     Rule,
-    SampleSpec,
     SamplingParams,
     SequenceState,
     SpanSamples,
@@ -47,15 +46,10 @@ class Wrapper(Choice):
     inner: Rule = Threshold()
     says: bool = False
     kind: str = ""
-    scored: int = 0
 
     @property
     def remasks(self) -> bool:
         return self.says and self.inner.remasks
-
-    @property
-    def sample_spec(self) -> SampleSpec:
-        return SampleSpec(scored=self.scored)
 
     def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
         raise NotImplementedError
@@ -91,12 +85,6 @@ def test_every_rule_that_holds_another_refuses_one_that_remasks() -> None:
     for rule in holding:
         with pytest.raises(ValueError, match="inner must"):
             with_options(rule, {"inner": REMASKING})
-
-
-@pytest.mark.parametrize("owner", OWNERS, ids=lambda owner: owner.__name__)
-def test_inner_rules_that_score_ids_are_refused(owner: Any) -> None:
-    with pytest.raises(ValueError, match=rf"{owner.__name__}\.inner must not score ids, but .*"):
-        owner(inner=Wrapper(scored=2))
 
 
 @pytest.mark.parametrize("owner", [AdaBlock, Sliding], ids=lambda owner: owner.__name__)
