@@ -14,6 +14,7 @@ from dlstep import LLM
 from dlstep.cli import main
 from dlstep.cli.main import COMMANDS
 from dlstep.extras import EXTRAS
+from dlstep.views import entropy_picture
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -98,6 +99,10 @@ def test_the_python_interface_names_the_extra_that_it_lacks(tmp_path: Path, monk
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(ValueError, match=r"EngineConfig.lora_path needs peft: pip install 'dlstep\[lora\]'"):
         LLM(lora_path=str(tmp_path))
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    row = {"step": 0, "request": 0, "offset": 0, "layer": 1, "token_id": 1, "text": "a", "entropy": 0.0, "sampled": 1}
+    with pytest.raises(ValueError, match=r"a picture of observations needs matplotlib: pip install 'dlstep\[notebook\]'"):
+        entropy_picture([row])
 
 
 def test_every_help_is_shown_without_any_extra() -> None:

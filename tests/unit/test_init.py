@@ -7,7 +7,7 @@ import pytest
 
 import dlstep
 
-HEAVY = ("torch", "numpy", "transformers", "tokenizers", "safetensors", "triton", "rich", "yaml", "hypothesis")
+HEAVY = ("torch", "numpy", "transformers", "tokenizers", "safetensors", "triton", "rich", "yaml", "hypothesis", "matplotlib")
 
 
 def loaded(statement: str) -> set[str]:
@@ -22,6 +22,10 @@ def loaded(statement: str) -> set[str]:
 )
 def test_a_light_module_loads_nothing_heavy(module: str) -> None:
     assert loaded(f"import {module}") == set()
+
+
+def test_views_load_no_plots() -> None:
+    assert "matplotlib" not in loaded("import dlstep.views")
 
 
 def test_naming_the_llm_loads_no_array_library() -> None:

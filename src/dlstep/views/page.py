@@ -39,8 +39,9 @@ def page_of(recording: dict[str, Any], pictures: Iterable[Picture] = ()) -> str:
     head, body = html.split('<meta charset="utf-8">\n')
     body, end = body.split("</body>")
     for picture in pictures:  # in a box that scrolls horizontally, also by keyboard
-        label = escape(picture.title)
-        body += f'<div class="picture card" role="region" tabindex="0" aria-label="{label}">{picture.svg}</div>\n'
+        label, data = escape(picture.title), b64encode(picture._repr_svg_().encode()).decode()
+        image = f'<img src="data:image/svg+xml;base64,{data}" alt="{label}">'
+        body += f'<div class="picture card" role="region" tabindex="0" aria-label="{label}">{image}</div>\n'
     top = "\n".join((f'{head}<meta charset="utf-8">', *head_of([script], style), body))
     data = f'<script type="application/json" id="recording">{data_text(recording)}</script>'
     return f"{top}{data}\n{_module(script)}</body>{end}"

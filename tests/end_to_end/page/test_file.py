@@ -106,14 +106,18 @@ def test_pictures_of_observations_are_shown_below_the_decode(browser: Browser, t
     session = tiny_llm().session()
     session.submit(STORY)
     rows = [row | {"text": TEXTS[0]} for row in session.observe().rows()]
-    file = tmp_path / "page.html"
-    file.write_text(page_of(recording(session.trace), [entropy_picture(rows)]), "utf-8")
+    file, picture = tmp_path / "page.html", entropy_picture(rows)
+    file.write_text(page_of(recording(session.trace), [picture]), "utf-8")
     with files_opened(browser) as opened:
         watched = opened(file, color_scheme="dark")
         watched.accessible()
         watched.page.set_viewport_size({"width": 360, "height": 740})
         watched.fits()
-        expect(watched.page.locator("main ~ .picture rect")).to_have_count(len({row["offset"] for row in rows}))
+        image = watched.page.get_by_alt_text(picture.title)
+        expect(watched.page.locator("main ~ .picture").get_by_role("img")).to_have_count(1)
+        seen = image.evaluate("image => image.decode().then(() => [image.width, image.naturalWidth])")
+        assert seen[0] == seen[1] > 0, "it is loaded, and not made smaller"
+        assert watched.page.locator(".picture").evaluate("box => box.scrollWidth > box.clientWidth")
         assert watched.page.evaluate("window.hacked") is None
 
 

@@ -1,22 +1,21 @@
-"""Pictures of observations: each value of the observations is drawn once, and every text is escaped."""
+"""Pictures of observations: each value of the observations is drawn once, and every text stays a text."""
 
 import re
-from collections.abc import Iterator
-from math import exp, log
+from base64 import b64decode
+from math import exp, isnan, log
 from typing import Any
-from xml.etree.ElementTree import Element, fromstring
+from xml.etree.ElementTree import fromstring
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 from dlstep import SamplingParams
+from dlstep.text.words import printable
 from dlstep.views import Picture, attention_picture, candidates_picture, entropy_picture, page_of, recording
 
 from ...end_to_end.page.hostile import TEXTS
 from ...helpers.serving import tiny_llm
-
-SVG = "{http://www.w3.org/2000/svg}"
-HIGH = 180  # of a probability of 1
 
 Row = dict[str, Any]
 
@@ -38,13 +37,24 @@ def observed_rows(draw: st.DrawFn) -> list[Row]:
     return rows
 
 
-def boxes(picture: Picture) -> Iterator[tuple[Element, str]]:
-    """The boxes of a picture, which is well-formed, with their descriptions."""
-    root = fromstring(picture.svg)
-    assert root.get("role") == "img" and root.get("aria-label") == picture.title
-    assert {element.tag for element in root.iter()} <= {SVG + tag for tag in ("svg", "rect", "text", "title")}
-    for box in root.iter(f"{SVG}rect"):
-        yield box, box.findtext(f"{SVG}title") or ""
+def cells(picture: Picture) -> dict[tuple[str, str], float]:
+    """The values of a heat map by the texts of rows and columns, without empty cells."""
+    axes, scale = picture.figure.axes
+    sides, columns = ([label.get_text() for label in axis.get_ticklabels()] for axis in (axes.yaxis, axes.xaxis))
+    (image,) = axes.images
+    values = image.get_array().filled(float("nan")).tolist()
+    assert scale.get_ylim() == (0, max(1, np.nanmax(values)))
+    assert len(sides) == len({*sides}) and len(columns) == len({*columns})
+    return {
+        (side, column): value
+        for side, line in zip(sides, values, strict=True)
+        for column, value in zip(columns, line, strict=True)
+        if not isnan(value)
+    }
+
+
+def name_of(row: Row) -> str:
+    return printable(row["text"]).replace(" ", "\N{OPEN BOX}") or f"#{row['token_id']}"
 
 
 def of_last_layer(rows: list[Row], **place: int) -> list[Row]:
@@ -55,30 +65,26 @@ def of_last_layer(rows: list[Row], **place: int) -> list[Row]:
 @given(observed_rows())
 def test_heights_are_the_probabilities(rows: list[Row]) -> None:
     place = {name: rows[0][name] for name in ("request", "offset")}
-    expected: dict[str, list[float]] = {}
-    for row in of_last_layer(rows, **place):
-        expected.setdefault(f"step {row['step']}", []).append(exp(row["log_probability"]))
-    drawn: dict[str, list[float]] = {}
-    for box, about in boxes(candidates_picture(rows, **place)):
-        step = about.split(",")[0]
-        drawn.setdefault(step, []).append(float(box.get("height", "")) / HIGH)
-    assert {step: sorted(heights) for step, heights in drawn.items()} == {
-        step: pytest.approx(sorted(chances), abs=1e-4) for step, chances in expected.items()
-    }
-    assert all(sum(heights) < 1.001 for heights in drawn.values())
+    found = [(row, exp(row["log_probability"])) for row in of_last_layer(rows, **place)]
+    (axes,) = candidates_picture(rows, **place).figure.axes
+    steps, tops = [label.get_text() for label in axes.get_xticklabels()], dict[str, float]()
+    for (row, chance), bar in zip(found, axes.patches, strict=True):
+        step = steps[round(bar.get_x() + bar.get_width() / 2)]
+        assert step == f"step {row['step']}" and bar.get_height() == pytest.approx(chance)
+        assert bar.get_y() == pytest.approx(tops.get(step, 0.0)) and (bar.get_linewidth() > 0) == row["sampled"]
+        tops[step] = bar.get_y() + bar.get_height()
+    assert max(tops.values()) < 1.001 and axes.get_ylim() == (0, 1)
+    assert [text.get_text() for text in axes.texts] == [name_of(row)[:6] for row, chance in found if chance > 0.06]
+    colours = {(row["token_id"], bar.get_facecolor()) for (row, _), bar in zip(found, axes.patches, strict=True)}
+    assert len(colours) == len({token for token, _ in colours})
 
 
 @given(observed_rows())
 def test_each_step_and_position_has_one_cell_of_its_entropy(rows: list[Row]) -> None:
-    expected = {
-        f"step {row['step']}, offset {row['offset']}, {row['entropy']:.3f} nats": row["entropy"]
-        for row in of_last_layer(rows, request=rows[0]["request"])
-    }
-    picture = entropy_picture(rows, request=rows[0]["request"])
-    cells = [(about, float(box.get("fill-opacity", ""))) for box, about in boxes(picture)]
-    assert sorted(about for about, _ in cells) == sorted(expected)
-    most = max(expected.values())
-    assert {about: opacity * most for about, opacity in cells} == pytest.approx(expected, abs=1e-3 * max(1.0, most))
+    found = of_last_layer(rows, request=rows[0]["request"])
+    names = {row["offset"]: name_of(row) for row in found if row["sampled"]}  # those of the last step
+    expected = {(f"step {row['step']}", f"{row['offset']}: {names[row['offset']]}"): row["entropy"] for row in found}
+    assert cells(entropy_picture(rows, request=rows[0]["request"])) == expected
 
 
 def test_the_attention_of_a_row_is_that_of_its_heads_and_sums_to_one() -> None:
@@ -90,12 +96,12 @@ def test_the_attention_of_a_row_is_that_of_its_heads_and_sums_to_one() -> None:
     weights = span.attentions[2][:, span.rows_of_sampled[-1]]
     lines = [*weights.tolist(), weights.mean(0).tolist()]
     drawn: dict[str, list[float]] = {}
-    for box, about in boxes(attention_picture(observation, session.state, offset, layer=2)):
-        drawn.setdefault(about.split(",")[0], []).append(float(box.get("fill-opacity", "")))
+    for (side, _), weight in cells(attention_picture(observation, session.state, offset, layer=2)).items():
+        drawn.setdefault(side, []).append(weight)
     assert list(drawn) == [*(f"head {head}" for head in range(len(weights))), "mean"]
-    for cells, line in zip(drawn.values(), lines, strict=True):
-        assert cells == pytest.approx([sum(line[: span.start]), *line[span.start :]], abs=1e-3)
-        assert sum(cells) == pytest.approx(1, abs=0.02)
+    for found, line in zip(drawn.values(), lines, strict=True):
+        assert found == pytest.approx([sum(line[: span.start]), *line[span.start :]])
+        assert sum(found) == pytest.approx(1, abs=1e-5)
     with pytest.raises(ValueError, match="offset=99 was not sampled in this pass: give one of"):
         attention_picture(observation, session.state, 99, layer=2)
 
@@ -108,9 +114,14 @@ def test_pictures_of_nothing_name_the_remedy() -> None:
 def test_a_page_shows_pictures_that_its_policy_allows() -> None:
     session = tiny_llm().session()
     session.submit("Max has 53 shells.", SamplingParams(max_tokens=8))
-    rows = session.observe().rows()
-    picture = entropy_picture([row | {"text": TEXTS[0]} for row in rows])
-    page = page_of(recording(session.trace), [picture, picture])
-    assert page.count(picture.svg) == 2 and page.index("</main>") < page.index(picture.svg)
-    assert not re.search(r"<style|\sstyle=|<script", picture.svg)
-    assert picture._repr_html_() == picture.svg and picture.svg not in repr(picture)
+    texts = [TEXTS[0], "$x$ y", "\N{CJK UNIFIED IDEOGRAPH-4E2D}"]
+    rows = [row | {"text": texts[row["offset"] % 3], "entropy": 0.0} for row in session.observe().rows()]
+    pictures = [entropy_picture(rows), candidates_picture(rows, 1)]
+    page = page_of(recording(session.trace), pictures)
+    shown = re.findall(r'tabindex="0" aria-label="([^"]*)"><img src="data:image/svg\+xml;base64,([^"]*)" alt="([^"]*)">', page)
+    assert [(title, alt) for title, _, alt in shown] == [(picture.title, picture.title) for picture in pictures]
+    assert page.index("</main>") < page.index("<img src")
+    svgs = [b64decode(data).decode() for _, data, _ in shown]
+    assert svgs == [picture._repr_svg_() for picture in pictures], "drawn twice, to the same bytes"
+    heat, bars = ({text for element in fromstring(svg).iter() if (text := element.text)} for svg in svgs)
+    assert {f"{offset}: {name_of({'text': text})}" for offset, text in enumerate(texts)} <= heat and "$x$\N{OPEN BOX}y" in bars
