@@ -11,13 +11,14 @@ from dlstep import rules, strategies
 from dlstep.core import Grid, Request, Samples, SequenceState, Span, Spec, Strategy
 from dlstep.core.lifecycle import apply
 from dlstep.rules.credit import Credit
+from dlstep.rules.threshold import Threshold
 from dlstep.strategies import Blockwise
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing.generators import MASK, VOCABULARY
 from dlstep.testing.laws import LAWS, Law, outputs, overrides, progress, told, transparency, written_before_read
 
-from .test_processors import decoded, request as asked
+from .test_processors import decoded, facts, request as asked
 
 # Every strategy is held to all laws with any rule; `make full` holds these two to all laws with every rule.
 FEW = [progress, transparency, overrides]
@@ -42,6 +43,15 @@ PAIRS = [value for name in rules.available() for value in carried(name, [MultiBD
 ALL_PAIRS = [value for name in rules.available() for value in carried(name, carriers())]
 
 
+FILTERED = st.fixed_dictionaries({
+    "temperature": st.sampled_from([0.5, 2.0]),
+    "top_k": st.sampled_from([0, 1, 3]),
+    "top_p": st.sampled_from([1.0, 0.6]),
+    "min_p": st.sampled_from([0.0, 0.3]),
+    "seed": st.integers(0, 50),
+})  # fmt: skip
+
+
 def named(value: Strategy) -> str:
     return f"{type(value).__name__}-{type(value.rule).__name__}"  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -63,6 +73,15 @@ def test_law(law: Law, value: Strategy, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_settled_tokens_never_change(law: Law, value: Strategy, data: st.DataObject) -> None:
     law(value, data)
+
+
+@pytest.mark.parametrize("cls", carriers(), ids=lambda cls: cls.__name__)
+@settings(max_examples=5)
+@given(params=FILTERED, accept=st.sampled_from([0.02, 0.1, 0.3, 0.9]), inclusive=st.booleans())
+def test_credit_of_no_weight_is_the_threshold(cls: Any, params: dict[str, Any], accept: float, inclusive: bool) -> None:
+    pair = (Threshold(accept, inclusive), Credit(accept, inclusive, credit_weight=0.0))
+    one, other = (decoded(cls(block_size=4, rule=rule), [asked(3, **params)])[0].finished[3] for rule in pair)
+    assert facts(one) == facts(other)
 
 
 FEW_FILTERED = [pytest.param(value, marks=[pytest.mark.full] * (type(value.rule) is not Credit)) for value in ALL_PAIRS]  # pyright: ignore[reportAttributeAccessIssue]
