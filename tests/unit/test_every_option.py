@@ -192,7 +192,7 @@ LINES: dict[str, list[str]] = {
 }
 # Options that have no effect beside others: a command line for each, and words of its refusal.
 MOOT = {
-    "generate STORY --chat --system short": "renders only the last message",
+    "generate STORY --chat --system short": "drops messages",
     "generate STORY --top_logprobs 2": "add --json",
     "generate STORY --max_tokens 500": "--max_tokens=500 exceeds the 493 tokens",
     "generate STORY --session_pages 80": "unrecognized arguments: --session_pages",

@@ -133,7 +133,7 @@ def prompts_of(llm: LLM, options: Namespace) -> list[Prompt]:
         return options.prompts
     first = [] if options.system is None else [{"role": "system", "content": options.system}]
     if first and DROPS in (llm.engine.chat_template or ""):
-        raise ValueError(f"--system: the chat template of {llm.engine.name} renders only the last message: leave --system out")
+        raise ValueError(f"--system: the chat template of {llm.engine.name} drops messages: leave --system out")
     conversations = [[*first, {"role": "user", "content": prompt}] for prompt in options.prompts]
     return [llm.chat_prompt(conversation, options.chat_template_kwargs) for conversation in conversations]
 
