@@ -248,7 +248,7 @@ def test_forks_and_saved_traces_are_observed_like_the_live_decode(bd: LLM, tmp_p
     assert_equal(bd.observe(trace, **EVERYTHING), live)
     assert_equal(bd.resume(trace).observe(**EVERYTHING), live)
     assert_equal(session.observe(3, **EVERYTHING), live)
-    for rebuilt in (fork.observe(), bd.observe(fork.state)):
+    for rebuilt in (fork.observe(best=EVERYTHING["best"]), bd.observe(fork.state, best=EVERYTHING["best"])):
         assert [span.sampled for span in rebuilt.spans] == [span.sampled for span in live.spans]
         for one, other in zip(rebuilt.spans, live.spans, strict=True):
             last = max(one.candidates)

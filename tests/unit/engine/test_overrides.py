@@ -123,6 +123,7 @@ def test_a_fork_that_could_not_go_on_is_refused(name: str, changes: dict[str, An
     session.close()
 
 
+@pytest.mark.filterwarnings("ignore:SamplingParams.max_tokens=20 exceeds the 14 tokens")
 @pytest.mark.parametrize("name", strategies.available())
 @pytest.mark.parametrize("prompt", [[5, 6, 7], [5] * 50])
 def test_a_fork_without_changes_goes_on_as_before(name: str, prompt: list[int]) -> None:
