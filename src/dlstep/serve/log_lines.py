@@ -3,9 +3,8 @@
 import io
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from logging.handlers import QueueHandler, QueueListener
-from queue import Full, Queue
+from queue import Queue
 from threading import Thread
 
 MOST = 10_000  # lines in the queue: about one second of a busy server
@@ -21,21 +20,18 @@ class LineHandler(QueueHandler):
     """
 
     def __init__(self, descriptor: int, dropped: Callable[[], None] = lambda: None) -> None:
-        super().__init__(Queue(MOST))
+        queue = Queue[logging.LogRecord | None](MOST)
+        super().__init__(queue)
         # Without a buffer, a line that cannot be written does not come back with the next one.
         raw = io.FileIO(descriptor, "w", closefd=False)
         writer = logging.StreamHandler(io.TextIOWrapper(raw, "utf-8", "replace", write_through=True))  # type: ignore[arg-type]
         self.handleError = writer.handleError = lambda record: dropped()
-        self._lines = QueueListener(self.queue, writer)
+        self._lines = QueueListener(queue, writer)
+        self._lines.enqueue_sentinel = lambda: queue.put(None)  # waits for room: the default loses the last lines
         self._lines.start()
 
     def stop(self, seconds: float) -> None:
         """Wait up to `seconds` until all lines are written. No lines may follow."""
-
-        def finish() -> None:
-            with suppress(Full):
-                self._lines.stop()
-
-        thread = Thread(target=finish, daemon=True)
+        thread = Thread(target=self._lines.stop, daemon=True)
         thread.start()
         thread.join(seconds)
