@@ -72,6 +72,27 @@ class FairQueue:
             del self._queues[pending.owner]
 
 
+# The life of a request.
+#
+# Until it ends, a request is in exactly one place: in the queue, or in `sent` of one replica. Only the event loop moves
+# it, so there is no lock; the thread of a replica receives messages and passes them to the loop.
+#
+# `submit` puts the request into the queue and starts two timers: `request_timeout` runs until the end, `queue_timeout`
+# only while the request waits. `_send_waiting` sends it as soon as a replica has room, and runs again after every change
+# that may make room: a report, a heartbeat, an end. From then on the engine decodes: each report appends settled tokens
+# (`PendingRequest.apply`), and the last one says how the answer finished. There are three other ends:
+#
+# - A timer fires, the client disconnects or the server drains (`cancel`). A waiting request ends at once. For one that
+#   was sent, the engine is asked, because only the engine knows which tokens are settled. An engine that is stuck in a
+#   kernel cannot answer; after `GRACE` seconds the router ends the request alone (`_abandon`). The request still counts
+#   toward the load of that engine, which may be decoding it.
+# - The engine dies (`on_end`). A request whose client has received nothing returns to the queue, but only once: if the
+#   request itself kills engines, it would otherwise kill all replicas in turn. The others end with an error.
+# - All engines have ended (`_end_all`).
+#
+# Every end passes through `_retire`, which removes the request from `sent`, cancels its timers and counts it.
+
+
 class Router:
     """An async context manager that runs one engine for each of `starts` and answers requests.
 
