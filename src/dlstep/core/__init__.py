@@ -14,8 +14,12 @@ from .block import (
 from .checks import check_ranges as check_ranges
 from .commit import Prepared as Prepared, commit as commit, prepare as prepare
 from .errors import (
+    STATUS as STATUS,
     CacheMismatch as CacheMismatch,
+    Code as Code,
     DlstepError as DlstepError,
+    Refusal as Refusal,
+    Refused as Refused,
     ReplayDiverged as ReplayDiverged,
     RequestFault as RequestFault,
     SamplesMismatch as SamplesMismatch,

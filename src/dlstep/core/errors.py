@@ -1,4 +1,7 @@
-"""Errors between the core and its callers. Invalid arguments raise ValueError instead.
+"""Refusals of what a caller asks for, and errors between the core and its callers.
+
+A `Refusal` says which field cannot be used and why; functions called `refusal` return one, or None. `Refused` is the
+exception that carries it. No code reads a message: outer layers translate the field by one table, and branch by the code.
 
 Strategies and rules are user code. If one fails, only the request that uses it ends: the core calls user
 code through `contract.run_user_code`, which turns any exception except KeyboardInterrupt into a RequestFault that
@@ -16,6 +19,91 @@ from collections.abc import Iterator
 from pathlib import Path
 from traceback import format_exception_only
 from types import CodeType, FunctionType, TracebackType
+from typing import Literal, NamedTuple, get_args
+
+Code = Literal[
+    "body_timeout",
+    "body_too_large",
+    "client_gone",
+    "conflict",
+    "constraint_not_compiled",
+    "context_length_exceeded",
+    "engine_died",
+    "engine_error",
+    "engine_timeout",
+    "host_not_allowed",
+    "internal_error",
+    "invalid_api_key",
+    "invalid_content_encoding",
+    "invalid_content_type",
+    "invalid_json",
+    "invalid_type",
+    "invalid_value",
+    "message_dropped",
+    "method_not_allowed",
+    "missing",
+    "model_not_found",
+    "not_ready",
+    "out_of_range",
+    "path_not_found",
+    "queue_full",
+    "queue_timeout",
+    "request_not_found",
+    "strategy_failed",
+    "too_long",
+    "too_many_connections",
+    "unknown_field",
+    "unknown_name",
+    "unknown_token_id",
+    "unsatisfiable",
+    "unsupported",
+]
+"""Why something is refused: machine-readable, the same in Python, in HTTP bodies and in the output of batches."""
+STATUS: dict[Code, int] = {
+    **dict.fromkeys(get_args(Code), 400),
+    "invalid_api_key": 401,
+    "host_not_allowed": 403,
+    **dict.fromkeys(("model_not_found", "path_not_found", "request_not_found"), 404),
+    "method_not_allowed": 405,
+    "body_timeout": 408,
+    "body_too_large": 413,
+    **dict.fromkeys(("queue_full", "queue_timeout"), 429),
+    "client_gone": 499,
+    **dict.fromkeys(("engine_error", "internal_error"), 500),
+    **dict.fromkeys(("constraint_not_compiled", "engine_died", "engine_timeout", "not_ready", "too_many_connections"), 503),
+}
+"""The HTTP status of each code."""
+
+
+class Refusal(NamedTuple):
+    """Why something that a caller asks for cannot be done. As a text, the field and the message."""
+
+    field: str
+    """Name of the field in Python, dotted where nested; empty if the refusal is about no single field."""
+    code: Code
+    """The kind of problem."""
+    message: str
+    """What was given, what is allowed, and what to do, without the name of the field."""
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}" if self.field else self.message
+
+
+class Refused(ValueError):
+    """The exception that carries a refusal.
+
+    Args:
+        field: As in `Refusal`, which has the same three fields.
+        code: The kind of problem.
+        message: What was given, what is allowed, and what to do.
+    """
+
+    def __init__(self, field: str, code: Code, message: str) -> None:
+        super().__init__(field, code, message)
+        self.refusal = Refusal(field, code, message)
+
+    def __str__(self) -> str:
+        return str(self.refusal)
 
 
 class DlstepError(Exception):

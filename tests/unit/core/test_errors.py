@@ -1,0 +1,31 @@
+"""Codes of refusals: the table of the documentation, their statuses, and the exception that carries a refusal."""
+
+import pickle
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from dlstep.core import STATUS, Code, Refusal, Refused
+
+SERVING = Path(__file__).parents[3] / "docs" / "serving.md"
+
+
+def test_the_documentation_lists_every_code_with_its_status() -> None:
+    rows = re.findall(r"^\| `([a-z_]+)` \| (\d+) \| .+ \|$", SERVING.read_text("utf-8"), re.MULTILINE)
+    assert [(code, int(status)) for code, status in rows] == sorted(STATUS.items())
+    assert STATUS.keys() == {*get_args(Code)}
+
+
+def test_an_exception_of_another_process_carries_its_refusal() -> None:
+    refusal = Refusal("pinned.3", "out_of_range", "must be below 3, got 3")
+    error = pickle.loads(pickle.dumps(Refused(*refusal)))
+    assert isinstance(error, ValueError) and error.refusal == refusal
+    assert str(error) == str(refusal) == "pinned.3: must be below 3, got 3"
+    assert str(Refusal("", "not_ready", "the model is loading")) == "the model is loading"
+
+
+def test_a_refusal_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        Refusal("seed", "missing", "give one").field = "n"  # type: ignore[misc]
