@@ -6,7 +6,9 @@ import sys
 import pytest
 
 import dlstep
+from dlstep.core.request import PLUGINS
 
+PROCESSORS = ", ".join(f"dlstep.processors.{name}" for name in PLUGINS.own())
 HEAVY = ("torch", "numpy", "transformers", "tokenizers", "safetensors", "triton", "rich", "yaml", "hypothesis", "matplotlib")
 
 
@@ -18,7 +20,14 @@ def loaded(statement: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "module",
-    ["dlstep", "dlstep.core", "dlstep.strategies, dlstep.rules, dlstep.testing", "dlstep.tiny", "dlstep.engine.config"],
+    [
+        "dlstep",
+        "dlstep.core",
+        "dlstep.strategies, dlstep.rules, dlstep.testing",
+        PROCESSORS,
+        "dlstep.tiny",
+        "dlstep.engine.config",
+    ],
 )
 def test_a_light_module_loads_nothing_heavy(module: str) -> None:
     assert loaded(f"import {module}") == set()

@@ -15,15 +15,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..core.checks import short
 from ..engine.json_lines import Line, RunLock, append, encoded, opened, parsed, replaced, whole_lines
 from ..engine.step_limit import StepLimit
-from .lines import OWN, Json, RequestLine, answer_id, answer_line, content_key
-
-if TYPE_CHECKING:
-    from .engine import AnsweredRequest  # needs the server
+from .lines import OWN, AnsweredRequest, Json, RequestLine, answer_id, answer_line, content_key
 
 ANSWERS, BESIDE, RUN = "answers.jsonl", "beside.jsonl", "run.json"
 TRY_AGAIN = 500  # answers with this status or above may succeed on retry, so they are not stored
@@ -143,7 +140,7 @@ class BatchCheckpoint(AnswerFiles):
         first = {key: place for place, key in reversed([*enumerate(self.keys)])}
         return sorted(place for key, place in first.items() if answer_id(key) not in self._known)
 
-    def note(self, answered: "AnsweredRequest") -> None:
+    def note(self, answered: AnsweredRequest) -> None:
         """Write an answer. A second answer to the same content is ignored."""
         answer = answer_line(answer_id(self.keys[answered.place]), answered.status, answered.body)
         if answer["id"] not in self._known:

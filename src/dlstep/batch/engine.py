@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from threading import Thread
 from time import perf_counter
 from traceback import print_exc, print_exception
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -34,7 +34,7 @@ from ..serve.messages import EngineFailed
 from ..serve.router.pending_requests import Head, PendingRequest, id_of
 from .checkpoint import answered
 from .facts import facts_of
-from .lines import Json, content_key, created_of
+from .lines import AnsweredRequest, BatchItem, Json, content_key, created_of
 
 MODELS: dict[str, TypeAdapter[Any]] = {
     "/v1/completions": TypeAdapter(CompletionRequest),
@@ -52,18 +52,6 @@ class BatchRequest(Strict):
     method: Literal["POST"]
     url: Literal["/v1/completions", "/v1/chat/completions", "/v1/responses"]
     body: dict[str, Any]
-
-
-BatchItem = tuple[int, str, Json]  # the place of a request in the file, the key of its content, and its content
-
-
-class AnsweredRequest(NamedTuple):
-    """The answer to the request at `place`. `beside`: values that depend on other requests."""
-
-    place: int
-    status: int
-    body: Json
-    beside: Json
 
 
 @dataclass(frozen=True, slots=True)

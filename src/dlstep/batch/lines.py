@@ -4,13 +4,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..core.checks import short
 from ..engine.json_lines import checksum, parsed
 
 Json = Mapping[str, Any]
 OWN = "custom_id"  # names a line and is not part of its content
+BatchItem = tuple[int, str, Json]  # the place of a request in the file, the key of its content, and its content
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,15 @@ class RequestLine:
 
     custom_id: str
     content: Json
+
+
+class AnsweredRequest(NamedTuple):
+    """The answer to the request at `place`. `beside`: values that depend on other requests."""
+
+    place: int
+    status: int
+    body: Json
+    beside: Json
 
 
 def read_lines(name: str, data: bytes) -> list[RequestLine]:

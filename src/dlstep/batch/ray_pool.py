@@ -24,7 +24,8 @@ from ..engine.config import EngineConfig
 from ..serve.http.errors import ApiError
 from ..serve.messages import EngineFailed
 from ..serve.settings import template_in
-from .engine import AnsweredRequest, BatchItem, EngineActor, about
+from .engine import EngineActor, about
+from .lines import AnsweredRequest, BatchItem
 from .options import BatchOptions
 
 LOCAL = "local"  # the address of a cluster on this machine only, which ends with the batch

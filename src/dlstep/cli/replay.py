@@ -6,7 +6,8 @@ from pathlib import Path
 
 from .. import rules, strategies
 from ..core import ReplayDiverged, Trace
-from ..core.options import PLUGINS, searched
+from ..core.options import searched
+from ..core.request import PLUGINS
 from ..text.constraints import recompiled
 from ..text.words import counted, printable
 from .options import IMPORTED, Namespace, json_text

@@ -1,6 +1,6 @@
 """The pure core: immutable values and functions, without tensors, clocks or random state.
 
-Reading order: request, spec, block, plan, sequence, rule, state, then schedule and commit. Then read a strategy, such as
+Reading order: spec, request, block, plan, sequence, rule, state, then schedule and commit. Then read a strategy, such as
 `strategies._blocks`. `lifecycle` adds and ends requests; `contract` calls and checks user code. The other modules are details.
 """
 
@@ -13,6 +13,7 @@ from .block import (
 )
 from .checks import check_ranges as check_ranges
 from .commit import Prepared as Prepared, commit as commit, prepare as prepare
+from .config import Config as Config
 from .errors import (
     STATUS as STATUS,
     CacheMismatch as CacheMismatch,
@@ -44,9 +45,7 @@ from .lifecycle import (
     refusal as refusal,
 )
 from .options import (
-    Context as Context,
     Options as Options,
-    Processor as Processor,
     options_of as options_of,
     with_options as with_options,
 )
@@ -65,7 +64,6 @@ from .plan import (
     Rows as Rows,
     Samples as Samples,
     SampleSpec as SampleSpec,
-    SoFar as SoFar,
     SoftTokens as SoftTokens,
     Span as Span,
     SpanSamples as SpanSamples,
@@ -78,9 +76,12 @@ from .plan import (
     span_of as span_of,
 )
 from .request import (
+    Context as Context,
     Probability as Probability,
+    Processor as Processor,
     Request as Request,
     SamplingParams as SamplingParams,
+    SoFar as SoFar,
     Who as Who,
 )
 from .rule import (
@@ -101,7 +102,7 @@ from .sequence import (
     SequenceState as SequenceState,
     Strategy as Strategy,
 )
-from .spec import Config as Config, Spec as Spec
+from .spec import Spec as Spec
 from .state import (
     Cache as Cache,
     State as State,

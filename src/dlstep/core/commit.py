@@ -19,11 +19,12 @@ from itertools import islice
 from rpds import List
 
 from .checks import short
+from .config import Config
 from .contract import hooked, run_user_code
 from .errors import SamplesMismatch
 from .plan import FEW_BEST, Admission, Grant, Plan, Samples, Span, SpanSamples
 from .sequence import NOTHING_STORED, FinishInfo, FinishReason, SequenceState, StopState, Storage
-from .spec import Config, Spec
+from .spec import Spec
 from .state import Cache, State, WaitingQueue, new_keys
 
 

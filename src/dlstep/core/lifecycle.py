@@ -7,14 +7,15 @@ from hashlib import blake2b
 from .block import Grid
 from .checks import Checked, short
 from .commit import commit, ended, forgotten, judge
+from .config import Config
 from .constraint import RequestConstraint
 from .contract import hooked, run_user_code, unusable
 from .errors import RequestFault
-from .options import Processor, with_options
+from .options import with_options
 from .plan import EMPTY_CACHE, Samples
-from .request import Request, SamplingParams
+from .request import Processor, Request, SamplingParams
 from .sequence import AddedRequest, FinishReason, SequenceState, Strategy
-from .spec import Config, Spec
+from .spec import Spec
 from .state import Cache, State
 
 _SHORT = SamplingParams(max_tokens=1)

@@ -1,31 +1,23 @@
 """Options of strategies, rules and processors, and how the core finds these by name.
 
 The options of a strategy are its fields and those of its rule, in one flat namespace. A name refers to a module
-of this package, an entry point or a user file. The core finds processors and stores them in requests; the driver
-calls them.
+of this package, an entry point or a user file.
 """
 
 import pkgutil
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Generator, Hashable, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from importlib import import_module, invalidate_caches
 from importlib.metadata import EntryPoint, entry_points
 from inspect import isabstract, signature
-from itertools import chain
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar
 
 from .checks import LONGEST_NAME, Checked, did_you_mean, listed, pairs_of, plain, short, text_of, values_of, whole_numbers
 from .errors import defined, described, of_import
-
-if TYPE_CHECKING:
-    from .plan import SoFar
-    from .request import SamplingParams
-    from .spec import Spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,70 +342,3 @@ def searched(folder: Path) -> Generator[None]:
     finally:
         if entry in sys.path:
             sys.path.remove(entry)
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """The input of a processor besides the logits."""
-
-    positions: tuple[int, ...]
-    """Position that each row of logits predicts, ascending."""
-    so_far: "SoFar"
-    """The tokens of the request."""
-    params: "SamplingParams"
-    """Sampling parameters of the request."""
-    spec: "Spec"
-    """Facts of the model."""
-    unguided: Any = None
-    """The network's logits of the same rows for a masked prompt; None unless a processor of the request is `guided`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Processor(Options, ABC):
-    """A pure function of a request's logits, applied before its constraint, temperature and statistics.
-
-    A subclass is a frozen dataclass; its fields are options.
-    """
-
-    @property
-    def guided(self) -> bool:
-        """Whether the processor reads `context.unguided`. If so, the network runs twice in each pass."""
-        return False
-
-    @abstractmethod
-    def process(self, logits: Any, context: Context) -> Any:
-        """Return the logits to sample from, a tensor of the same shape.
-
-        Args:
-            logits: Tensor [rows, ids] in fp32, one row for each sampled position. It includes the mask id and ids
-                beyond the vocabulary, which are never sampled.
-            context: Positions, tokens and parameters of the request.
-        """
-
-
-PLUGINS = PluginGroup("processor", "PROCESSOR", Processor, "dlstep.processors", ("rule", "dlstep.rules"))
-
-
-def processors_of(given: object) -> tuple[Processor, ...]:
-    """Return processors from a mapping of names to options, or from one or several names, classes and instances.
-
-    Raises ValueError for other types, for an unknown name or option, and for a value out of range.
-    """
-    many = listed(given)
-    try:
-        return tuple(chain.from_iterable(map(_named, (given,) if many is None else many)))
-    except ValueError as error:
-        raise ValueError(f"processors={short(given)}: {error}") from None
-
-
-def _named(given: Any) -> list[Processor]:
-    if not isinstance(given, dict):
-        return [PLUGINS.value(given)]
-    return [_with_options(*pair) for pair in cast("dict[Any, Any]", given).items()]
-
-
-def _with_options(name: Any, given: Any) -> Processor:
-    options = pairs_of(given or {})
-    if options is None or not all(isinstance(option, str) for option, _ in options):
-        raise ValueError(f"processor {short(name)} takes a mapping of option names to values, got {short(given)}")
-    return with_options(PLUGINS.value(name), dict(options))

@@ -16,7 +16,7 @@ from .block import Grid
 from .checks import Checked, check_ranges, short
 from .constraint import TokenMask
 from .errors import SamplesMismatch
-from .request import Request, Who
+from .request import Request, SoFar, Who
 
 MergeMode = Literal["dmax_topk", "iter_smooth_topk"]
 
@@ -231,16 +231,6 @@ class Rows:
     def stop(self) -> int:
         """First position after the fed ones."""
         return self.start + len(self.tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class SoFar:
-    """The tokens of a request when a forward pass feeds it."""
-
-    tokens: tuple[int, ...]
-    """Token ids from position 0 on: prompt, unmasked and pinned tokens, also after the fed rows; elsewhere the mask id."""
-    prompt_length: int
-    """Number of tokens of the prompt."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,23 @@
-"""A request: its prompt, how to sample, and when to stop. All values are immutable."""
+"""A request: its prompt, how to sample, and when to stop. All values are immutable.
+
+The core finds processors by name and stores them in requests; the driver calls them.
+"""
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import wraps
 from inspect import signature
-from typing import Annotated, Any, ParamSpec, TypeVar
+from itertools import chain
+from typing import Annotated, Any, ParamSpec, TypeVar, cast
 
 from annotated_types import Ge, Gt, Interval
 
 from .automaton import Automaton
 from .checks import check_ranges, did_you_mean, listed, pairs_of, plain, short
-from .options import Processor, StrategyOptions, processors_of, sorted_options, unknown_option
+from .options import Options, PluginGroup, StrategyOptions, sorted_options, unknown_option, with_options
+from .spec import Spec
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -21,6 +27,83 @@ Pins = tuple[tuple[int, int], ...]  # (offset in the answer, token id) pairs, so
 CONSTRAINTS = ("regex", "choice", "json_schema")
 SEEDS = 1 << 64
 COLDEST = 1e-30  # with a lower temperature, scaled logits overflow single precision
+
+
+@dataclass(frozen=True, slots=True)
+class SoFar:
+    """The tokens of a request when a forward pass feeds it."""
+
+    tokens: tuple[int, ...]
+    """Token ids from position 0 on: prompt, unmasked and pinned tokens, also after the fed rows; elsewhere the mask id."""
+    prompt_length: int
+    """Number of tokens of the prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The input of a processor besides the logits."""
+
+    positions: tuple[int, ...]
+    """Position that each row of logits predicts, ascending."""
+    so_far: SoFar
+    """The tokens of the request."""
+    params: "SamplingParams"
+    """Sampling parameters of the request."""
+    spec: Spec
+    """Facts of the model."""
+    unguided: Any = None
+    """The network's logits of the same rows for a masked prompt; None unless a processor of the request is `guided`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Processor(Options, ABC):
+    """A pure function of a request's logits, applied before its constraint, temperature and statistics.
+
+    A subclass is a frozen dataclass; its fields are options.
+    """
+
+    @property
+    def guided(self) -> bool:
+        """Whether the processor reads `context.unguided`. If so, the network runs twice in each pass."""
+        return False
+
+    @abstractmethod
+    def process(self, logits: Any, context: Context) -> Any:
+        """Return the logits to sample from, a tensor of the same shape.
+
+        Args:
+            logits: Tensor [rows, ids] in fp32, one row for each sampled position. It includes the mask id and ids
+                beyond the vocabulary, which are never sampled.
+            context: Positions, tokens and parameters of the request.
+        """
+
+
+PLUGINS = PluginGroup("processor", "PROCESSOR", Processor, "dlstep.processors", ("rule", "dlstep.rules"))
+
+
+def processors_of(given: object) -> tuple[Processor, ...]:
+    """Return processors from a mapping of names to options, or from one or several names, classes and instances.
+
+    Raises ValueError for other types, for an unknown name or option, and for a value out of range.
+    """
+    many = listed(given)
+    try:
+        return tuple(chain.from_iterable(map(_named, (given,) if many is None else many)))
+    except ValueError as error:
+        raise ValueError(f"processors={short(given)}: {error}") from None
+
+
+def _named(given: Any) -> list[Processor]:
+    if not isinstance(given, dict):
+        return [PLUGINS.value(given)]
+    return [_with_options(*pair) for pair in cast("dict[Any, Any]", given).items()]
+
+
+def _with_options(name: Any, given: Any) -> Processor:
+    options = pairs_of(given or {})
+    if options is None or not all(isinstance(option, str) for option, _ in options):
+        raise ValueError(f"processor {short(name)} takes a mapping of option names to values, got {short(given)}")
+    return with_options(PLUGINS.value(name), dict(options))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,11 @@
-"""Facts of the model, ways of training it that decide which strategies can decode it, and limits of the engine."""
+"""Facts of the model, and ways of training it that decide which strategies can decode it."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from annotated_types import Interval
 
-from .checks import Checked, check_ranges
-from .options import Processor
-from .request import Seed
+from .checks import check_ranges
 
 AcceptRule = Literal["A", "B"]
 Count = Annotated[int, Interval(ge=1, le=(1 << 31) - 1)]  # devices count in 32 bits
@@ -46,34 +44,6 @@ class Spec:
             raise ValueError(
                 f"Spec.pieces must be empty or have bytes for each of vocab_size={self.vocab_size} ids, got {len(self.pieces)}"
             )
-
-
-@dataclass(frozen=True, slots=True)
-class Config(Checked):
-    """Limits of the engine, and the facts of its model. All requests share the pages.
-
-    Raises:
-        ValueError: For a field that is out of range.
-    """
-
-    spec: Spec
-    """Facts of the model."""
-    page_size: Count = 32
-    """Positions of a KV cache page."""
-    num_pages: Count = 256
-    """Number of KV cache pages."""
-    max_model_len: Length = 2048
-    """Maximum number of tokens of a prompt and its answer together."""
-    max_num_batched_tokens: Count = 4096
-    """Maximum number of rows of one forward pass."""
-    max_num_reqs: Seats = 128
-    """Maximum number of requests that hold pages at the same time."""
-    enable_prefix_caching: bool = True
-    """Reuse pages of equal prefixes between requests."""
-    seed: Seed = 0
-    """Seed from which requests without a seed derive theirs."""
-    processors: tuple[Processor, ...] = ()
-    """Processors of every request; they run before the request's own."""
 
 
 BLOCK_CAUSAL = "block-causal"

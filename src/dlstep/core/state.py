@@ -15,9 +15,9 @@ from typing import Generic, TypeVar
 from rpds import HashTrieMap, List
 
 from .block import Grid
+from .config import Config
 from .plan import EMPTY_CACHE
 from .sequence import FinishInfo, SequenceState, Storage, Strategy
-from .spec import Config
 
 Item = TypeVar("Item")
 

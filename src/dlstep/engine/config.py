@@ -22,8 +22,8 @@ from .. import rules, strategies, tiny
 from ..core import Config, Options, Request, SamplingParams, Spec, Strategy, options_of, probe, refusal, with_options
 from ..core.checks import check_ranges, did_you_mean, limits_of, listed, pairs_of, plain, short, values_of
 from ..core.lifecycle import least_pages
-from ..core.options import PluginGroup, StrategyOptions, by_default, processors_of, sorted_options, unknown_option
-from ..core.request import Seed
+from ..core.options import PluginGroup, StrategyOptions, by_default, sorted_options, unknown_option
+from ..core.request import Seed, processors_of
 from ..core.spec import BIDIRECTIONAL, PROMPT_IN_FULL, TRAININGS, Count, Length, Seats, training_mismatch
 
 if TYPE_CHECKING:

@@ -23,6 +23,8 @@ from ..driver.lowering import Gathered, pack, unpack
 from ..models.layers import stacked_experts
 from ..models.networks import Batch, Memory, PagedNetwork
 from ..models.shapes import head_of
+from ..text.words import piece
+from ..views.observations import Picture, heat_map
 from .loader import LoadedEngine
 
 Layers = Sequence[int] | Literal["all"]
@@ -153,6 +155,37 @@ class Observation:
                                 "entropy": entropy, "sampled": int(token == sampled),
                             })  # fmt: skip
         return rows
+
+    def attention_picture(self, state: State, offset: int, *, layer: int, request: int = 0) -> Picture:
+        """Return a heat map of the attention of a row over the answer: a line for each observed head, and their mean.
+
+        Heads are numbered in the order of `heads`. The first column is the sum over the prompt; below the others are
+        offset and token.
+
+        Args:
+            state: The state whose tokens to write below the columns.
+            offset: Position in the answer that the row predicts.
+            layer: Number of the layer, whose attention weights were observed.
+            request: Id of the request.
+
+        Raises:
+            KeyError: If the pass did not feed the request, or the layer was not observed.
+            ValueError: If the pass did not sample the position, or matplotlib is not installed.
+        """
+        span = self[request]
+        start = span.start
+        if start + offset not in span.sampled:
+            raise ValueError(f"offset={offset} was not sampled in this pass: give one of {[p - start for p in span.sampled]}")
+        heads = span.attentions[layer][:, span.rows_of_sampled[span.sampled.index(start + offset)]]
+        sequence = state.find(request)
+        known = sequence.unmasked_tokens if sequence else {}
+        texts = [f"{p - start}: {piece(state.config.spec, known.get(p))}" for p in range(start, len(span.sources))]
+        return heat_map(
+            f"Attention of the row of offset {offset}, layer {layer}, step {self.samples.plan.step}",
+            [[sum(weights[:start]), *weights[start:]] for weights in (*heads.tolist(), heads.mean(0).tolist())],
+            [*(f"head {head}" for head in range(len(heads))), "mean"],
+            ["prompt", *texts],
+        )
 
 
 def observe(engine: LoadedEngine, trace: Trace, step: int | None, chosen: Chosen) -> Observation:

@@ -15,7 +15,6 @@ from .html import (
 )
 from .observations import (
     Picture as Picture,
-    attention_picture as attention_picture,
     candidates_picture as candidates_picture,
     entropy_picture as entropy_picture,
 )

@@ -1,4 +1,4 @@
-"""Pictures of observations: the candidates of a position, the entropies of a canvas, the attention of a row.
+"""Pictures of observations: the candidates of a position, the entropies of a canvas, heat maps.
 
 They need matplotlib, which the first picture imports.
 """
@@ -10,14 +10,11 @@ from math import exp, nan
 from typing import TYPE_CHECKING, Any
 from warnings import catch_warnings
 
-from ..core.state import State
 from ..extras import require
-from ..text.words import piece, printable
+from ..text.words import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from ..engine.observation import Observation
 
 Rows = Iterable[Mapping[str, Any]]  # those of `Observation.rows`
 
@@ -86,44 +83,11 @@ def entropy_picture(rows: Rows, *, request: int = 0) -> Picture:
     cells = {(row["step"], row["offset"]): row["entropy"] for row in found}
     names = {row["offset"]: row["name"] for row in found if row["sampled"]}
     steps, offsets = (sorted({*each}) for each in zip(*cells, strict=True))
-    return _heat_map(
+    return heat_map(
         "Entropy of each sampled position, in nats",
         [[cells.get((step, offset), nan) for offset in offsets] for step in steps],
         [f"step {step}" for step in steps],
         [f"{offset}: {names.get(offset, '')}" for offset in offsets],
-    )
-
-
-def attention_picture(observation: "Observation", state: State, offset: int, *, layer: int, request: int = 0) -> Picture:
-    """Return a heat map of the attention of a row over the answer: a line for each observed head, and their mean.
-
-    Heads are numbered in the order of `heads`. The first column is the sum over the prompt; below the others are
-    offset and token.
-
-    Args:
-        observation: An observation with the attention weights of the layer.
-        state: The state whose tokens to write below the columns.
-        offset: Position in the answer that the row predicts.
-        layer: Number of the layer.
-        request: Id of the request.
-
-    Raises:
-        KeyError: If the pass did not feed the request, or the layer was not observed.
-        ValueError: If the pass did not sample the position, or matplotlib is not installed.
-    """
-    span = observation[request]
-    start = span.start
-    if start + offset not in span.sampled:
-        raise ValueError(f"offset={offset} was not sampled in this pass: give one of {[p - start for p in span.sampled]}")
-    heads = span.attentions[layer][:, span.rows_of_sampled[span.sampled.index(start + offset)]]
-    sequence = state.find(request)
-    known = sequence.unmasked_tokens if sequence else {}
-    texts = [f"{p - start}: {piece(state.config.spec, known.get(p))}" for p in range(start, len(span.sources))]
-    return _heat_map(
-        f"Attention of the row of offset {offset}, layer {layer}, step {observation.samples.plan.step}",
-        [[sum(weights[:start]), *weights[start:]] for weights in (*heads.tolist(), heads.mean(0).tolist())],
-        [*(f"head {head}" for head in range(len(heads))), "mean"],
-        ["prompt", *texts],
     )
 
 
@@ -143,7 +107,7 @@ def _found(rows: Rows, **place: int) -> list[Mapping[str, Any]]:
     ]
 
 
-def _heat_map(title: str, values: Sequence[Sequence[float]], sides: Sequence[str], columns: Sequence[str]) -> Picture:
+def heat_map(title: str, values: Sequence[Sequence[float]], sides: Sequence[str], columns: Sequence[str]) -> Picture:
     """Return a heat map with a text for each row and each column. NaN: an empty cell."""
     picture, axes = _picture(title, len(columns) / 3, len(sides) / 3)
     image = axes.imshow(values, "Blues", aspect="auto")

@@ -9,8 +9,8 @@ from typing import Any
 
 from dlstep import LLM
 from dlstep.batch.checkpoint import answer_all, answered
-from dlstep.batch.engine import AnsweredRequest, BatchEngine
-from dlstep.batch.lines import Json, RequestLine, read_lines
+from dlstep.batch.engine import BatchEngine
+from dlstep.batch.lines import AnsweredRequest, Json, RequestLine, read_lines
 from dlstep.engine.loader import LoadedEngine
 from dlstep.tiny import problems
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep.batch.checkpoint import answer_all
-from dlstep.batch.engine import AnsweredRequest
+from dlstep.batch.lines import AnsweredRequest
 
 from .batches import Killed, Scripted, answers_file, numbered
 

@@ -13,8 +13,8 @@ from unittest.mock import patch
 import pytest
 
 from dlstep.batch import engine as engine_module
-from dlstep.batch.engine import AnsweredRequest, BatchEngine, EngineActor
-from dlstep.batch.lines import Json, content_key
+from dlstep.batch.engine import BatchEngine, EngineActor
+from dlstep.batch.lines import AnsweredRequest, Json, content_key
 from dlstep.engine.config import EngineConfig
 
 from ...helpers.serving import shadow_engine

@@ -23,7 +23,7 @@ from dlstep.core import (
     schedule,
 )
 from dlstep.core.lifecycle import checked
-from dlstep.core.options import processors_of
+from dlstep.core.request import processors_of
 from dlstep.strategies import Blockwise, load, own
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing import ScriptedDriver, ShadowDriver

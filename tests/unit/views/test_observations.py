@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from dlstep import SamplingParams
 from dlstep.text.words import printable
-from dlstep.views import Picture, attention_picture, candidates_picture, entropy_picture, page_of, recording
+from dlstep.views import Picture, candidates_picture, entropy_picture, page_of, recording
 
 from ...end_to_end.page.hostile import TEXTS
 from ...helpers.serving import tiny_llm
@@ -96,14 +96,14 @@ def test_the_attention_of_a_row_is_that_of_its_heads_and_sums_to_one() -> None:
     weights = span.attentions[2][:, span.rows_of_sampled[-1]]
     lines = [*weights.tolist(), weights.mean(0).tolist()]
     drawn: dict[str, list[float]] = {}
-    for (side, _), weight in cells(attention_picture(observation, session.state, offset, layer=2)).items():
+    for (side, _), weight in cells(observation.attention_picture(session.state, offset, layer=2)).items():
         drawn.setdefault(side, []).append(weight)
     assert list(drawn) == [*(f"head {head}" for head in range(len(weights))), "mean"]
     for found, line in zip(drawn.values(), lines, strict=True):
         assert found == pytest.approx([sum(line[: span.start]), *line[span.start :]])
         assert sum(found) == pytest.approx(1, abs=1e-5)
     with pytest.raises(ValueError, match="offset=99 was not sampled in this pass: give one of"):
-        attention_picture(observation, session.state, 99, layer=2)
+        observation.attention_picture(session.state, 99, layer=2)
 
 
 def test_pictures_of_nothing_name_the_remedy() -> None:

@@ -10,7 +10,8 @@ from ...core import Processor, Request, Rule, SamplingParams, SequenceState, Spe
 from ...core.automaton import Automaton
 from ...core.checks import did_you_mean, short
 from ...core.lifecycle import checked, excess
-from ...core.options import PLUGINS, PluginGroup, processors_of, unknown_option
+from ...core.options import PluginGroup, unknown_option
+from ...core.request import PLUGINS, processors_of
 from ...engine.decode import constrained
 from ...engine.reads import Reading, read_request
 from ...processors.logit_bias import LogitBias

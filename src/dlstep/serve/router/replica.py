@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol
 
 from ...engine.step_limit import StepLimit
 from ...processes import Worker, disconnect, watch
@@ -22,9 +22,6 @@ from ..shapes import ReplicaPhase
 from .pending_requests import PendingRequest
 from .placement import Candidate, Pages
 
-if TYPE_CHECKING:
-    from .router import Router
-
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0  # seconds before a restart; doubled each time
 HEALTHY = 60.0  # seconds; earlier deaths no longer count once an engine has been ready for longer
 PATIENCE = 5.0  # seconds for an engine to exit after a request to end, or after it closed its connection
@@ -34,6 +31,26 @@ SILENCE = 2.5  # seconds without a heartbeat (one per second) until an engine ge
 AHEAD = 8  # requests sent to an engine beyond the number that it decodes concurrently
 Deadline = Literal["start", "heartbeat", "step"]
 Commands = SimpleQueue[tuple[Command, ...] | None]
+
+
+class Listener(Protocol):
+    """The receiver of a replica's messages and events: the router."""
+
+    def known(self, facts: Facts) -> Facts:
+        """Return the facts of an engine with those of the server. The only method that a thread calls."""
+        ...
+
+    def on_report(self, replica: "Replica", report: StepReport) -> None:
+        """Apply the changes of a step."""
+        ...
+
+    def on_change(self) -> None:
+        """Take note that the phase has changed."""
+        ...
+
+    def on_end(self, replica: "Replica", deadline: Deadline | None) -> None:
+        """Take note that the engine has ended, and which deadline it missed."""
+        ...
 
 
 class Replica:
@@ -49,11 +66,11 @@ class Replica:
         number: Index among the replicas.
         start: Starts the process of an engine.
         options: Limits on restarts, and the deadlines.
-        router: Gets messages and events, in the event loop.
+        listener: Gets messages and events, in the event loop.
     """
 
-    def __init__(self, number: int, start: Callable[[], Worker], options: ServeOptions, router: "Router") -> None:
-        self.number, self._start, self._options, self._router = number, start, options, router
+    def __init__(self, number: int, start: Callable[[], Worker], options: ServeOptions, listener: Listener) -> None:
+        self.number, self._start, self._options, self._listener = number, start, options, listener
         self.phase: ReplicaPhase = "loading"
         self.deaths = 0
         self.died: Worker | None = None  # the last process that died
@@ -128,10 +145,10 @@ class Replica:
                     self.failure = message.error
                 case Facts():
                     self._ready_age = worker.age
-                    loop.call_soon_threadsafe(self.set_loaded, self._router.known(message))
+                    loop.call_soon_threadsafe(self.set_loaded, self._listener.known(message))
                 case StepReport():
                     self._limit.note(message.busy_seconds)
-                    loop.call_soon_threadsafe(self._router.on_report, self, message)
+                    loop.call_soon_threadsafe(self._listener.on_report, self, message)
         worker.inbox.clear()
         if not self.sent and not self.abandoned:
             worker.standstill = 0.0
@@ -157,7 +174,7 @@ class Replica:
         self.deaths += 1
         self.died = worker
         self.phase = "restarting"
-        self._router.on_end(self, deadline)
+        self._listener.on_end(self, deadline)
 
     def close(self) -> None:
         """Ask the engine to end; `run` returns once it has."""
@@ -168,13 +185,13 @@ class Replica:
         """Switch between ready and silent as heartbeats become overdue or resume."""
         if self.phase == ("ready" if silent else "silent"):
             self.phase = "silent" if silent else "ready"
-            self._router.on_change()
+            self._listener.on_change()
 
     def set_loaded(self, info: Facts) -> None:
         """Store the facts of the loaded engine, and become ready."""
         self.info, self._pages = info, Pages(info.first.config.num_pages)
         self.phase = "ready"
-        self._router.on_change()
+        self._listener.on_change()
 
     def command(self, command: Command) -> None:
         """Queue a command. Commands that a dead engine has not read are lost."""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dlstep import SamplingParams
-from dlstep.core.options import processors_of
+from dlstep.core.request import processors_of
 from dlstep.processors.min_tokens import MinTokens
 
 from ...helpers import processors as own
