@@ -35,7 +35,7 @@ from .cells import (
 from .diffing import Kind, ValueDiff
 from .frames import recording
 from .lines import listed, more
-from .page import bundle, source
+from .page import script_of, source
 from .texts import counts, plan_head, text_of
 
 COLOURS = {
@@ -258,7 +258,7 @@ def steps_html(trace: Trace) -> str:
         return f"{note(long)}{static}"
     steps = b64encode(zlib.compress(packed, 9)).decode()
     # The script is wrapped in a function, because a page may contain it several times.
-    script = f'(() => {{\n"use strict";\n{bundle("steps.js")}}})();'.encode("ascii", "backslashreplace").decode()
+    script = f'(() => {{\n"use strict";\n{script_of("steps.js")}}})();'.encode("ascii", "backslashreplace").decode()
     return f'<div class="dlstep-steps" data-steps="{steps}">{static}</div>\n<script>{script}</script>'
 
 

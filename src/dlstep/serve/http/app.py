@@ -2,7 +2,6 @@
 
 import mimetypes
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request, Security
@@ -19,6 +18,7 @@ from starlette.staticfiles import StaticFiles
 from ... import __version__
 from ...core.automaton import Automaton
 from ...text import constraints
+from ...views.page import FOLDER
 from .. import shapes
 from ..messages import Facts, description_of
 from ..router.pending_requests import Head
@@ -45,7 +45,6 @@ from .schema import (
 from .translate import TranslatedBody, head_for, read
 
 MOST_TEXTS = 256  # bodies that may wait to be parsed or encoded (or max_queue, if larger)
-PAGE = Path(__file__).parents[1] / "page"
 PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -235,7 +234,7 @@ class PageFiles(StaticFiles):
 
 async def index() -> Response:
     """Return the page."""
-    return FileResponse(PAGE / "index.html", headers=PAGE_HEADERS)
+    return FileResponse(FOLDER / "index.html", headers=PAGE_HEADERS)
 
 
 def create_app(router: Router, keys: tuple[str, ...] = ()) -> FastAPI:
@@ -271,7 +270,7 @@ def create_app(router: Router, keys: tuple[str, ...] = ()) -> FastAPI:
     app.add_api_route("/metrics", api.metrics, responses=METRICS, response_class=PlainTextResponse)
     for path, function in (("/openapi.json", api.schema), ("/", index)):
         app.add_api_route(path, function, include_in_schema=False)
-    app.mount("/page", PageFiles(directory=PAGE))
+    app.mount("/page", PageFiles(directory=FOLDER))
     for error in (ApiError, QueueFull, NotReady, RequestValidationError, HTTPException, ClientDisconnect, 500):
         app.add_exception_handler(error, response_of)
     app.add_middleware(Guard, names=hosts_of(options), keys=keys)

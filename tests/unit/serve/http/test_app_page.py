@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (found / name).write_bytes(content)
     (found / "inner.js").mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(app, "PAGE", found)
+        patch.setattr(app, "FOLDER", found)
         yield found
 
 

@@ -2,7 +2,7 @@
 import { Controls } from "./controls.js";
 import { fill, make } from "./dom.js";
 
-let made = 0;
+let lists = 0;
 
 const plain = (name) => String(name ?? "").replaceAll("_", "").toLowerCase();
 
@@ -28,7 +28,7 @@ export class Settings {
 
   ruleList() {
     const rows = this.rules.map((rule) => make("option", { value: rule.name, text: rule.name.replaceAll("_", " ") }));
-    const list = make("select", { id: `rule-${(made += 1)}` }, ...rows);
+    const list = make("select", { id: `rule-${(lists += 1)}` }, ...rows);
     list.addEventListener("change", () => {
       this.pick(list.value);
       this.changed("rule", list.value);

@@ -55,7 +55,7 @@ function historyOf(run, at, position) {
     const now = `${cell?.[1]}/${cell?.[2]}/${settled}/${text}`;
     if (now === before) return;
     before = now;
-    rows.push(rowOf(moment, index === at, cell, text, settled));
+    rows.push(rowOfMoment(moment, index === at, cell, text, settled));
   });
   const head = make("tr", {}, ...["frame", "token", "probability", ""].map((text) => make("th", { scope: "col", text })));
   const body = make("tbody", {}, ...rows.slice(-MOST_ROWS));
@@ -63,7 +63,7 @@ function historyOf(run, at, position) {
   return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Changes of the position" }, make("table", {}, caption, make("thead", {}, head), body));
 }
 
-function rowOf(moment, here, cell, text, settled) {
+function rowOfMoment(moment, here, cell, text, settled) {
   const probability = cell && cell[1] !== null ? chance(cell[2]) : "";
   const state = settled ? "settled" : cell?.[1] === null ? "" : cell ? "unmasked" : "";
   return make("tr", { class: here ? "here" : null }, ...[moment.seq, short(text, 40), probability, state].map((value) => make("td", { text: String(value) })));

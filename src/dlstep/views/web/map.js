@@ -115,7 +115,7 @@ export class StepMap {
         const cell = cellAt(run, row, position);
         if (!cell || cell[1] === null) continue;
         context.fillStyle = position < moment.settled ? palette.text.ink : palette.inks[shade(cell[2])];
-        context.fillText(short(textOf(cell[3]), most), (position + 0.5) * width, (row + 0.54) * height, width - 2);
+        context.fillText(short(textOnMap(cell[3]), most), (position + 0.5) * width, (row + 0.54) * height, width - 2);
       }
     });
   }
@@ -158,7 +158,7 @@ export class StepMap {
 }
 
 /** The text of a token in a cell, without spaces at its ends. */
-function textOf(text) {
+function textOnMap(text) {
   return text ? shown(text).replaceAll("\n", "↵").trim() || "␣" : "∎";
 }
 

@@ -5,7 +5,7 @@ import { parsed, written } from "./json.js";
 let key = "";
 
 /** Use this API key from now on. */
-export function useKey(next) {
+function useKey(next) {
   key = next;
 }
 
@@ -40,35 +40,35 @@ async function send(path, settings = {}) {
 }
 
 /** Return the options of the strategy and its rules, example prompts, and the name of the model. */
-export async function options() {
+async function options() {
   return (await send("v1/options")).json();
 }
 
 /** Return the server's description of its model; empty if it has none. */
-export async function description() {
+async function description() {
   const { data } = await (await send("v1/models")).json();
   return String(data?.[0]?.description ?? "");
 }
 
 /** Return the recording of a request that the server still keeps. */
-export async function kept(id) {
+async function kept(id) {
   return parsed(await (await send(`v1/requests/${encodeURIComponent(id)}/steps`)).text());
 }
 
 /** Ask the server to end a request with its settled tokens. */
-export async function cancel(id) {
+async function cancel(id) {
   await send(`v1/requests/${encodeURIComponent(id)}/cancel`, { method: "POST", body: "{}" });
 }
 
 /** Answer a prompt or a conversation. Calls `take(frame, text)` for each frame; resolves when the answer has ended. */
-export function generate(body, take, signal) {
+function generate(body, take, signal) {
   const path = body.messages ? "v1/chat/completions" : "v1/completions";
   const request = { ...body, stream: true, dlstep: { ...body.dlstep, stream: "steps" } };
   return follow(path, request, take, signal);
 }
 
 /** Continue a kept request from the frame `body.seq` with other options. */
-export function fork(id, body, take, signal) {
+function fork(id, body, take, signal) {
   return follow(`v1/requests/${encodeURIComponent(id)}/fork`, { stream: true, ...body }, take, signal);
 }
 
@@ -102,3 +102,5 @@ export async function* events(body) {
 function dataOf(part) {
   return part.split(/\r?\n/).filter((line) => line.startsWith("data:")).map((line) => line.slice(5).trimStart()).join("\n");
 }
+
+export const api = { cancel, description, fork, generate, kept, options, useKey };

@@ -7,7 +7,7 @@ const TYPED = "input:not([type=checkbox]):not([type=range]), textarea, select";
 export class Keys {
   constructor(acts) {
     this.acts = acts;
-    const rows = Object.entries(acts).map(([key, [words]]) => make("div", {}, make("dt", {}, make("kbd", { text: nameOf(key) })), make("dd", { text: words })));
+    const rows = Object.entries(acts).map(([key, [words]]) => make("div", {}, make("dt", {}, make("kbd", { text: nameOfKey(key) })), make("dd", { text: words })));
     const more = [["Ctrl Enter", "in the prompt: generate"], ["← → ↑ ↓", "in an answer: move through positions (← →) and frames (↑ ↓)"], ["Esc", "close the dialog"]];
     rows.push(...more.map(([key, words]) => make("div", {}, make("dt", {}, make("kbd", { text: key })), make("dd", { text: words }))));
     fill(the("shortcuts"), ...rows);
@@ -27,6 +27,6 @@ export class Keys {
   }
 }
 
-function nameOf(key) {
+function nameOfKey(key) {
   return { " ": "Space", ArrowLeft: "←", ArrowRight: "→" }[key] ?? key.toUpperCase();
 }

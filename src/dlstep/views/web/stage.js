@@ -7,8 +7,8 @@ import { chance, counted, figure, short, shown, word } from "./shown.js";
 import { fill, make, mark, say, the } from "./dom.js";
 
 // The layout of a long text takes longer than a frame of the screen, so it is drawn less often than the map.
-const LONG = 300; // positions
-const PAUSE = 120; // milliseconds
+const LONG_RUN = 300; // positions
+const REDRAW_PAUSE = 120; // milliseconds
 
 // Labels and their long forms.
 const FIGURES = [["passes", "forward passes"], ["tokens", "settled tokens"], ["per pass", "tokens per forward pass"], ["seconds", "seconds"]];
@@ -44,7 +44,7 @@ class Lane {
 
   /** Draw the text, a long one after a pause. */
   text(run, index, marks) {
-    const wait = run.width > LONG ? PAUSE - (performance.now() - this.drawnAt) : 0;
+    const wait = run.width > LONG_RUN ? REDRAW_PAUSE - (performance.now() - this.drawnAt) : 0;
     if (wait > 0) {
       this.waits ??= setTimeout(() => {
         this.waits = null;

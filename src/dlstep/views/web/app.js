@@ -1,5 +1,5 @@
 /** The page: connects its parts, and draws at most once per frame of the screen. */
-import * as api from "./api.js";
+import { api } from "./api.js";
 import { Ask } from "./ask.js";
 import { drawCell, drawHead, drawPlan } from "./details.js";
 import { fill, mark, say, the } from "./dom.js";

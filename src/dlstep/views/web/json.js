@@ -3,12 +3,12 @@
  * patterns cannot match inside a JSON string, where every quotation mark follows a backslash.
  */
 
-const LONG = /([,{]\s*"seed"\s*:\s*)(\d{16,})/g;
+const UNQUOTED = /([,{]\s*"seed"\s*:\s*)(\d{16,})/g;
 const QUOTED = /([,{]"seed":)"(\d{16,})"/g;
 
 /** Parse a JSON text. */
 export function parsed(text) {
-  return JSON.parse(text.replace(LONG, '$1"$2"'));
+  return JSON.parse(text.replace(UNQUOTED, '$1"$2"'));
 }
 
 /** Return the JSON text of a value. */

@@ -74,7 +74,7 @@ function sinceOf(run, index, position) {
 }
 
 /** Follow the theme of the page around an element: a dark page has light text. */
-function follow(root) {
+function followTheme(root) {
   const apply = () => {
     const [red, green, blue] = getComputedStyle(root.parentElement).color.match(/[\d.]+/g).map(Number);
     mark(root, "data-theme", 0.3 * red + 0.6 * green + 0.1 * blue > 128 ? "dark" : "light");
@@ -98,7 +98,7 @@ async function enhance(root) {
   const bar = make("div", { class: "time", role: "group", "aria-label": "Step" }, ...time.elements());
   const answers = requests.length ? requests.map((request) => request.element) : [make("p", { class: "soft", text: "No request was submitted yet." })];
   const view = make("div", { class: "steps" }, bar, ...answers, legend("underlined", CHANGED));
-  follow(root);
+  followTheme(root);
   draw(last - first);
   shadow.replaceChildren(make("style", { text: style }), view);
 }

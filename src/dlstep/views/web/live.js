@@ -3,7 +3,7 @@ import { say, the } from "./dom.js";
 import { shown } from "./shown.js";
 import { answerOf } from "./state.js";
 
-const PAUSE = 1200; // milliseconds between two pieces
+const PIECE_PAUSE = 1200; // milliseconds between two pieces
 
 export class Live {
   /** `focused()` returns the focused entry. */
@@ -29,7 +29,7 @@ export class Live {
     this.timer = setTimeout(() => {
       this.timer = null;
       this.follow();
-    }, PAUSE);
+    }, PIECE_PAUSE);
   }
 }
 
