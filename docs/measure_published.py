@@ -19,17 +19,15 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from dlstep import LLM, SamplingParams, tiny
 from dlstep.core import (
     Block,
+    BlockPass,
     CanvasRule,
     Choice,
     Extra,
+    PlannedPass,
     Probability,
     Rule,
     SampleSpec,
-    SequenceState,
-    SpanSamples,
-    Spec,
     check_ranges,
-    draw,
 )
 from dlstep.evaluate.checkpoint import read
 from dlstep.evaluate.comparing import RUNS, ComparisonRow, compared, entries, folder_of
@@ -70,15 +68,17 @@ class QuotaWithoutEnds(Choice):
         """The probabilities of all ids, among them the ends."""
         return SampleSpec(best=self.vocab_size)
 
-    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
-        """The rows of the schedule by the probability among the other ids; that of an end is 0."""
-        size, number, width = len(block.sampled(sequence.request.limit)), draw(sequence, block), self.vocab_size
-        scores = dict.fromkeys(range(begin, begin + len(block.masked)), 0.0)
-        for row in scores:
-            if rows.tokens[row] not in self.end_ids:
-                own = slice(row * width, (row + 1) * width)
-                pairs = zip(rows.best_ids[own], rows.best_probabilities[own], strict=True)
-                scores[row] = rows.probabilities[row] / (1.0 - fsum(chance for token, chance in pairs if token in self.end_ids))
+    def chosen(self, block_pass: BlockPass) -> list[int]:
+        """The indices of the schedule by the probability among the other ids; that of an end is 0."""
+        samples, number, width = block_pass.samples, block_pass.number, self.vocab_size
+        size = len(block_pass.block.sampled(block_pass.limit))
+        scores = dict.fromkeys(range(len(samples.tokens)), 0.0)
+        for index in scores:
+            if samples.tokens[index] not in self.end_ids:
+                own = slice(index * width, (index + 1) * width)
+                pairs = zip(samples.best_ids[own], samples.best_probabilities[own], strict=True)
+                others = 1.0 - fsum(chance for token, chance in pairs if token in self.end_ids)
+                scores[index] = samples.probabilities[index] / others
         return highest(scores, max(size // self.steps_per_block + (number < size % self.steps_per_block), 1))
 
 
@@ -89,11 +89,11 @@ class QuotaOfBlock(Choice):
 
     steps_per_block: Steps = 4
 
-    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
-        """The most probable rows."""
-        scores = {row: rows.probabilities[row] for row in range(begin, begin + len(block.masked))}
-        share, over = divmod(len(block.tokens), self.steps_per_block)
-        return highest(scores, max(share + (draw(sequence, block) < over), 1))
+    def chosen(self, block_pass: BlockPass) -> list[int]:
+        """The most probable indices."""
+        scores = dict(enumerate(block_pass.samples.probabilities))
+        share, over = divmod(len(block_pass.block.tokens), self.steps_per_block)
+        return highest(scores, max(share + (block_pass.number < over), 1))
 
 
 @final
@@ -106,13 +106,14 @@ class FallingWithSuffix(Choice):
     suffix: Annotated[int, Gt(0)] = 33
     """Maximum number of positions after the block that are fed."""
 
-    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
-        """The rows at or above the threshold, or the best one."""
-        after = min(sequence.request.limit - min(block.end, sequence.request.limit), self.suffix)
-        size, masks = len(block.sampled(sequence.request.limit)), len(block.masked)
+    def chosen(self, block_pass: BlockPass) -> list[int]:
+        """The indices at or above the threshold, or the best one."""
+        block, limit = block_pass.block, block_pass.limit
+        after = min(limit - min(block.end, limit), self.suffix)
+        size, masks = len(block.sampled(limit)), len(block.masked)
         least = self.accept_threshold * (1.0 - self.falling * (1.0 - (masks + after) / (size + after)))
-        scores = {row: rows.probabilities[row] for row in range(begin, begin + masks)}
-        return [row for row, chance in scores.items() if chance >= least] or highest(scores, int(must))
+        scores = dict(enumerate(block_pass.samples.probabilities))
+        return [index for index, chance in scores.items() if chance >= least] or highest(scores, int(block_pass.must))
 
 
 @final
@@ -146,23 +147,22 @@ class SaberOverBlocks(CanvasRule):
         """Tokens may be remasked."""
         return True
 
-    def sampled(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
+    def sampled(self, planned: PlannedPass) -> tuple[int, ...]:
         """All positions up to the end of the current block."""
-        return block.sampled(limit)[: self._seen(block, limit).reach]
+        return planned.block.sampled(planned.limit)[: self._seen(planned.block, planned.limit).reach]
 
-    def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
+    def commit(self, block_pass: BlockPass) -> Block:
         """Unmask what is above the mean, then remask what fell most."""
-        sampled, least = block.sampled(sequence.request.limit), self.least_taken
-        seen = self._seen(block, sequence.request.limit)
-        now = rows.probabilities[begin : begin + seen.reach]
+        block, spec, tokens = block_pass.block, block_pass.spec, block_pass.samples.tokens
+        sampled, least = block.sampled(block_pass.limit), self.least_taken
+        seen = self._seen(block, block_pass.limit)
+        now = block_pass.samples.probabilities
         masks = {place: now[place] for place in range(seen.reach) if sampled[place] in set(block.masked)}
         known = [chance for chance in seen.unmasked if chance is not None]
         mean = fsum(known) / len(known) if known else 1.0
         chosen = [place for place, chance in masks.items() if chance > mean]
         chosen = chosen if len(chosen) >= least else highest(masks, least)
-        block = block.unmask(
-            [sampled[place] for place in chosen], [rows.tokens[begin + place] for place in chosen], [now[p] for p in chosen]
-        )
+        block = block.unmask([sampled[p] for p in chosen], [tokens[p] for p in chosen], [now[p] for p in chosen])
         unmasked = [now[place] if place in chosen else old for place, old in enumerate(seen.unmasked)]
         left, number = set(block.masked), max(least, len(chosen))
         reach = seen.reach

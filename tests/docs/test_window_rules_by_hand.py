@@ -6,13 +6,28 @@ from pathlib import Path
 
 import pytest
 
-from dlstep.core import Config, Request, Rule, SamplingParams, SequenceState, SpanSamples, Spec, add, commit, init, schedule
+from dlstep.core import (
+    NO_SAMPLES,
+    Config,
+    Request,
+    Rule,
+    SamplingParams,
+    SequenceState,
+    SpanSamples,
+    Spec,
+    add,
+    commit,
+    init,
+    schedule,
+)  # fmt: skip
 from dlstep.core.block import Block
 from dlstep.rules.ada_block import AdaBlock
 from dlstep.rules.early_commit import EarlyCommit
 from dlstep.rules.sliding import Sliding
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.testing.scripted import ScriptedDriver
+
+from ..helpers.passes import pass_of
 
 FOLDER = Path(__file__).parents[2] / "docs" / "strategies"
 MASK, DOT = 99, 50
@@ -60,13 +75,14 @@ def test_sliding(answer: str, expected: str) -> None:
     cells = answer.split()
     start = Block(1, (MASK,) * len(cells), tuple(range(1, len(cells) + 1)), (0.0,) * len(cells))
     known = [offset for offset, cell in enumerate(cells) if cell.isalpha()]
-    block = start.unmask_rows(known, 0, (7,) * len(cells), (1.0,) * len(cells))
+    block = start.unmask_rows(known, (7,) * len(cells), (1.0,) * len(cells))
     rule = Sliding(window=3)
-    sampled = rule.sampled(block, len(cells) + 1, 0)
-    chances = tuple(float(cells[position - 1]) for position in sampled)
     spec, request = Spec(MASK, (98,), 100), Request(0, (1,), SamplingParams(max_tokens=len(cells)))
     (waiting,) = add(init(Config(spec), DualCache(cache="none", rule=rule)), request).waiting
-    done = rule.commit(waiting, block, SpanSamples((8,) * len(chances), chances), 0, True, spec)
+    counted = waiting.after_forward(waiting.storage, 1)
+    sampled = pass_of(rule, counted, block, NO_SAMPLES, spec).sampled
+    samples = SpanSamples((8,) * len(sampled), tuple(float(cells[position - 1]) for position in sampled))
+    done = rule.commit(pass_of(rule, counted, block, samples, spec))
     assert " ".join(str(offset) for offset, token in enumerate(done.tokens) if token == 8) == expected
 
 

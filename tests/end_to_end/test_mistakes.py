@@ -40,13 +40,13 @@ from dlstep.core import Choice
 class Mine(Choice):
     count: int = 1
 
-    def chosen(self, sequence, block, rows, begin, must):
+    def chosen(self, block_pass):
         {}
 
 
 RULE = Mine
 """
-RULE = HEAD.format("return [begin]")
+RULE = HEAD.format("return [0]")
 
 
 def edited(folder: Path, **changes: Any) -> None:
@@ -80,15 +80,15 @@ FILES = {
     "value.py": RULE.replace("RULE = Mine", "RULE = Mine()"),
     "listed.py": RULE.replace("count: int = 1", "counts: list = field(default_factory=list)"),
     "renamed.py": RULE.replace("def chosen", "def choose"),
-    "arguments.py": RULE.replace("(self, sequence, block, rows, begin, must)", "(self, block, rows)"),
+    "arguments.py": RULE.replace("(self, block_pass)", "(self, block, rows)"),
     "empty_rows.py": HEAD.format("return []"),
     "no_rows.py": HEAD.format("pass"),
-    "positions.py": HEAD.format("return list(block.masked)"),
-    "descending.py": HEAD.format("return [begin + 1, begin]"),
-    "twice.py": HEAD.format("return [begin, begin]"),
-    "a_set.py": HEAD.format("return {begin}"),
-    "floats.py": HEAD.format("return [float(begin)]"),
-    "entropies.py": HEAD.format("return [begin] if rows.entropies[begin] > 0 else []"),
+    "positions.py": HEAD.format("return list(block_pass.block.masked)"),
+    "descending.py": HEAD.format("return [1, 0]"),
+    "twice.py": HEAD.format("return [0, 0]"),
+    "a_set.py": HEAD.format("return {0}"),
+    "floats.py": HEAD.format("return [0.0]"),
+    "entropies.py": HEAD.format("return [0] if block_pass.samples.entropies[0] > 0 else []"),
     "assigned.py": HEAD.format("self.count += 1"),
     "my-rule.py": RULE,
     "unknown.yaml": "accept_treshold: 0.3\n",
@@ -212,7 +212,14 @@ RULES = [
     rule("my-rule.py", "give the path of a .py file whose name is a Python identifier"),
     rule("nowhere.py", "there is no such file; give the path of a .py file"),
     rule("empty_rows.py", "step 0", "Mine.chosen (empty_rows.py:10)", "it must unmask at least one", code=1),
-    rule("no_rows.py", "Mine.chosen", "returned None", "a list of ascending rows from 0 to", "this is a NoneType", code=1),
+    rule(
+        "no_rows.py",
+        "Mine.chosen",
+        "returned None",
+        "a list of ascending indices into block.masked, from 0 to",
+        "this is a NoneType",
+        code=1,
+    ),
     rule("positions.py", "these are positions: the row of block.masked[i] is begin + i, begin is 0", code=1),
     rule("descending.py", "returned [1, 0]", "these do not ascend: return sorted(set(rows))", code=1),
     rule("twice.py", "returned [0, 0]", "these do not ascend: return sorted(set(rows))", code=1),

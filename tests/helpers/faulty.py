@@ -4,7 +4,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, final
 
-from dlstep.core import Block, Choice, Grid, Request, Rule, SampleSpec, SequenceState, Span, SpanSamples, Spec
+from dlstep.core import (
+    Block,
+    BlockPass,
+    Choice,
+    Grid,
+    PlannedPass,
+    Request,
+    Rule,
+    SampleSpec,
+    SequenceState,
+    Span,
+    SpanSamples,
+    Spec,
+)  # fmt: skip
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies import Blockwise
 
@@ -63,18 +76,17 @@ RAISED = (
 )
 CHOSEN: dict[str, Any] = {
     "none": None,
-    "no rows": [],
+    "no indices": [],
     "text": "rows",
-    "beyond the block": lambda begin, end: [end],
-    "before the block": lambda begin, end: [begin - 1],
+    "beyond the block": lambda count: [count],
     "negative": [-1],
-    "descending": lambda begin, end: [end - 1, begin] if end - begin > 1 else [end, begin],
-    "twice": lambda begin, end: [begin, begin],
-    "fractions": lambda begin, end: [float(begin)],
-    "truth values": [True],
+    "descending": lambda count: [max(1, count - 1), 0],
+    "twice": [0, 0],
+    "fractions": [0.0],
+    "truth values": [False],
     "lists": [[0]],
-    "iterator": lambda begin, end: iter([begin]),
-    "set": lambda begin, end: {begin},
+    "iterator": lambda count: iter([0]),
+    "set": {0},
 }
 
 
@@ -86,14 +98,14 @@ class FaultyChoice(Choice):
     kind: str = ""
     after: int = 0
 
-    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
-        """Some rows, or the bug."""
-        if not self.kind or not must or sequence.steps <= self.after:
-            return THRESHOLD.chosen(sequence, block, rows, begin, must)
+    def chosen(self, block_pass: BlockPass) -> list[int]:
+        """Some indices, or the bug."""
+        if not self.kind or not block_pass.must or block_pass.sequence.steps <= self.after:
+            return THRESHOLD.chosen(block_pass)
         if self.kind in RAISED:
             return raised(self.kind)
         made = CHOSEN[self.kind]
-        return made(begin, begin + len(block.masked)) if callable(made) else made
+        return made(len(block_pass.block.masked)) if callable(made) else made
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +165,10 @@ class FaultyRule(Rule):
     after: int = 0
     hook: str = "commit"
 
-    def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
+    def commit(self, block_pass: BlockPass) -> Block:
         """The block of `Threshold`, or the bug."""
-        right = THRESHOLD.commit(sequence, block, rows, begin, must, spec)
-        if self.hook != "commit" or not must or sequence.steps <= self.after:
+        right, block = THRESHOLD.commit(block_pass), block_pass.block
+        if self.hook != "commit" or not block_pass.must or block_pass.sequence.steps <= self.after:
             return right
         if self.kind in RAISED:
             return raised(self.kind)
@@ -182,9 +194,10 @@ class FaultyRule(Rule):
         }
         return made[self.kind]
 
-    def sampled(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
+    def sampled(self, planned: PlannedPass) -> tuple[int, ...]:
         """All masked positions, or the bug."""
-        if self.hook != "sampled" or number < self.after:
+        block = planned.block
+        if self.hook != "sampled" or planned.number < self.after:
             return block.masked
         if self.kind in RAISED:
             return raised(self.kind)
@@ -198,10 +211,10 @@ class FaultyRule(Rule):
         }
         return made[self.kind]
 
-    def measure(self, sequence: SequenceState, block: Block) -> int:
+    def measure(self, planned: PlannedPass) -> int:
         """The masked positions, or the bug."""
         if self.hook != "measure":
-            return len(block.masked)
+            return len(planned.block.masked)
         if self.kind in RAISED:
             return raised(self.kind)
         made: Any = {"negative": -1, "constant": 7, "text": "x", "none": None}

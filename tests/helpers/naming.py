@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import final
 
-from dlstep.core import Block, Extra, Probability, Rule, SampleSpec, SequenceState, Span, SpanSamples, Spec, best, check_ranges
+from dlstep.core import Block, BlockPass, Extra, Probability, Rule, SampleSpec, SequenceState, Span, Spec, check_ranges
 from dlstep.strategies._blocks import Blockwise
 from dlstep.strategies._canvas import Canvas
 
@@ -34,16 +34,16 @@ class Loyal(Rule):
         """Two scored ids for each position."""
         return SampleSpec(scored=2 if self.names else 0)
 
-    def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
+    def commit(self, block_pass: BlockPass) -> Block:
         """The block with the positions whose token stayed probable, more probable than its neighbour."""
-        end = begin + len(block.masked)
-        pairs = [rows.scored_probabilities[2 * row : 2 * row + 2] for row in range(begin, end)] if self.names else []
-        found = enumerate(pairs, begin)
-        chosen = [row for row, (first, second) in found if isinstance(block.extra, Said) and first >= self._least(second)]
-        chosen = chosen or ([best(rows, begin, end)] if must else [])
-        after = block.unmask_rows(chosen, begin, rows.tokens, rows.probabilities)
-        still = set(after.masked)  # with a constraint, also rows that were chosen
-        left = tuple([rows.tokens[row] for row, position in enumerate(block.masked, begin) if position in still])
+        block, samples = block_pass.block, block_pass.samples
+        pairs = zip(samples.scored_probabilities[::2], samples.scored_probabilities[1::2], strict=True)
+        chosen = [i for i, (one, two) in enumerate(pairs) if isinstance(block.extra, Said) and one >= self._least(two)]
+        if block_pass.must and not chosen:
+            chosen = [samples.probabilities.index(max(samples.probabilities))]
+        after = block.unmask_rows(chosen, samples.tokens, samples.probabilities)
+        still = set(after.masked)  # with a constraint, also positions that were chosen
+        left = tuple([token for position, token in zip(block.masked, samples.tokens, strict=True) if position in still])
         return after.with_extra(Said(left))
 
     def _least(self, other: float) -> float:

@@ -8,10 +8,9 @@ MUTANTS = (
         (
             "Block.unmask_rows",
             "put a token one position off",
-            "masked.pop(row - begin) - start",
-            "min(masked.pop(row - begin) - start + 1, len(new_tokens) - 1)",
+            "masked.pop(index) - start",
+            "min(masked.pop(index) - start + 1, len(new_tokens) - 1)",
         ),
-        ("Block.unmask_rows", "draw every step from the same numbers", "self.opened", "self.opened + 1"),
         ("Block.with_pinned", "sample pinned positions", "1 << index", "0"),
         ("Block.with_pinned", "count pinned positions as masked", "masked if not given >> position - start & 1", "masked"),
     ),
@@ -94,8 +93,12 @@ MUTANTS = (
         ("check_sequence", "let a strategy run forever", "after.steps > limit", "False"),
     ),
     *in_file(
+        "core/block_pass.py",
+        ("samples_of", "give a rule the samples of another block", "samples.between(first, last)", "samples"),
+    ),
+    *in_file(
         "core/rule.py",
-        ("chosen_by", "let a rule unmask nothing although it must", "must and (not chosen)", "False"),
+        ("check_chosen", "let a rule unmask nothing although it must", "block_pass.must and (not chosen)", "False"),
     ),
     *in_file(
         "text/token_automaton.py",
@@ -398,7 +401,7 @@ MUTANTS = (
     ),
     *in_file(
         "rules/early_commit.py",
-        ("EarlyCommit.commit", "take a forced token for evidence", "forced=constrained", "forced=False"),
+        ("EarlyCommit.commit", "take a forced token for evidence", "forced=forced", "forced=False"),
         noticed_by=("property/test_rules.py",),
     ),
     *in_file(
@@ -416,15 +419,15 @@ MUTANTS = (
         (
             "Hierarchy.commit",
             "remask more than a constraint lets it unmask",
-            "len(block.masked) <= len(fed.masked) - must",
+            "len(block.masked) <= len(fed.masked) - block_pass.must",
             "True",
         ),
         noticed_by=("property/test_rules.py",),
     ),
     *in_file(
         "rules/quota.py",
-        ("Quota._behind", "leave out what a constraint dropped", "planned - (size - masked)", "planned - (planned - 1)"),
-        ("Quota.measure", "forget what another rule left masked", "masked > planned", "masked > size"),
+        ("Quota._behind", "leave out what a constraint dropped", "due - (size - masked)", "due - (due - 1)"),
+        ("Quota.measure", "forget what another rule left masked", "masked > due", "masked > size"),
         noticed_by=("property/test_forks.py",),
     ),
     *in_file(
@@ -458,7 +461,7 @@ MUTANTS = (
         ),
         ("Blocks._settled", "seal a block before an earlier one", "break", "continue"),
         ("Blocks._opened", "open the next block whatever the last one holds", "self.add_block_threshold", "0.0"),
-        ("Blockwise.next_blocks", "let a forward pass unmask nothing", "(0, True)", "(0, False)"),
+        ("Blockwise.next_blocks", "let a forward pass unmask nothing", "must = True", "must = False"),
         (
             "Blockwise.stable_share",
             "call a block with masks stable",
@@ -526,7 +529,7 @@ MUTANTS = (
             "len(kept)",
         ),
         ("DMax._refreshed_at", "call a block whose tokens were dropped sure", "changes == len(changed)", "True"),
-        ("_filled", "skip the first mask unless its probability is high", "min(begin + 1, end)", "begin"),
+        ("_filled", "skip the first mask unless its probability is high", "max(end, first + 1)", "end"),
     ),
     *in_file(
         "strategies/multi_bd_edit.py",

@@ -10,20 +10,20 @@ from hypothesis import given, strategies as st
 
 from dlstep.core import (
     Block,
+    BlockPass,
     Config,
     Extra,
+    PlannedPass,
     Request,
     Rule,
     Samples,
     SamplingParams,
-    SequenceState,
     SpanSamples,
     Spec,
     Strategy,
     add,
     check_ranges,
     commit,
-    draw,
     init,
     schedule,
 )
@@ -68,28 +68,25 @@ class Wavering(Rule):
     def remasks(self) -> bool:
         return True
 
-    def sampled(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
-        return block.sampled(limit) if self.rereads else block.masked
+    def sampled(self, planned: PlannedPass) -> tuple[int, ...]:
+        return planned.block.sampled(planned.limit) if self.rereads else planned.block.masked
 
-    def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
+    def commit(self, block_pass: BlockPass) -> Block:
+        block, mask = block_pass.block, block_pass.spec.mask_id
         done = block.extra.done if isinstance(block.extra, Turns) else 0
-        number, seed, mask = draw(sequence, block), sequence.request.seed, spec.mask_id
+        number, seed = block_pass.number, block_pass.sequence.request.seed
         assert mask is not None
-        asked = self.sampled(block, sequence.request.limit, number)
-        found = {position: begin + row for row, position in enumerate(asked)}
-        chosen = block.masked
-        block = block.unmask(
-            chosen, [rows.tokens[found[p]] for p in chosen], [rows.probabilities[found[p]] for p in chosen]
-        ).with_extra(Turns(done + 1))
+        own = block_pass.only(block.masked).samples
+        block = block.unmask(block.masked, own.tokens, own.probabilities).with_extra(Turns(done + 1))
         if done + 1 >= self.turns:  # a constraint may have left masks in the last of these forwards
             return block
-        sampled = block.sampled(sequence.request.limit)
+        sampled = block.sampled(block_pass.limit)
         masks = [p for p in sampled if uniform(key(seed, p, number, "remask")) < self.share]
         return block.remask(masks or sampled[-1:], mask)
 
-    def measure(self, sequence: SequenceState, block: Block) -> int:
-        del sequence  # a fork may give it a block in which another rule has counted passes
-        return self.turns - (block.extra.done if isinstance(block.extra, Turns) else 0)
+    def measure(self, planned: PlannedPass) -> int:
+        extra = planned.block.extra  # not its number: a fork may give it a block in which another rule has counted passes
+        return self.turns - (extra.done if isinstance(extra, Turns) else 0)
 
     def bound(self, size: int) -> int:
         return self.turns

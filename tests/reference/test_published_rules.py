@@ -17,6 +17,7 @@ from dlstep.rules.spaced import Spaced
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
 
+from ..helpers.passes import pass_of
 from ..helpers.scripts import script
 from .authors_code import Network as Answer, entropy_bound_spaced, even_shares, llada, maskgit_shares, mdpo, remdm_llada, saber
 from .models import EOS, MASK, WORDS
@@ -74,7 +75,7 @@ def test_spaced_goes_through_the_inner_choice_by_the_inner_order() -> None:
         strategy = MultiBD(block_size=16, buffer_size=1, rule=rule)
         request = Request(0, (7,), SamplingParams(max_tokens=size))
         (sequence,) = add(init(CONFIG, strategy), request).waiting
-        chosen = rule.chosen(sequence.after_forward(sequence.storage, 1), block, rows, 0, True)
+        chosen = rule.chosen(pass_of(rule, sequence.after_forward(sequence.storage, 1), block, rows, CONFIG.spec))
         assert chosen == entropy_bound_spaced(dict(enumerate(entropies)), bound, max(2, size * stride // size))
 
 

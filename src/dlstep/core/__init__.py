@@ -1,7 +1,8 @@
 """The pure core: immutable values and functions, without tensors, clocks or random state.
 
-Reading order: spec, request, block, plan, sequence, rule, state, then schedule and commit. Then read a strategy, such as
-`strategies._blocks`. `lifecycle` adds and ends requests; `contract` calls and checks user code. The other modules are details.
+Reading order: spec, request, block, plan, sequence, block_pass, rule, state, then schedule and commit. Then read a strategy,
+such as `strategies._blocks`. `lifecycle` adds and ends requests; `contract` calls and checks user code. The other modules are
+details.
 """
 
 from .block import (
@@ -10,6 +11,13 @@ from .block import (
     Grid as Grid,
     open_block as open_block,
     positions as positions,
+)
+from .block_pass import (
+    BlockPass as BlockPass,
+    PlannedPass as PlannedPass,
+    planned_pass as planned_pass,
+    sampled_pass as sampled_pass,
+    samples_of as samples_of,
 )
 from .checks import check_ranges as check_ranges
 from .commit import Prepared as Prepared, commit as commit, prepare as prepare
@@ -88,10 +96,8 @@ from .rule import (
     CanvasRule as CanvasRule,
     Choice as Choice,
     Rule as Rule,
-    best as best,
-    chosen_by as chosen_by,
-    committed_by as committed_by,
-    draw as draw,
+    check_chosen as check_chosen,
+    check_committed as check_committed,
     needs_canvas as needs_canvas,
     sampled_by as sampled_by,
 )

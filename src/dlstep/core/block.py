@@ -126,25 +126,24 @@ class Block:
         """Return this full block as a finished one, without the facts that only its decoding needed."""
         return Block(self.start, self.tokens, (), self.probabilities)
 
-    def unmask_rows(self, chosen: Sequence[int], begin: int, tokens: Sequence[int], probabilities: Sequence[float]) -> "Block":
-        """Return the block with some rows of a forward pass unmasked.
+    def unmask_rows(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "Block":
+        """Return the block with some masked positions unmasked, given by their indices in `masked`.
 
-        This takes 2.3 us for 2 of 12 rows; `unmask` takes 3.7 us.
+        This takes 2.3 us for 2 of 12 positions; `unmask` takes 3.7 us.
 
         Args:
-            chosen: The rows, ascending. Row `begin + i` belongs to `masked[i]`.
-            begin: First row of the block.
-            tokens: Token of each row of the span.
-            probabilities: Probability of each row of the span.
+            chosen: The indices, ascending.
+            tokens: Token of each masked position.
+            probabilities: Probabilities of these tokens.
         """
         start = self.start
         masked = list(self.masked)
         new_tokens = list(self.tokens)
         new_probabilities = list(self.probabilities)
-        for row in reversed(chosen):
-            offset = masked.pop(row - begin) - start
-            new_tokens[offset] = tokens[row]
-            new_probabilities[offset] = probabilities[row]
+        for index in reversed(chosen):
+            offset = masked.pop(index) - start
+            new_tokens[offset] = tokens[index]
+            new_probabilities[offset] = probabilities[index]
         return Block(start, tuple(new_tokens), tuple(masked), tuple(new_probabilities), self.given, self.opened, self.extra)
 
     def unmask(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "Block":

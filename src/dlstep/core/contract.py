@@ -5,7 +5,7 @@ An invalid value raises WrongAnswer, which ends only the request that uses the s
 Every span and every sequence of a strategy is checked. In a span, every token id and sampled position is read: an
 invalid value would fail on the device and end all requests of the batch. In a sequence, only types, lengths and ends of blocks
 are read, because reading every position would take 170 us per request and step. If a rule defines `commit`,
-`rule.committed_by` reads every token of its blocks.
+`rule.check_committed` reads every token of its blocks.
 """
 
 from array import array

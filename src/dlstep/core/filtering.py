@@ -134,12 +134,10 @@ class FilteredBlock(Block):
                 _narrow(letters, place, left, right)
         return sorted(kept)
 
-    def unmask_rows(
-        self, chosen: Sequence[int], begin: int, tokens: Sequence[int], probabilities: Sequence[float]
-    ) -> "FilteredBlock":
-        """Return the block with the rows of `chosen` unmasked that `kept` selects."""
-        masked = [self.masked[row - begin] for row in chosen]
-        return self.unmask(masked, [tokens[row] for row in chosen], [probabilities[row] for row in chosen])
+    def unmask_rows(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "FilteredBlock":
+        """Return the block with the masked positions of the indices `chosen` unmasked that `kept` selects."""
+        masked = [self.masked[index] for index in chosen]
+        return self.unmask(masked, [tokens[index] for index in chosen], [probabilities[index] for index in chosen])
 
     def unmask(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "FilteredBlock":
         """Return the block with the positions of `chosen` unmasked that `kept` selects."""
@@ -233,12 +231,8 @@ class WindowFilter:
         self._fed = block
         return filtered(block, Bounds(self._of.constraint, since, until, self._before, self._after[block.start]))
 
-    def skip(self, block: Block) -> None:
-        """Advance past a block that this pass does not change."""
-        self.leave(block, self.enter(block))
-
     def leave(self, done: Block, entered: Block) -> Block:
-        """Return `done`, which the rule made of `entered`, without bounds, and advance to its end.
+        """Return `done`, which a pass made of `entered`, without bounds, and advance to its end.
 
         `entered` is the result of the last call of `enter`; `done` may be a plain block. Raises
         DlstepError if the window cannot be completed with `done`: the rule then set tokens by other

@@ -5,10 +5,10 @@ positions whose input is a blend of embeddings, which the driver computes.
 """
 
 from collections.abc import Sequence
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, fields, replace
 from math import inf
 from sys import float_info
-from typing import Annotated, Literal, Protocol, get_args, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, get_args, runtime_checkable
 
 from annotated_types import Ge
 
@@ -145,23 +145,33 @@ class SpanSamples:
     error: str = ""
     """Error of a processor of the request, after which every token is -1; empty if none failed."""
 
-    def at(self, rows: Sequence[int], best: int) -> "SpanSamples":
-        """Return some rows, in this order.
+    def between(self, first: int, last: int) -> "SpanSamples":
+        """Return the entries `[first, last)`.
 
         Args:
-            rows: Indices of the rows.
-            best: Number of most probable ids per row.
+            first: Index of the first entry.
+            last: Index after the last entry.
         """
-        within = [index for row in rows for index in range(row * best, row * best + best)]
+        best, scored = len(self.best_ids) // len(self.tokens), len(self.scored_probabilities) // len(self.tokens)
         return SpanSamples(
-            tuple([self.tokens[row] for row in rows]),
-            tuple([self.probabilities[row] for row in rows]),
-            tuple([self.entropies[row] for row in rows]) if self.entropies else (),
-            tuple([self.margins[row] for row in rows]) if self.margins else (),
-            tuple([self.best_ids[index] for index in within]),
-            tuple([self.best_probabilities[index] for index in within]),
-            tuple([self.noise[row] for row in rows]) if self.noise else (),
+            self.tokens[first:last],
+            self.probabilities[first:last],
+            self.entropies[first:last],
+            self.margins[first:last],
+            self.best_ids[first * best : last * best],
+            self.best_probabilities[first * best : last * best],
+            self.noise[first:last],
+            self.scored_probabilities[first * scored : last * scored],
         )
+
+    def at(self, indices: Sequence[int]) -> "SpanSamples":
+        """Return some entries, in this order.
+
+        Args:
+            indices: Indices of the entries.
+        """
+        names = [each.name for each in fields(self) if each.name != "error"]
+        return SpanSamples(*[_entries(getattr(self, name), len(self.tokens), indices) for name in names])
 
     def trimmed(self, given: "SampleSpec", needed: "SampleSpec") -> "SpanSamples":
         """Return the rows with only the statistics of `needed`.
@@ -189,6 +199,12 @@ class SpanSamples:
             self.noise if "noise" in needed.statistics else (),
             self.scored_probabilities,
         )
+
+
+def _entries(values: tuple[Any, ...], count: int, indices: Sequence[int]) -> tuple[Any, ...]:
+    """Return the values of some of `count` entries, each of which has equally many."""
+    width = len(values) // count
+    return tuple([value for index in indices for value in values[index * width : (index + 1) * width]])
 
 
 NO_SAMPLES = SpanSamples((), ())

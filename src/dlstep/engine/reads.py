@@ -86,7 +86,7 @@ class Reading(Strategy):
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Fill the slots, which ends the request."""
         (block,) = sequence.window
-        after = block.unmask_rows(range(len(block.masked)), 0, rows.tokens, rows.probabilities)
+        after = block.unmask_rows(range(len(block.masked)), rows.tokens, rows.probabilities)
         return sequence.with_window(sequence.past, (after,), sequence.final, sequence.request.limit)
 
     def measure(self, sequence: SequenceState) -> int:

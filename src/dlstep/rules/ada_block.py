@@ -13,18 +13,7 @@ from typing import Annotated, final
 
 from annotated_types import Interval
 
-from ..core import (
-    Block,
-    CanvasRule,
-    Choice,
-    Probability,
-    SampleSpec,
-    SequenceState,
-    SpanSamples,
-    Spec,
-    check_ranges,
-    draw,
-)
+from ..core import Block, BlockPass, CanvasRule, Choice, PlannedPass, Probability, SampleSpec, check_ranges, sampled_by
 from .sliding import check_inner, inner_commit
 from .threshold import Threshold
 
@@ -69,32 +58,29 @@ class AdaBlock(CanvasRule):
         """Return the block size of the canvas, or the length of the search if that is larger."""
         return max(size, floor(self.look_ahead * answer))
 
-    def ends(self, sequence: SequenceState, block: Block, rows: SpanSamples, size: int) -> int:
+    def ends(self, block_pass: BlockPass, size: int) -> int:
         """Return the end of the most probable delimiter, or of a block of the canvas' size."""
-        answer = sequence.request.limit - len(sequence.request.prompt)
-        searched = min(floor(self.look_ahead * answer), len(rows.tokens))
-        ids, chances, best = rows.best_ids, rows.best_probabilities, self.sample_spec.best
-        delimiters = [row for row in range(searched) if ids[row * best] in self.delimiters]
-        end = max(delimiters, key=lambda row: (chances[row * best], -row), default=None)
-        if end is None or chances[end * best] < self.delimiter_threshold:
+        block, samples, best = block_pass.block, block_pass.samples, self.sample_spec.best
+        answer = block_pass.limit - len(block_pass.sequence.request.prompt)
+        ids, chances = samples.best_ids[::best], samples.best_probabilities[::best]
+        searched = range(min(floor(self.look_ahead * answer), len(ids)))
+        delimiters = [index for index in searched if ids[index] in self.delimiters]
+        end = max(delimiters, key=lambda index: (chances[index], -index), default=None)
+        if end is None or chances[end] < self.delimiter_threshold:
             return min(block.start + size, block.end)
         return block.start + end + 1
 
-    def sampled(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
+    def sampled(self, planned: PlannedPass) -> tuple[int, ...]:
         """Return all masked positions for the first pass, then what the inner rule samples."""
-        return self.inner.sampled(block, limit, number) if number else block.masked
+        return sampled_by(self.inner, planned) if planned.number else planned.block.masked
 
-    def measure(self, sequence: SequenceState, block: Block) -> int:
+    def measure(self, planned: PlannedPass) -> int:
         """Return the number of masked positions, or of all positions before the first pass, which may drop some."""
-        return len(block.masked if sequence.steps > block.opened else block.tokens)
+        return len(planned.block.masked if planned.number else planned.block.tokens)
 
-    def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
+    def commit(self, block_pass: BlockPass) -> Block:
         """Return the block as the inner rule leaves it; `ends` has already cut the block."""
-        if draw(sequence, block) == 0:
-            sampled = self.inner.sampled(block, sequence.request.limit, 0)
-            if sampled != block.masked:
-                rows, begin = rows.at([begin + position - block.start for position in sampled], self.sample_spec.best), 0
-        return inner_commit(self.inner, sequence, block, rows, begin, must, spec)
+        return inner_commit(self.inner, block_pass.only(sampled_by(self.inner, block_pass)))
 
 
 RULE = AdaBlock

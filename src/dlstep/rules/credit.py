@@ -16,7 +16,7 @@ from typing import Annotated, final
 
 from annotated_types import Interval
 
-from ..core import Block, Extra, Probability, Rule, SampleSpec, SamplingParams, SequenceState, SpanSamples, Spec, draw
+from ..core import Block, BlockPass, Extra, Probability, Rule, SampleSpec, SamplingParams
 from ..core.draws import key, token_uniform
 
 BEST = 8
@@ -58,28 +58,21 @@ class Credit(Rule):
         """The most probable ids."""
         return SAMPLE_SPEC
 
-    def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
+    def commit(self, block_pass: BlockPass) -> Block:
         """Return the block with certain positions unmasked, or the best one, and new credits."""
+        block, samples = block_pass.block, block_pass.samples
         masked, memory = block.masked, block.extra
         count = len(masked)
         if not isinstance(memory, Credits) or len(memory.ids) != count:  # none, or of another rule
             memory = Credits(((),) * count, ((),) * count)
-        end = begin + count
-        most_probable = rows.best_probabilities[begin * BEST : end * BEST : BEST]
-        best_ids = rows.best_ids[begin * BEST : end * BEST : BEST]
+        most_probable = samples.best_probabilities[::BEST]
         gains = map(pow, most_probable, repeat(self.credit_power))
-        credits = list(map(_after, memory.ids, memory.amounts, best_ids, gains, repeat(self.credit_decay)))
+        credits = list(map(_after, memory.ids, memory.amounts, samples.best_ids[::BEST], gains, repeat(self.credit_decay)))
         most = max([max(credit.values()) for credit in credits])
-        warm = sequence.request.params.temperature > 0.0
-        bounds = list(map(max, most_probable, rows.probabilities[begin:end])) if warm else most_probable
+        warm = block_pass.sequence.request.params.temperature > 0.0
+        bounds = list(map(max, most_probable, samples.probabilities)) if warm else most_probable
         raising = (1.0 + most) ** self.credit_weight
-
-        def answered(place: int) -> tuple[int, float]:
-            """Return token and probability of a masked position."""
-            row = begin + place
-            return self._answer(sequence, block, rows, row, masked[place], credits[place])
-
-        chosen = self._chosen(bounds, raising, answered, must)
+        chosen = self._chosen(bounds, raising, lambda place: self._answer(block_pass, place, credits[place]), block_pass.must)
         left = [credit for place, credit in enumerate(credits) if place not in chosen]
         kept = Credits(tuple(map(tuple, left)), tuple([tuple(credit.values()) for credit in left]))
         block = block.with_extra(kept if left else None)
@@ -100,14 +93,12 @@ class Credit(Rule):
         best = max(candidates, key=lambda place: candidates[place][1])
         return {best: candidates[best]}
 
-    def _answer(
-        self, sequence: SequenceState, block: Block, rows: SpanSamples, row: int, position: int, credit: Mapping[int, float]
-    ) -> tuple[int, float]:
-        """Return the token of a position and its probability, both with credit."""
-        best_ids = rows.best_ids[row * BEST : row * BEST + BEST]
-        best_probabilities = rows.best_probabilities[row * BEST : row * BEST + BEST]
+    def _answer(self, block_pass: BlockPass, place: int, credit: Mapping[int, float]) -> tuple[int, float]:
+        """Return the token of a masked position and its probability, both with credit."""
+        samples, request = block_pass.samples, block_pass.sequence.request
+        best_ids = samples.best_ids[place * BEST : place * BEST + BEST]
+        best_probabilities = samples.best_probabilities[place * BEST : place * BEST + BEST]
         weighted, total = fused(best_ids, best_probabilities, credit, self.credit_weight)
-        request = sequence.request
         divisor = request.params.temperature
         if not divisor:
             token = max(weighted, key=weighted.__getitem__)
@@ -115,12 +106,12 @@ class Credit(Rule):
         if request.strategy.sample_spec.tempered:
             divisor = 1.0  # the probabilities are those after temperature and filters
         elif filtered(request.params):
-            best_ids = best_ids[: kept(best_probabilities, divisor, rows.margins[row])]
+            best_ids = best_ids[: kept(best_probabilities, divisor, samples.margins[place])]
         factors = {token: (1.0 + credit[token]) ** self.credit_weight for token in weighted if token in best_ids}
-        sampled = rows.tokens[row]
+        sampled = samples.tokens[place]
         factors.setdefault(sampled, 1.0)
-        weighted.setdefault(sampled, rows.probabilities[row])
-        stream = key(request.seed, position, draw(sequence, block), "sample")
+        weighted.setdefault(sampled, samples.probabilities[place])
+        stream = key(request.seed, block_pass.sampled[place], block_pass.number, "sample")
         token = _drawn({token: (weighted[token] / factor, factor) for token, factor in factors.items()}, divisor, stream)
         return token, weighted[token] / total
 

@@ -11,7 +11,7 @@ from typing import Annotated, final
 
 from annotated_types import Ge
 
-from ..core import Block, Choice, Probability, SequenceState, SpanSamples, draw
+from ..core import BlockPass, Choice, PlannedPass, Probability
 
 
 @lru_cache(maxsize=64)  # levels of long blocks are large
@@ -52,21 +52,20 @@ class Dilated(Choice):
     keep: Probability = 0.0
     """Keep a position masked until the last level while its token's probability is below this."""
 
-    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
-        """Return the rows of this pass's level."""
-        number, masked, keep = draw(sequence, block), block.masked, self.keep
-        sampled = block.sampled(sequence.request.limit)
-        all_levels = levels(len(sampled), self.base, self.skip)
-        if number >= len(all_levels) - 1:
-            return list(range(begin, begin + len(masked)))
-        level = all_levels[number]
-        offsets = {position: offset for offset, position in enumerate(sampled)}
-        chosen = [row for row, position in enumerate(masked, begin) if offsets[position] in level]
-        return [row for row in chosen if rows.probabilities[row] >= keep] if keep else chosen
+    def chosen(self, block_pass: BlockPass) -> list[int]:
+        """Return the indices of this pass's level."""
+        masked, free = block_pass.block.masked, block_pass.block.sampled(block_pass.limit)
+        all_levels = levels(len(free), self.base, self.skip)
+        if block_pass.number >= len(all_levels) - 1:
+            return list(range(len(masked)))
+        level = all_levels[block_pass.number]
+        offsets = {position: offset for offset, position in enumerate(free)}
+        chances = enumerate(block_pass.samples.probabilities)
+        return [index for index, chance in chances if offsets[masked[index]] in level and chance >= self.keep]
 
-    def measure(self, sequence: SequenceState, block: Block) -> int:
+    def measure(self, planned: PlannedPass) -> int:
         """Return the number of levels left."""
-        return max(self.bound(len(block.sampled(sequence.request.limit))) - (sequence.steps - block.opened), 1)
+        return max(self.bound(len(planned.block.sampled(planned.limit))) - planned.number, 1)
 
     def bound(self, size: int) -> int:
         """Return the number of levels."""

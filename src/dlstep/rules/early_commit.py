@@ -17,7 +17,7 @@ from typing import Annotated, final
 
 from annotated_types import Gt, Interval
 
-from ..core import Block, CanvasRule, Extra, SampleSpec, SequenceState, SpanSamples, Spec, check_ranges, draw
+from ..core import Block, BlockPass, CanvasRule, Extra, PlannedPass, SampleSpec, SpanSamples, check_ranges
 from ._shares import in_parts
 from .quota import Quota
 
@@ -73,34 +73,29 @@ class EarlyCommit(CanvasRule):
         """The statistics of the schedule, and the two best probabilities, which give the gap."""
         return replace(self.inner.sample_spec, best=BEST, tempered=False)
 
-    def sampled(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
+    def sampled(self, planned: PlannedPass) -> tuple[int, ...]:
         """Return all masked positions, and those of the region."""
-        region = self._region(block, limit)
+        region, masked = self._region(planned), planned.block.masked
         if not self.region or not region:
-            return block.masked if self.region else region
-        masked = block.masked
+            return masked if self.region else region
         first, last = bisect_left(masked, region[0]), bisect_right(masked, region[-1])
         return masked[:first] + region + masked[last:]
 
-    def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
+    def commit(self, block_pass: BlockPass) -> Block:
         """Return the block with everything unmasked, or with the current part's share."""
-        limit, number = sequence.request.limit, draw(sequence, block)
-        region = self._region(block, limit)
-        sampled = self.sampled(block, limit, number) if self.region else region
-        gap = self.due((number + 1) / self.bound(len(block.tokens)))
-        constrained = sequence.request.constraint is not None
-        if gap is not None and _gap(region, sampled, rows, begin, forced=constrained) >= gap:
-            all_rows = rows.at([begin + bisect_left(sampled, position) for position in block.masked], BEST)
-            return block.unmask_rows(range(len(block.masked)), 0, all_rows.tokens, all_rows.probabilities)
-        part = self._part(block, sequence.steps - 1)
-        own = self.inner.sampled(part, limit, draw(sequence, part))
-        part_rows = rows.at([begin + bisect_left(sampled, position) for position in own], BEST)
-        return block.with_part(self.inner.commit(sequence, part, part_rows, 0, must, spec))
+        block, region = block_pass.block, self._region(block_pass)
+        gap = self.due((block_pass.number + 1) / self.bound(len(block.tokens)))
+        forced = block_pass.sequence.request.constraint is not None
+        if gap is not None and _gap(block_pass.only(region).samples, forced=forced) >= gap:
+            samples = block_pass.only(block.masked).samples
+            return block.unmask_rows(range(len(block.masked)), samples.tokens, samples.probabilities)
+        part = self._part(block_pass)
+        return block.with_part(self.inner.commit(block_pass.of(part).only(part.masked)))
 
-    def measure(self, sequence: SequenceState, block: Block) -> int:
+    def measure(self, planned: PlannedPass) -> int:
         """Return the number of passes that the current part has left, and those of later parts."""
-        part = self._part(block, sequence.steps)
-        return self.inner.measure(sequence, part) + self.bound(block.end - part.end)
+        part = self._part(planned)
+        return self.inner.measure(planned.of(part)) + self.bound(planned.block.end - part.end)
 
     def bound(self, size: int) -> int:
         """Return the number of passes that the schedule takes for all parts."""
@@ -116,30 +111,29 @@ class EarlyCommit(CanvasRule):
             return self.early_gap
         return self.middle_gap if progress < 0.67 else self.late_gap
 
-    def _part(self, block: Block, steps: int) -> Block:
-        """Return the part that a pass decodes after `steps` sampling passes; its schedule starts with its first pass."""
+    def _part(self, planned: PlannedPass) -> Block:
+        """Return the part that a pass decodes; its schedule starts with its first pass."""
+        block = planned.block
         start = block.masked[0] - (block.masked[0] - block.start) % self.part_size
         turn = block.extra
         if not isinstance(turn, PartTurn) or turn.start != start:
-            turn = PartTurn(start, steps)
+            turn = PartTurn(start, block.opened + planned.number)
         return block.with_extra(turn).part(start, min(start + self.part_size, block.end), turn.opened)
 
-    def _region(self, block: Block, limit: int) -> tuple[int, ...]:
-        sampled = block.sampled(limit)
+    def _region(self, planned: PlannedPass) -> tuple[int, ...]:
+        sampled = planned.block.sampled(planned.limit)
         return sampled[self.region[0] : sum(self.region)] if self.region else sampled
 
 
-def _gap(region: tuple[int, ...], sampled: tuple[int, ...], rows: SpanSamples, begin: int, *, forced: bool) -> float:
+def _gap(region: SpanSamples, *, forced: bool) -> float:
     """Return the mean gap of the region; minus infinity if the answer ends before it.
 
-    If a constraint may have `forced` tokens, rows with a single possible token are left out: they are
-    no evidence that the answer is stable. If no row is left, the gap is minus infinity.
+    If a constraint may have `forced` tokens, positions with a single possible token are left out: they
+    are no evidence that the answer is stable. If no position is left, the gap is minus infinity.
     """
-    if not region:
+    one, two = region.best_probabilities[::BEST], region.best_probabilities[1::BEST]
+    if not one:
         return -inf
-    first = (begin + bisect_left(sampled, region[0])) * BEST  # the rows of a region are consecutive
-    stop = first + len(region) * BEST
-    one, two = rows.best_probabilities[first:stop:BEST], rows.best_probabilities[first + 1 : stop : BEST]
     if forced:
         one, two = tuple([first for first, second in zip(one, two, strict=True) if second]), tuple(filter(None, two))
         if not two:

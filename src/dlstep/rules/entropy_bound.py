@@ -14,7 +14,7 @@ from typing import Annotated, Literal, final
 
 from annotated_types import Interval
 
-from ..core import Block, Choice, SampleSpec, SequenceState, SpanSamples
+from ..core import BlockPass, Choice, SampleSpec
 
 _ENTROPY, _BOTH = SampleSpec(statistics=frozenset({"entropy"})), SampleSpec(statistics=frozenset({"entropy", "margin"}))
 
@@ -49,29 +49,27 @@ class EntropyBound(Choice):
     order: Literal["entropy", "confidence", "margin"] = "entropy"
     """Which positions come first: small entropies, probable tokens or large margins."""
 
-    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
-        """Return the rows within the bound, at least the first in the order."""
-        end = begin + len(block.masked)
-        entropies, bound = rows.entropies[begin:end], self.entropy_bound
+    def chosen(self, block_pass: BlockPass) -> list[int]:
+        """Return the indices within the bound, at least the first in the order."""
+        entropies, bound = block_pass.samples.entropies, self.entropy_bound
         if self.order == "entropy":
-            indices = accepted(entropies, bound)
-            return [begin + index for index in indices] if begin else indices
-        scores = self.scores(sequence, block, rows, begin)
+            return accepted(entropies, bound)
+        scores = self.scores(block_pass)
         total = largest = 0.0
         chosen: list[int] = []
         for index in sorted(range(len(scores)), key=scores.__getitem__, reverse=True):
             total, largest = total + entropies[index], max(largest, entropies[index])
             if chosen and total - largest > bound:
                 break
-            chosen.append(begin + index)
+            chosen.append(index)
         return sorted(chosen)
 
-    def scores(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int) -> Sequence[float]:
+    def scores(self, block_pass: BlockPass) -> Sequence[float]:
         """Return the scores of `order`: negated entropies, probabilities or margins."""
-        end = begin + len(block.masked)
+        samples = block_pass.samples
         if self.order == "entropy":
-            return [-entropy for entropy in rows.entropies[begin:end]]
-        return (rows.probabilities if self.order == "confidence" else rows.margins)[begin:end]
+            return [-entropy for entropy in samples.entropies]
+        return samples.probabilities if self.order == "confidence" else samples.margins
 
     @property
     def sample_spec(self) -> SampleSpec:

@@ -11,7 +11,7 @@ from typing import Annotated, final
 
 from annotated_types import Interval
 
-from ..core import Block, Choice, SequenceState, SpanSamples
+from ..core import BlockPass, Choice
 from ._shares import highest
 
 
@@ -28,16 +28,15 @@ class Factor(Choice):
     factor: Annotated[float, Interval(ge=0.0, lt=float("inf"))] = 1.0
     """The k-th position needs a probability of at least 1 - factor / (k + 1)."""
 
-    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
-        """Return the most probable rows, up to the first that fails."""
-        factor = self.factor
-        probabilities = rows.probabilities[begin : begin + len(block.masked)]
+    def chosen(self, block_pass: BlockPass) -> list[int]:
+        """Return the most probable indices, up to the first that fails."""
+        factor, must, probabilities = self.factor, block_pass.must, block_pass.samples.probabilities
         count = 0
         for probability in sorted(probabilities, reverse=True):
             if probability < 1.0 - factor / (count + 2) and (count or not must):
                 break
             count += 1
-        return [begin + index for index in highest(probabilities, count)]
+        return highest(probabilities, count)
 
 
 RULE = Factor

@@ -5,12 +5,11 @@ arXiv 2510.08666. Of equally probable positions of a run, the authors' code unma
 the lowest. `remask_threshold` selects their variant with remasking.
 """
 
-from bisect import bisect_left
 from dataclasses import dataclass
 from typing import final
 
-from ..core import Block, Choice, Probability, SequenceState, SpanSamples, Spec, best
-from ._shares import remasked
+from ..core import Block, BlockPass, Choice, PlannedPass, Probability
+from ._shares import highest, remasked
 
 
 def best_of_runs(positions: tuple[int, ...], probabilities: tuple[float, ...], low: float) -> list[int]:
@@ -48,45 +47,37 @@ class Hierarchy(Choice):
     remask_threshold: Probability = 0.0
     """Remask an unmasked position if the best token there is less probable than this; 0: never."""
 
-    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
-        """Return the best rows of runs, and the certain ones."""
-        end = begin + len(block.masked)
-        chosen = self._certain(block.masked, rows.probabilities[begin:end])
-        return [begin + index for index in chosen] or ([best(rows, begin, end)] if must else [])
+    def chosen(self, block_pass: BlockPass) -> list[int]:
+        """Return the best indices of runs, and the certain ones."""
+        probabilities = block_pass.samples.probabilities
+        return self._certain(block_pass.block.masked, probabilities) or highest(probabilities, block_pass.must)
 
-    def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
+    def commit(self, block_pass: BlockPass) -> Block:
         """Return the block with chosen positions unmasked, and uncertain ones remasked."""
         if not self.remask_threshold:
-            return Choice.commit(self, sequence, block, rows, begin, must, spec)
-        sampled, doubt, doubted = block.sampled(sequence.request.limit), self.remask_threshold, list[int]()
-        fed = block
-        chance_of = dict(zip(sampled, rows.probabilities[begin : begin + len(sampled)], strict=True))
-        if min(chance_of.values()) < doubt:
-            masks = {*block.masked}
-            doubted = [position for position, chance in chance_of.items() if chance < doubt and position not in masks]
-            block = remasked(block, doubted, spec)
+            return Choice.commit(self, block_pass)
+        fed, samples, sampled = block_pass.block, block_pass.samples, block_pass.sampled
+        masks, chance_of = {*fed.masked}, dict(zip(sampled, samples.probabilities, strict=True))
+        doubted = [p for p, chance in chance_of.items() if chance < self.remask_threshold and p not in masks]
+        block = remasked(fed, doubted, block_pass.spec)
         masked = block.masked
         offered = tuple([chance_of[position] for position in masked])
         chosen = self._certain(masked, offered)
-        if (missing := len(doubted) + must - len(chosen)) > 0:
+        if (missing := len(doubted) + block_pass.must - len(chosen)) > 0:
             falling = sorted(range(len(offered)), key=offered.__getitem__, reverse=True)
             chosen = sorted((*chosen, *[index for index in falling if index not in chosen][:missing]))
         if not chosen:
             return block
-        tokens = rows.tokens[begin : begin + len(sampled)]
-        places = [bisect_left(sampled, masked[index]) for index in chosen]
-        block = block.unmask(
-            [sampled[place] for place in places], [tokens[place] for place in places], [offered[index] for index in chosen]
-        )
-        if len(block.masked) <= len(fed.masked) - must:
+        token_of = dict(zip(sampled, samples.tokens, strict=True))
+        block = block.unmask_rows(chosen, [token_of[position] for position in masked], offered)
+        if len(block.masked) <= len(fed.masked) - block_pass.must:
             return block
         # A constraint dropped so many tokens that the masks would not become fewer: commit again without remasking.
-        of_masked = rows.at([begin + bisect_left(sampled, position) for position in fed.masked], 0)
-        return Choice.commit(self, sequence, fed, of_masked, 0, must, spec)
+        return Choice.commit(self, block_pass.only(fed.masked))
 
-    def sampled(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
+    def sampled(self, planned: PlannedPass) -> tuple[int, ...]:
         """Return all sampled positions if unmasked ones may be remasked, else the masked positions."""
-        return block.sampled(limit) if self.remask_threshold else block.masked
+        return planned.block.sampled(planned.limit) if self.remask_threshold else planned.block.masked
 
     @property
     def remasks(self) -> bool:

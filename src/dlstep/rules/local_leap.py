@@ -11,7 +11,8 @@ from typing import Annotated, final
 
 from annotated_types import Ge
 
-from ..core import Block, Choice, Probability, SequenceState, SpanSamples, best
+from ..core import BlockPass, Choice, Probability
+from ._shares import highest
 
 
 @final
@@ -31,26 +32,24 @@ class LocalLeap(Choice):
     radius: Annotated[int, Ge(0)] = 4
     """The largest distance between neighbours."""
 
-    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
-        """Return the certain rows and the likely rows near them."""
-        masked, accept, relaxed, radius = block.masked, self.accept_threshold, self.relaxed_threshold, self.radius
-        end = begin + len(masked)
-        probabilities = rows.probabilities[begin:end]
+    def chosen(self, block_pass: BlockPass) -> list[int]:
+        """Return the indices of the certain positions and of the likely ones near them."""
+        masked, probabilities = block_pass.block.masked, block_pass.samples.probabilities
+        accept, relaxed, radius = self.accept_threshold, self.relaxed_threshold, self.radius
         anchors = [position for position, probability in zip(masked, probabilities, strict=True) if probability >= accept]
         if not anchors:
-            return [best(rows, begin, end)] if must else []
+            return highest(probabilities, block_pass.must)
         chosen: list[int] = []
         last = len(anchors) - 1
-        for row, probability in enumerate(probabilities, begin):
+        for index, (position, probability) in enumerate(zip(masked, probabilities, strict=True)):
             if probability >= accept:
-                chosen.append(row)
+                chosen.append(index)
             elif probability >= relaxed:
-                position = masked[row - begin]
                 # The leftmost anchor within `radius` on the left; later anchors are farther to the
                 # right.
                 first = bisect_left(anchors, position - radius)
                 if first <= last and anchors[first] <= position + radius:
-                    chosen.append(row)
+                    chosen.append(index)
         return chosen
 
 

@@ -12,7 +12,6 @@ other positions. SDAR's code shares out the whole block even if the prompt ends 
 `docs/published_code.md` measures the last two.
 """
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,7 +21,7 @@ from typing import Annotated, Literal, final
 
 from annotated_types import Gt, Interval
 
-from ..core import PLAIN, Block, CanvasRule, Choice, Probability, SampleSpec, SequenceState, SpanSamples, check_ranges, draw
+from ..core import PLAIN, BlockPass, CanvasRule, Choice, PlannedPass, Probability, SampleSpec, check_ranges
 from ..core.draws import below, integers
 from ._shares import highest, length, share
 
@@ -55,10 +54,12 @@ def dream_shares(size: int, forwards: int) -> tuple[int, ...]:
     return tuple(shares)
 
 
-def _numbers(seed: int, block: Block, number: int) -> list[float]:
-    """Return a uniform number in (0, 1) for each masked position in pass `number`."""
+def _numbers(block_pass: BlockPass) -> list[float]:
+    """Return a uniform number in (0, 1) for each masked position."""
+    block, seed = block_pass.block, block_pass.sequence.request.seed
     start = block.start
-    drawn = integers(seed, start, block.end, number, "choose", 1 << 23)  # cached, as all draw for the same positions
+    # `integers` is cached, as all requests draw for the same positions.
+    drawn = integers(seed, start, block.end, block_pass.number, "choose", 1 << 23)
     return [(drawn[position - start] + 0.5) * 2.0**-23 for position in block.masked]
 
 
@@ -103,24 +104,23 @@ class Quota(Choice, CanvasRule):
         if self.eos_last and self.order == "independent":
             raise ValueError("Quota.eos_last=True has no effect with order='independent': give another order")
 
-    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
-        """Return the first rows of the order, as many as this pass's share."""
-        number, end = draw(sequence, block), begin + len(block.masked)
-        size = len(block.sampled(sequence.request.limit))
+    def chosen(self, block_pass: BlockPass) -> list[int]:
+        """Return the first indices of the order, as many as this pass's share."""
+        block, number = block_pass.block, block_pass.number
+        size = len(block.sampled(block_pass.limit))
         if self.order == "independent":
-            return self._independent(sequence, block, begin, number, size)
-        if self.schedule == "dream" and sequence.request.constraint is not None:
+            return self._independent(block_pass, size)
+        if self.schedule == "dream" and block_pass.sequence.request.constraint is not None:
             due = self._behind(size, number, len(block.masked))
         else:
             due = self._due(size, number)
-        scores = self.scores(sequence, block, rows, begin)
-        if self.dynamic_threshold is not None:
-            above = self.dynamic_threshold
-            pairs = enumerate(zip(rows.probabilities[begin:end], scores, strict=True), begin)
-            sure = [row for row, (probability, score) in pairs if probability > above and score != _LAST_SCORE]
+        scores = self.scores(block_pass)
+        if (above := self.dynamic_threshold) is not None:
+            pairs = enumerate(zip(block_pass.samples.probabilities, scores, strict=True))
+            sure = [index for index, (probability, score) in pairs if probability > above and score != _LAST_SCORE]
             if len(sure) >= due:
                 return sure
-        return [begin + index for index in highest(scores, due)]
+        return highest(scores, due)
 
     @property
     def whole(self) -> bool:
@@ -132,17 +132,16 @@ class Quota(Choice, CanvasRule):
         """The statistic that defines the order."""
         return _SAMPLE_SPECS.get(self.order, PLAIN)
 
-    def measure(self, sequence: SequenceState, block: Block) -> int:
+    def measure(self, planned: PlannedPass) -> int:
         """Return the passes left, at most one per masked position unless independent."""
-        size, masked = len(block.sampled(sequence.request.limit)), len(block.masked)
-        number = sequence.steps - block.opened
+        size, masked, number = len(planned.block.sampled(planned.limit)), len(planned.block.masked), planned.number
         left = self.bound(size) - number
         if self.order == "independent":
             return max(left, 1)
         # A fork may give the rule a block of which another rule has unmasked less than the schedule says. Under a
         # constraint, which may drop tokens, the core itself counts the masked positions.
-        planned = sum(self._due(size, later) for later in range(number, number + max(left, 0)))
-        if masked > planned and sequence.request.constraint is None:
+        due = sum(self._due(size, later) for later in range(number, number + max(left, 0)))
+        if masked > due and planned.sequence.request.constraint is None:
             left = masked if self.schedule == "even" else left + 1
         return max(min(left, masked), 1)
 
@@ -166,41 +165,40 @@ class Quota(Choice, CanvasRule):
 
         A constraint may have dropped tokens in earlier passes.
         """
-        planned = sum(dream_shares(size, self.steps_per_block or size)[: max(number, 0) + 1])
-        return max(planned - (size - masked), 1)
+        due = sum(dream_shares(size, self.steps_per_block or size)[: max(number, 0) + 1])
+        return max(due - (size - masked), 1)
 
-    def _independent(self, sequence: SequenceState, block: Block, begin: int, number: int, size: int) -> list[int]:
-        """Return rows whose random number is below this pass's chance; all in the last pass."""
-        masked, forwards, seed = block.masked, self.steps_per_block or size, sequence.request.seed
+    def _independent(self, block_pass: BlockPass, size: int) -> list[int]:
+        """Return indices whose random number is below this pass's chance; all in the last pass."""
+        block, number, forwards = block_pass.block, block_pass.number, self.steps_per_block or size
+        masked = block.masked
         if number >= forwards - 1:
-            return list(range(begin, begin + len(masked)))
-        hit = below(seed, block.start, block.end, number, "choose", hazard(number, forwards))
-        masks = set(masked)
-        return [begin + bisect_left(masked, position) for position in hit if position in masks]
+            return list(range(len(masked)))
+        seed = block_pass.sequence.request.seed
+        hit = set(below(seed, block.start, block.end, number, "choose", hazard(number, forwards)))
+        return [index for index, position in enumerate(masked) if position in hit]
 
-    def scores(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int) -> Sequence[float]:
+    def scores(self, block_pass: BlockPass) -> Sequence[float]:
         """Return the scores of `order`, with noise if sampled; `eos_last` puts ends last."""
-        end, seed, number = begin + len(block.masked), sequence.request.seed, draw(sequence, block)
+        samples = block_pass.samples
         match self.order:
             case "confidence" | "independent":
-                scores = rows.probabilities[begin:end]
+                scores = samples.probabilities
             case "margin":
-                scores = rows.margins[begin:end]
+                scores = samples.margins
             case "entropy":
-                scores = [-entropy for entropy in rows.entropies[begin:end]]
+                scores = [-entropy for entropy in samples.entropies]
             case "random":
-                scores = _numbers(seed, block, number)
+                scores = _numbers(block_pass)
             case "left":
-                scores = [-float(position) for position in block.masked]
+                scores = [-float(position) for position in block_pass.block.masked]
         if (scale := self.order_temperature) is not None:
             # The largest scores with Gumbel noise are a sample without replacement.
-            noise = map(log, map(neg, map(log, _numbers(seed, block, number))))
+            noise = map(log, map(neg, map(log, _numbers(block_pass))))
             scores = [score / scale - own for score, own in zip(scores, noise, strict=True)]
         if self.eos_last:
-            stop_ids = sequence.request.stop_ids
-            scores = [
-                _LAST_SCORE if token in stop_ids else score for token, score in zip(rows.tokens[begin:end], scores, strict=True)
-            ]
+            stop_ids, pairs = block_pass.sequence.request.stop_ids, zip(samples.tokens, scores, strict=True)
+            scores = [_LAST_SCORE if token in stop_ids else score for token, score in pairs]
         return scores
 
 

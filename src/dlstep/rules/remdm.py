@@ -14,7 +14,7 @@ from typing import Annotated, Literal, final
 
 from annotated_types import Ge, Gt, Interval
 
-from ..core import Block, Extra, Probability, Rule, SequenceState, SpanSamples, Spec, check_ranges, draw
+from ..core import Block, BlockPass, Extra, PlannedPass, Probability, Rule, check_ranges
 from ..core.draws import below, key, uniform
 from ._shares import due, highest, length, remasked, share
 
@@ -92,15 +92,15 @@ class ReMDM(Rule):
         """True: tokens may be remasked."""
         return True
 
-    def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
+    def commit(self, block_pass: BlockPass) -> Block:
         """Return the block with tokens unmasked, and with remasked ones for the next pass."""
         if self.variant == "llada":
-            return self._after_llada_pass(sequence, block, rows, begin, spec)
-        sampled, seed = block.sampled(sequence.request.limit), sequence.request.seed
+            return self._after_llada_pass(block_pass)
+        block, samples, spec = block_pass.block, block_pass.samples, block_pass.spec
+        sampled, seed = block.sampled(block_pass.limit), block_pass.sequence.request.seed
         total, step = self._length(len(sampled)), _steps_done(block)
-        masked = block.masked
-        chosen = [begin + bisect_left(masked, position) for position in self.lucky(block, step, total, seed)]
-        after = block.unmask_rows(chosen, begin, rows.tokens, rows.probabilities)
+        chosen = [bisect_left(block.masked, position) for position in self.lucky(block, step, total, seed)]
+        after = block.unmask_rows(chosen, samples.tokens, samples.probabilities)
         block = remasked(after, self.unlucky(block, sampled, step, total, seed), spec)
         step += 1
         while step < total and not self.lucky(block, step, total, seed):
@@ -109,10 +109,10 @@ class ReMDM(Rule):
         # The last step unmasks all positions. If a constraint dropped some of these tokens, the step is repeated.
         return block.with_extra(Walk(step) if step < total or block.masked else None)
 
-    def measure(self, sequence: SequenceState, block: Block) -> int:
+    def measure(self, planned: PlannedPass) -> int:
         """Return the number of passes left in the schedule."""
-        total = self.bound(len(block.sampled(sequence.request.limit)))
-        done = sequence.steps - block.opened if self.variant == "llada" else _steps_done(block)
+        total = self.bound(len(planned.block.sampled(planned.limit)))
+        done = planned.number if self.variant == "llada" else _steps_done(planned.block)
         return max(total - done, 1)
 
     def bound(self, size: int) -> int:
@@ -130,9 +130,10 @@ class ReMDM(Rule):
         """Start and end of the time in which `loop` remasks."""
         return 0.55 if self.t_on is None else self.t_on, 0.05 if self.t_off is None else self.t_off
 
-    def _after_llada_pass(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, spec: Spec) -> Block:
+    def _after_llada_pass(self, block_pass: BlockPass) -> Block:
         """Return the block after a pass of `llada`, remasked if the next pass remasks."""
-        sampled, number = block.sampled(sequence.request.limit), draw(sequence, block)
+        block, samples, number = block_pass.block, block_pass.samples, block_pass.number
+        sampled = block.sampled(block_pass.limit)
         size, steps, count = len(sampled), self.steps_per_block, self.remask_count or 1
         early, loops = max(self._length(size) * 7 // 8, 1), self._loops(size)  # passes that unmask, passes that remask
         usual = number if number < early else max(early, number - loops)  # schedule passes before this one
@@ -142,13 +143,13 @@ class ReMDM(Rule):
             count_unmasked = min(count, due(size, steps, early))
         else:
             count_unmasked = share(size, steps, usual)
-        best = highest(rows.probabilities[begin : begin + len(block.masked)], count_unmasked)
-        block = block.unmask_rows([begin + index for index in best], begin, rows.tokens, rows.probabilities)
+        chosen = highest(samples.probabilities, count_unmasked)
+        block = block.unmask_rows(chosen, samples.tokens, samples.probabilities)
         if not early <= number + 1 < early + loops:
             return block
         masks, start, probabilities = set(block.masked), block.start, block.probabilities
         held = [position for position in sampled if position not in masks]
-        return remasked(block, sorted(held, key=lambda position: probabilities[position - start])[:count], spec)
+        return remasked(block, sorted(held, key=lambda position: probabilities[position - start])[:count], block_pass.spec)
 
     def _chances(self, step: int, total: int) -> tuple[float, float, float]:
         """Return a step's chances of unmasking and of remasking, and the latter's bound."""
@@ -156,8 +157,8 @@ class ReMDM(Rule):
             return 1.0, 0.0, 0.0
         staying = False
         if self.variant == "loop":
-            begin, end = self._stage
-            staying = end < 1.0 - step / total <= begin
+            first, last = self._stage
+            staying = last < 1.0 - step / total <= first
         share = self._share(step, total)
         following = share if staying else self._share(step + 1, total)
         bound = min(1.0, (1.0 - following) / share) if share else 1.0
@@ -180,11 +181,11 @@ class ReMDM(Rule):
         """Return the share of unmasked positions before a step of the schedule."""
         if self.variant != "loop":
             return step / total
-        (begin, end), high = self._stage, 0.9 if self.alpha_on is None else self.alpha_on
+        (first, last), high = self._stage, 0.9 if self.alpha_on is None else self.alpha_on
         time = 1.0 - step / total
-        if time > begin:
-            return min(high, step / total * high / (1.0 - begin))
-        return high if time > end else 1.0 - time * (1.0 - high) / end
+        if time > first:
+            return min(high, step / total * high / (1.0 - first))
+        return high if time > last else 1.0 - time * (1.0 - high) / last
 
     def lucky(self, block: Block, step: int, total: int, seed: int) -> list[int]:
         """Return the positions that a step unmasks.

@@ -10,7 +10,7 @@ from typing import Annotated, final
 
 from annotated_types import Gt
 
-from ..core import Block, CanvasRule, SequenceState, SpanSamples, Spec, draw
+from ..core import Block, BlockPass, CanvasRule, PlannedPass
 from ._shares import in_parts, remasked
 
 
@@ -41,31 +41,30 @@ class RunningConfidence(CanvasRule):
         """True with segments."""
         return self.segment_size is not None
 
-    def sampled(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
+    def sampled(self, planned: PlannedPass) -> tuple[int, ...]:
         """Return all masks up to the end of the current segment; if there are none, all masks."""
+        block = planned.block
         if self.segment_size is None:
             return block.masked
-        sampled = block.sampled(limit)
-        before, size, _ = self._segment(len(sampled), number)
+        sampled = block.sampled(planned.limit)
+        before, size, _ = self._segment(len(sampled), planned.number)
         last = sampled[before + size - 1]
         return tuple([position for position in block.masked if position <= last]) or block.masked
 
-    def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
+    def commit(self, block_pass: BlockPass) -> Block:
         """Return the block with the tokens that are kept; after the last pass, all are."""
-        limit, number, start = sequence.request.limit, draw(sequence, block), block.start
-        sampled = block.sampled(limit)
-        before, size, forwards = self._segment(len(sampled), number)
-        filled = len(self.sampled(block, limit, number))
-        block = block.unmask_rows(range(begin, begin + filled), begin, rows.tokens, rows.probabilities)
+        block, samples = block_pass.block, block_pass.samples
+        start, sampled = block.start, block.sampled(block_pass.limit)
+        before, size, forwards = self._segment(len(sampled), block_pass.number)
+        block = block.unmask_rows(range(len(samples.tokens)), samples.tokens, samples.probabilities)
         kept = before - (-size * forwards // (self.steps_per_block or size))  # rounded up
         probabilities = block.probabilities
         falling = sorted(sampled[: before + size], key=lambda position: probabilities[position - start], reverse=True)
-        return remasked(block, falling[kept:], spec)
+        return remasked(block, falling[kept:], block_pass.spec)
 
-    def measure(self, sequence: SequenceState, block: Block) -> int:
+    def measure(self, planned: PlannedPass) -> int:
         """Return the number of passes left in the schedule."""
-        size = len(block.sampled(sequence.request.limit))
-        return max(self.bound(size) - (sequence.steps - block.opened), 1)
+        return max(self.bound(len(planned.block.sampled(planned.limit))) - planned.number, 1)
 
     def bound(self, size: int) -> int:
         """Return the length of the schedule."""

@@ -12,7 +12,7 @@ from typing import Annotated, final
 
 from annotated_types import Gt
 
-from ..core import Block, Extra, Rule, SequenceState, SpanSamples, Spec
+from ..core import Block, BlockPass, Extra, PlannedPass, Rule
 from ._shares import remasked
 
 NEVER = -1.0
@@ -47,16 +47,16 @@ class Saber(Rule):
         """True: tokens may be remasked."""
         return True
 
-    def sampled(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
+    def sampled(self, planned: PlannedPass) -> tuple[int, ...]:
         """Return all positions that were not given."""
-        return block.sampled(limit)
+        return planned.block.sampled(planned.limit)
 
-    def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
+    def commit(self, block_pass: BlockPass) -> Block:
         """Return the block after unmasking and remasking; the net gain is at least one position."""
-        sampled, least = block.sampled(sequence.request.limit), self.least_taken
+        block, sampled, least = block_pass.block, block_pass.sampled, self.least_taken
         size, extra = len(sampled), block.extra
         memory = extra if isinstance(extra, Confidences) else Confidences((NEVER,) * size, (0.0,) * size)
-        now, tokens = rows.probabilities[begin : begin + size], rows.tokens[begin : begin + size]
+        now, tokens = block_pass.samples.probabilities, block_pass.samples.tokens
         masks = set(block.masked)
         chosen = self._chosen(memory, [place for place, position in enumerate(sampled) if position in masks], now)
         block = block.unmask([sampled[i] for i in chosen], [tokens[i] for i in chosen], [now[i] for i in chosen])
@@ -73,7 +73,7 @@ class Saber(Rule):
         if back > 0:
             before = memory.before
             falls = [(now[i] - before[i], position) for i, position in enumerate(sampled) if position not in masks]
-            block = remasked(block, [position for _, position in sorted(falls)[:back]], spec)
+            block = remasked(block, [position for _, position in sorted(falls)[:back]], block_pass.spec)
         return block.with_extra(Confidences(tuple(unmasked), now))
 
     def _chosen(self, memory: Confidences, masks: list[int], now: tuple[float, ...]) -> list[int]:

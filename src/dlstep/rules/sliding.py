@@ -19,19 +19,19 @@ from annotated_types import Ge, Gt
 
 from ..core import (
     Block,
+    BlockPass,
     CanvasRule,
     Choice,
+    PlannedPass,
     Rule,
     SampleSpec,
-    SequenceState,
-    SpanSamples,
-    Spec,
-    best,
+    check_committed,
     check_ranges,
-    committed_by,
     needs_canvas,
     options_of,
+    sampled_by,
 )
+from ._shares import highest
 from .threshold import Threshold
 
 
@@ -76,13 +76,14 @@ class Sliding(CanvasRule):
         """The statistics of the inner rule."""
         return self.inner.sample_spec
 
-    def sampled(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
+    def sampled(self, planned: PlannedPass) -> tuple[int, ...]:
         """Return the positions of the window that the inner rule samples."""
-        return self.inner.sampled(self._window(block), limit, number)
+        return sampled_by(self.inner, planned.of(self._window(planned.block)))
 
-    def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Block:
+    def commit(self, block_pass: BlockPass) -> Block:
         """Return the block with the inner rule's changes to the window."""
-        return block.with_part(inner_commit(self.inner, sequence, self._window(block), rows, begin, must, spec))
+        block = block_pass.block
+        return block.with_part(inner_commit(self.inner, block_pass.of(self._window(block))))
 
     def fed(self, block: Block, since: int) -> tuple[int, int] | None:
         """Return start and end of the window with the positions fed before it; None if a refresh is due."""
@@ -114,17 +115,15 @@ def check_inner(owner: Rule, inner: Rule) -> None:
             check_inner(owner, part)
 
 
-def inner_commit(
-    inner: Rule, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec
-) -> Block:
+def inner_commit(inner: Rule, block_pass: BlockPass) -> Block:
     """Return the block after the inner rule's `commit`. If it unmasked no position although `must`, unmask the best one.
 
     A rule that defines `measure`, such as `Dilated`, need not unmask a position in every pass.
     """
-    after = committed_by(inner, sequence, block, rows, begin, must, spec)
-    if must and len(after.masked) == len(block.masked):
-        chosen = [best(rows, begin, begin + len(block.masked))]
-        return after.unmask_rows(chosen, begin, rows.tokens, rows.probabilities)
+    after, samples = inner.commit(block_pass), block_pass.samples
+    check_committed(inner, block_pass, after)
+    if block_pass.must and len(after.masked) == len(block_pass.block.masked):
+        return after.unmask_rows(highest(samples.probabilities, 1), samples.tokens, samples.probabilities)
     return after
 
 

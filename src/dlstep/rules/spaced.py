@@ -10,7 +10,8 @@ from typing import Annotated, final
 
 from annotated_types import Gt
 
-from ..core import Block, CanvasRule, Choice, SampleSpec, SequenceState, SpanSamples, best, check_ranges, chosen_by
+from ..core import BlockPass, CanvasRule, Choice, SampleSpec, check_chosen, check_ranges
+from ._shares import highest
 from .sliding import check_inner
 from .threshold import Threshold
 
@@ -34,26 +35,26 @@ class Spaced(Choice, CanvasRule):
         check_ranges(self)
         check_inner(self, self.inner)
 
-    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
-        """Return the rows of the inner rule that keep their distance."""
-        chosen = chosen_by(self.inner, sequence, block, rows, begin, must)
+    def chosen(self, block_pass: BlockPass) -> list[int]:
+        """Return the indices of the inner rule that keep their distance."""
+        chosen = self.inner.chosen(block_pass)
+        check_chosen(self.inner, block_pass, chosen)
         if len(chosen) < 2:
-            return chosen or ([best(rows, begin, begin + len(block.masked))] if must else [])
-        masked, size = block.masked, len(block.sampled(sequence.request.limit))
+            return chosen or highest(block_pass.samples.probabilities, block_pass.must)
+        masked, size = block_pass.block.masked, len(block_pass.block.sampled(block_pass.limit))
         gap = max(2, len(masked) * (self.stride or max(size // 2, 1)) // size)
         kept_positions: list[int] = []
         kept: list[int] = []
-        scores = self.inner.scores(sequence, block, rows, begin)
-        for row in sorted(chosen, key=lambda row: scores[row - begin], reverse=True):
-            position = masked[row - begin]
+        for index in sorted(chosen, key=self.inner.scores(block_pass).__getitem__, reverse=True):
+            position = masked[index]
             if all(abs(position - other) >= gap for other in kept_positions):
                 kept_positions.append(position)
-                kept.append(row)
+                kept.append(index)
         return sorted(kept)
 
-    def scores(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int) -> Sequence[float]:
+    def scores(self, block_pass: BlockPass) -> Sequence[float]:
         """Return the scores of the inner rule."""
-        return self.inner.scores(sequence, block, rows, begin)
+        return self.inner.scores(block_pass)
 
     @property
     def sample_spec(self) -> SampleSpec:

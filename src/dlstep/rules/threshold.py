@@ -13,7 +13,7 @@ from typing import Annotated, Literal, final
 
 from annotated_types import Interval
 
-from ..core import PLAIN, Block, Choice, Probability, SampleSpec, SequenceState, SpanSamples, check_ranges
+from ..core import PLAIN, BlockPass, Choice, Probability, SampleSpec, check_ranges
 
 _ENTROPY = SampleSpec(statistics=frozenset({"entropy"}))
 
@@ -49,39 +49,39 @@ class Threshold(Choice):
                     f"Threshold.{field.name}={option} has no effect with order={self.order!r}: give order={other!r}"
                 )
 
-    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
-        """Return the rows that are certain enough; if none is and `must`, the most certain one."""
-        end, accept = begin + len(block.masked), self.accept_threshold
+    def chosen(self, block_pass: BlockPass) -> list[int]:
+        """Return the indices that are certain enough; if none is and `must`, the most certain one."""
+        probabilities, accept = block_pass.samples.probabilities, self.accept_threshold
         if self.falling:
-            accept *= 1.0 - self.falling * (1.0 - len(block.masked) / len(block.sampled(sequence.request.limit)))
+            block = block_pass.block
+            accept *= 1.0 - self.falling * (1.0 - len(block.masked) / len(block.sampled(block_pass.limit)))
         elif self.order != "confidence":
-            return self._certain(rows.entropies[begin:end], begin, must)
-        of_block = rows.probabilities[begin:end]
+            return self._certain(block_pass.samples.entropies, must=block_pass.must)
         if self.inclusive:
-            chosen = [row for row, probability in enumerate(of_block, begin) if probability >= accept]
+            chosen = [index for index, probability in enumerate(probabilities) if probability >= accept]
         else:
-            chosen = [row for row, probability in enumerate(of_block, begin) if probability > accept]
-        return chosen or ([begin + of_block.index(max(of_block))] if must else [])
+            chosen = [index for index, probability in enumerate(probabilities) if probability > accept]
+        return chosen or ([probabilities.index(max(probabilities))] if block_pass.must else [])
 
-    def scores(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int) -> Sequence[float]:
+    def scores(self, block_pass: BlockPass) -> Sequence[float]:
         """Return probabilities, or negated entropies with order="entropy"."""
         if self.order == "confidence":
-            return Choice.scores(self, sequence, block, rows, begin)
-        return [-entropy for entropy in rows.entropies[begin : begin + len(block.masked)]]
+            return block_pass.samples.probabilities
+        return [-entropy for entropy in block_pass.samples.entropies]
 
     @property
     def sample_spec(self) -> SampleSpec:
         """Entropies with order="entropy", otherwise nothing."""
         return PLAIN if self.order == "confidence" else _ENTROPY
 
-    def _certain(self, entropies: tuple[float, ...], begin: int, must: bool) -> list[int]:
-        """Return the rows with low enough entropy; if none and `must`, the first with the least."""
+    def _certain(self, entropies: tuple[float, ...], *, must: bool) -> list[int]:
+        """Return the indices with low enough entropy; if none and `must`, the first with the least."""
         most = self.entropy_threshold
         if self.inclusive:
-            chosen = [row for row, entropy in enumerate(entropies, begin) if entropy <= most]
+            chosen = [index for index, entropy in enumerate(entropies) if entropy <= most]
         else:
-            chosen = [row for row, entropy in enumerate(entropies, begin) if entropy < most]
-        return chosen or ([begin + entropies.index(min(entropies))] if must else [])
+            chosen = [index for index, entropy in enumerate(entropies) if entropy < most]
+        return chosen or ([entropies.index(min(entropies))] if must else [])
 
 
 RULE = Threshold

@@ -16,6 +16,7 @@ from rpds import List
 
 from ..core import (
     Block,
+    BlockPass,
     Extra,
     Grid,
     Probability,
@@ -30,10 +31,12 @@ from ..core import (
     Storing,
     Strategy,
     Wanted,
-    committed_by,
+    check_committed,
     needs_canvas,
     open_block,
+    planned_pass,
     sampled_by,
+    sampled_pass,
 )
 from ..core.filtering import WindowFilter, passes_left, passes_to_come, window_filter_of
 from ..core.rule import check_falls
@@ -84,39 +87,31 @@ def unfit(rule: Rule, spec: Spec) -> str | None:
     return masked_only(spec) or rule.incompatibility(spec)
 
 
-def decided(rule: Rule, sequence: SequenceState, block: Block, rows: SpanSamples, spec: Spec) -> Block:
-    """Return the block after the rule's `commit`, within the constraint of the request.
+def decided(rule: Rule, block_pass: BlockPass, window_filter: WindowFilter | None) -> Block:
+    """Return the block after the rule's `commit`, checked, and within the constraint of the request.
 
-    The pass sampled only this block, so it must advance. Later blocks of the window hold only masks and pinned tokens,
-    which the constraint already includes.
+    With a filter, the block of `block_pass` is the one that its `enter` returned last.
     """
-    return _committed(rule, sequence, block, rows, 0, True, spec, window_filter_of(sequence, (block,)))
-
-
-def _committed(
-    rule: Rule,
-    sequence: SequenceState,
-    block: Block,
-    rows: SpanSamples,
-    begin: int,
-    must: bool,
-    spec: Spec,
-    window_filter: WindowFilter | None,
-) -> Block:
-    """Return the block after the rule's `commit`, checked. The rows of the block begin at row `begin` of `rows`.
-
-    If `must`, the measure of the block has to decrease.
-    """
-    if window_filter is None:
-        after = committed_by(rule, sequence, block, rows, begin, must, spec)
-    else:
-        entered = window_filter.enter(block)
-        after = window_filter.leave(committed_by(rule, sequence, entered, rows, begin, must, spec), entered)
+    block, must = block_pass.block, block_pass.must
+    after = rule.commit(block_pass)
+    check_committed(rule, block_pass, after)
+    if window_filter is not None:
+        after = window_filter.leave(after, block)
         # Under a constraint, only the first block must advance: earlier blocks may rule out every token of a later one.
-        must = must and block.start == sequence.window[0].start
+        must = must and block.start == block_pass.sequence.window[0].start
     if must:
-        check_falls(rule, sequence, block, after)
+        check_falls(rule, block_pass, after)
     return after
+
+
+def decided_alone(rule: Rule, sequence: SequenceState, block: Block, span: Span, samples: SpanSamples, spec: Spec) -> Block:
+    """Return the only block that a pass sampled after the rule's `commit`; it must advance.
+
+    Later blocks of the window hold only masks and pinned tokens, which the constraint already includes.
+    """
+    window_filter = window_filter_of(sequence, (block,))
+    fed = block if window_filter is None else window_filter.enter(block)
+    return decided(rule, sampled_pass(sequence, fed, span, samples, spec), window_filter)
 
 
 def retired(past: "List[Block]", window: tuple[Block, ...], final: int) -> tuple["List[Block]", tuple[Block, ...]]:
@@ -160,11 +155,12 @@ class Blocks(Strategy):
     """Store a finished block in the next block's forward pass instead of a separate one."""
 
     @abstractmethod
-    def next_blocks(self, sequence: SequenceState, rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
+    def next_blocks(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
         """Return the blocks of `sequence.window` after a forward pass.
 
         Args:
             sequence: The sequence, which already counts the pass.
+            span: The span that ran.
             rows: Samples of the span.
             spec: Facts of the model.
         """
@@ -196,7 +192,7 @@ class Blocks(Strategy):
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Apply the results, seal complete blocks and open the next block."""
-        past, window = sequence.past, self.next_blocks(sequence, rows, spec)
+        past, window = sequence.past, self.next_blocks(sequence, span, rows, spec)
         if not self.fold_commits:
             past, window = retired(past, window, sequence.final)  # held blocks, which the last pass stored
         return self._advanced(sequence, past, window, sequence.final, spec)
@@ -299,7 +295,7 @@ class Blockwise(Blocks):
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span of all open blocks that samples what the rule needs in unfinished ones."""
-        final, steps, rule, limit = sequence.final, sequence.steps, self.rule, sequence.request.limit
+        final, steps, rule = sequence.final, sequence.steps, self.rule
         blocks, joins = (sequence.window, True) if self.fold_commits else self._unsealed(sequence)
         tokens: tuple[int, ...] = ()
         sampled: tuple[int, ...] = ()
@@ -307,10 +303,9 @@ class Blockwise(Blocks):
         for block in blocks:
             tokens += block.tokens
             if block.masked:
-                number = steps - block.opened
-                of_block = sampled_by(rule, block, limit, number)
+                of_block = sampled_by(rule, planned_pass(sequence, block))
                 sampled += of_block
-                draws += (number,) * len(of_block)
+                draws += (steps - block.opened,) * len(of_block)
         rows = Rows(final, tokens, final + len(tokens), sequence.request.grid)
         wanted = Wanted(sampled, draws, masks=masks_of(sequence, sampled))
         span = Span(sequence.request.who, rows, wanted)
@@ -326,24 +321,21 @@ class Blockwise(Blocks):
         """Return 0.0 for a block with masks, else 1.0."""
         return 0.0 if block.masked else 1.0
 
-    def next_blocks(self, sequence: SequenceState, rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
+    def next_blocks(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
         """Return the blocks as the rule leaves them.
 
         Whether a block must advance depends on the previous block as it was fed.
         """
-        rule, forced, steps, limit = self.rule, spec.accept_rule == "B", sequence.steps, sequence.request.limit
-        window_filter = window_filter_of(sequence, sequence.window)
+        forced, window_filter = spec.accept_rule == "B", window_filter_of(sequence, sequence.window)
         blocks: list[Block] = []
-        begin, must = 0, True
+        must = True
         for block in sequence.window:
-            after = block
+            fed = block if window_filter is None else window_filter.enter(block)
             if block.masked:
-                after = _committed(rule, sequence, block, rows, begin, must or forced, spec, window_filter)
-                # The same call as in `schedule`: `steps` now counts the pass.
-                begin += len(rule.sampled(block, limit, steps - block.opened - 1))
-            elif window_filter is not None:
-                window_filter.skip(block)
-            blocks.append(after)
+                block_pass = sampled_pass(sequence, fed, span, rows, spec, must=must or forced)
+                blocks.append(decided(self.rule, block_pass, window_filter))
+            else:
+                blocks.append(block if window_filter is None else window_filter.leave(block, fed))
             must = block.progress >= self.semi_complete_threshold
         return tuple(blocks)
 
@@ -353,7 +345,7 @@ class Blockwise(Blocks):
         opened = sequence.window[-1].end if sequence.window else sequence.final
         unopened = max(0, limit - opened)
         of_window = sum(
-            passes_left(sequence, block, rule.measure(sequence, block), remasks=rule.remasks)
+            passes_left(sequence, block, rule.measure(planned_pass(sequence, block)), remasks=rule.remasks)
             for block in sequence.window
             if block.masked
         )

@@ -18,14 +18,16 @@ from ..core import (
     Spec,
     Strategy,
     open_block,
+    planned_pass,
     sampled_by,
+    sampled_pass,
     span_of,
 )
 from ..core.filtering import passes_left, passes_to_come
 from ..core.sequence import masks_of
 from ..rules._shares import in_parts
 from ..rules.threshold import Threshold
-from ._blocks import Warm, cooled, decided, mask_of, masked_only, opened
+from ._blocks import Warm, cooled, decided_alone, mask_of, masked_only, opened
 
 Cached = Literal["none", "prefix", "dual"]
 
@@ -97,7 +99,7 @@ class Canvas(Strategy):
         request, (block, *rest) = sequence.request, sequence.window
         start = block.start
         number = sequence.steps - block.opened
-        sampled = sampled_by(self.rule, block, request.limit, number)
+        sampled = sampled_by(self.rule, planned_pass(sequence, block))
         if isinstance(self.rule, CanvasRule) and self.rule.windowed:
             start, tokens = self._window(self.rule, sequence, block, sampled[0] - spec.head_shift)
         elif sequence.extra is None or (spec.head_shift and sampled[0] == start):
@@ -123,11 +125,12 @@ class Canvas(Strategy):
         block, *rest = sequence.window
         if isinstance(self.rule, CanvasRule) and sequence.steps - block.opened == 1:  # the block's first pass
             # Pinned tokens alone do not make a block: nothing would be left to unmask.
-            end = max(self.rule.ends(sequence, block, rows, self.block_size), block.masked[0] + 1)
+            block_pass = sampled_pass(sequence, block, span, rows, spec)
+            end = max(self.rule.ends(block_pass, self.block_size), block.masked[0] + 1)
             if end < block.end:
                 block, rest = block.part(block.start, end, block.opened), list(self._rest(sequence, end, spec))
         num_masked = len(block.masked)
-        block = decided(self.rule, sequence, block, rows, spec)
+        block = decided_alone(self.rule, sequence, block, span, rows, spec)
         if block.masked:
             if self.cache != "none" and len(span.rows.tokens) == sequence.request.limit:  # the pass was a refresh
                 sequence = replace(sequence, extra=Warm(num_masked))
@@ -152,7 +155,8 @@ class Canvas(Strategy):
         to_come = in_parts(len(rest[0].tokens) if rest else 0, self.block_size, self.rule.bound)
         of_block = 0
         if block.masked:
-            of_block = passes_left(sequence, block, self.rule.measure(sequence, block), remasks=self.rule.remasks)
+            scheduled = self.rule.measure(planned_pass(sequence, block))
+            of_block = passes_left(sequence, block, scheduled, remasks=self.rule.remasks)
         return of_block + passes_to_come(sequence, to_come, len(rest[0].masked) if rest else 0)
 
     def forget(self, sequence: SequenceState, spec: Spec) -> SequenceState:

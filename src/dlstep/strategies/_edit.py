@@ -47,12 +47,15 @@ class Revising(Blocks):
         """The number of passes after which a block is ready in any case."""
 
     @abstractmethod
-    def revised(self, sequence: SequenceState, blocks: tuple[Block, ...], rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
+    def revised(
+        self, sequence: SequenceState, blocks: tuple[Block, ...], span: Span, rows: SpanSamples, spec: Spec
+    ) -> tuple[Block, ...]:
         """Return the open blocks after a pass.
 
         Args:
             sequence: The sequence, which already counts the pass.
             blocks: The open blocks as they were fed.
+            span: The span that ran.
             rows: Samples of the span. Row i belongs to entry i of `sampled_of(blocks)`, which
                 is position `blocks[0].first + i` without pinned tokens.
             spec: Facts of the model.
@@ -71,13 +74,13 @@ class Revising(Blocks):
         """Return the penalty on the logit of the token just before a position."""
         return 0.0
 
-    def next_blocks(self, sequence: SequenceState, rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
+    def next_blocks(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
         """Return held blocks unchanged, then the revised ones."""
         window = sequence.window
         if self.fold_commits:
-            return self.revised(sequence, window, rows, spec)
+            return self.revised(sequence, window, span, rows, spec)
         blocks = tuple(block for block in window if block.start >= sequence.final)
-        return window[: len(window) - len(blocks)] + self.revised(sequence, blocks, rows, spec)
+        return window[: len(window) - len(blocks)] + self.revised(sequence, blocks, span, rows, spec)
 
     def settled_end(self, block: Block) -> int:
         """Return the end of a ready block, otherwise the end of its leading given tokens."""

@@ -23,6 +23,7 @@ from ..core import (
     SpanSamples,
     Spec,
     Strategy,
+    planned_pass,
     sampled_by,
     span_of,
 )
@@ -30,7 +31,7 @@ from ..core.filtering import passes_left, passes_to_come
 from ..core.sequence import masks_of
 from ..rules._shares import in_parts
 from ..rules.threshold import Threshold
-from ._blocks import decided, opened, unfit
+from ._blocks import decided_alone, opened, unfit
 
 
 @final
@@ -81,13 +82,13 @@ class CausalBlocks(Strategy):
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span that samples a block's first position, or that feeds the whole block and samples for the rule."""
         (block,), final = sequence.window, sequence.final
-        request, limit, number = sequence.request, sequence.request.limit, sequence.steps - block.opened
+        request, number = sequence.request, sequence.steps - block.opened
         if block.start == final:
             # The span has no rows: the core puts the row before it, which predicts its position, into the pass.
             sampled = (final,)
             masks = masks_of(sequence, sampled)
             return span_of(request, final, (), request.grid, sampled, (number,), masks=masks, shift=1)
-        sampled = sampled_by(self.rule, block, limit, number)
+        sampled = sampled_by(self.rule, planned_pass(sequence, block))
         tokens = sequence.tokens(final, block.end)
         # `joins` is False because rows of one group attend to one another, but final rows must attend causally.
         return span_of(
@@ -106,9 +107,9 @@ class CausalBlocks(Strategy):
         """Set the block's first token, or apply the rule. A full block becomes final, and the next one opens."""
         (block,), final = sequence.window, sequence.final
         if block.start == final:
-            block = block.unmask_rows((0,), 0, rows.tokens, rows.probabilities)
+            block = block.unmask_rows((0,), rows.tokens, rows.probabilities)
         else:
-            block = decided(self.rule, sequence, block, rows, spec)
+            block = decided_alone(self.rule, sequence, block, span, rows, spec)
         return self._advanced(sequence, block, final, spec)
 
     def measure(self, sequence: SequenceState) -> int:
@@ -122,7 +123,7 @@ class CausalBlocks(Strategy):
         to_come = self._most(stop - block.end) + in_parts(limit - stop, size, lambda count: 1 + self._most(count - 1))
         of_block = 1
         if block.start != final:
-            scheduled = max(0, self.rule.measure(sequence, block))
+            scheduled = max(0, self.rule.measure(planned_pass(sequence, block)))
             of_block = passes_left(sequence, block, scheduled, remasks=self.rule.remasks)
         return of_block + passes_to_come(sequence, to_come, limit - block.end)
 

@@ -21,8 +21,10 @@ from ..core import (
     SampleSpec,
     SequenceState,
     SoftTokens,
+    Span,
     SpanSamples,
     Spec,
+    samples_of,
 )
 from ..core.filtering import FilteredBlock, window_filter_of
 from ..core.plan import MergeMode
@@ -123,33 +125,30 @@ class DMax(Revising):
     # How a pass changes a block.
     #
     # Masks are filled from the left and never come back, so the positions of a block that are not given hold tokens first,
-    # then masks, and their rows follow one another: `[begin, old)` predict tokens again, `[old, new)` fill masks,
-    # `[new, end)` stay masked.
-    # `Softened` keeps the best ids of rows `[begin, new)`, that is of every position that then holds a token. The next pass
+    # then masks, and so do its samples: `[:old]` predict tokens again, `[old:new]` fill masks, the others stay masked.
+    # `Softened` keeps the best ids of `[:new]`, that is of every position that then holds a token. The next pass
     # feeds their blends, and plain masks after them.
     # A block is ready once it has no mask and a pass changed no token, or was confident everywhere, or was its last one.
     # `_refreshed` uses only slices: it takes 3 us for a block of 32 positions, `_refreshed_at` 18 us. Two kinds of requests
-    # need `_refreshed_at`: pinned tokens interrupt the order of the rows, and a constraint drops tokens one by one. A
+    # need `_refreshed_at`: pinned tokens interrupt the order of the positions, and a constraint drops tokens one by one. A
     # constraint needs plain tokens, because it does not bind blends.
-    def revised(self, sequence: SequenceState, blocks: tuple[Block, ...], rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
+    def revised(
+        self, sequence: SequenceState, blocks: tuple[Block, ...], span: Span, rows: SpanSamples, spec: Spec
+    ) -> tuple[Block, ...]:
         """Return the open blocks with masks filled, tokens refreshed and new soft inputs."""
         window_filter, pinned = window_filter_of(sequence, sequence.window), sequence.request.params.pinned
         revised: list[Block] = []
-        begin = 0
         for block in blocks:
-            places = block.sampled(sequence.request.limit)
-            end = begin + len(places)
+            places, samples = samples_of(block, span, rows)
             timed_out = sequence.steps - block.opened >= self.most_forwards
             if window_filter is not None:
                 entered = window_filter.enter(block)
-                after = self._refreshed_at(entered, places, rows.at(range(begin, end), 0), timed_out=timed_out)
+                after = self._refreshed_at(entered, places, samples, timed_out=timed_out)
                 revised.append(window_filter.leave(after, entered))
             elif pinned:
-                own = rows.at(range(begin, end), self.sample_spec.best)
-                revised.append(self._refreshed_at(block, places, own, timed_out=timed_out))
+                revised.append(self._refreshed_at(block, places, samples, timed_out=timed_out))
             else:
-                revised.append(self._refreshed(block, begin, end, rows, timed_out=timed_out))
-            begin = end
+                revised.append(self._refreshed(block, samples, timed_out=timed_out))
         return tuple(revised)
 
     @property
@@ -166,65 +165,61 @@ class DMax(Revising):
             "(token_merge_weight=0)"
         )
 
-    def _refreshed_at(self, block: Block, places: tuple[int, ...], rows: SpanSamples, *, timed_out: bool) -> Block:
-        """Return the block after a pass; row i belongs to position `places[i]`.
+    def _refreshed_at(self, block: Block, places: tuple[int, ...], samples: SpanSamples, *, timed_out: bool) -> Block:
+        """Return the block after a pass; sample i belongs to position `places[i]`.
 
         Under a constraint, masks are filled from the left up to the first token that contradicts the others, so that the
         remaining masks are at the last positions. Then the old tokens are replaced by the new ones, by descending
         probability.
         """
-        tokens, chances, old = rows.tokens, rows.probabilities, len(places) - len(block.masked)
-        new = filled = _filled(chances, old, len(places), self.accept_threshold)
+        tokens, chances, old = samples.tokens, samples.probabilities, len(places) - len(block.masked)
+        new = filled = _filled(chances, old, self.accept_threshold)
         if isinstance(block, FilteredBlock):
             # Falling numbers instead of probabilities: `kept` then tries the tokens from left to right.
             kept = block.kept(places[old:new], tokens[old:new], range(0, old - new, -1))
             # Count the tokens before the first one that was dropped.
             filled = old + sum(index == number for number, index in enumerate(kept))
         full = block.unmask(places[old:filled], tokens[old:filled], chances[old:filled])
-        changed = [row for row in range(old) if tokens[row] != full.tokens[places[row] - block.start]]
-        after = full.edit([places[row] for row in changed], [tokens[row] for row in changed], [chances[row] for row in changed])
+        changed = [index for index in range(old) if tokens[index] != full.tokens[places[index] - block.start]]
+        after = full.edit([places[i] for i in changed], [tokens[i] for i in changed], [chances[i] for i in changed])
         changes = sum(map(ne, full.tokens, after.tokens))
         sure = filled == new and changes == len(changed) and min(chances, default=1.0) >= CONFIDENT
         ready = not after.masked and (timed_out or sure or not (changes or new > old))
         stable, count = 1.0 - len(changed) / old if changed else 1.0, new * self.token_merge_top_k
-        return after.with_extra(Softened(ready, stable, rows.best_ids[:count], rows.best_probabilities[:count]))
+        return after.with_extra(Softened(ready, stable, samples.best_ids[:count], samples.best_probabilities[:count]))
 
-    def _refreshed(self, block: Block, begin: int, end: int, rows: SpanSamples, *, timed_out: bool) -> Block:
-        """Return the block after a pass with rows `[begin, end)`."""
-        given, masked, probabilities = block.given.bit_length(), block.masked, rows.probabilities
-        old = end - len(masked)
-        new = _filled(probabilities, old, end, self.accept_threshold)
-        shift = given - begin  # offset in the block minus row
-        tokens, held = rows.tokens[begin:old], block.tokens[given : old + shift]
+    def _refreshed(self, block: Block, samples: SpanSamples, *, timed_out: bool) -> Block:
+        """Return the block after a pass; its samples are those of the positions after the given ones."""
+        given, masked, probabilities = block.given.bit_length(), block.masked, samples.probabilities
+        old = len(probabilities) - len(masked)
+        new = _filled(probabilities, old, self.accept_threshold)
+        tokens, held = samples.tokens[:old], block.tokens[given : given + old]
         changes = sum(map(ne, tokens, held)) if tokens != held else 0  # comparing tuples is cheap, and most stay equal
         stays = new == old and not changes
         top_k = self.token_merge_top_k  # 0 ids each without merging
         after = Softened(
-            new == end and (timed_out or stays or min(probabilities[begin:end]) >= CONFIDENT),
-            1.0 - changes / (old - begin) if changes else 1.0,
-            rows.best_ids[begin * top_k : new * top_k],
-            rows.best_probabilities[begin * top_k : new * top_k],
+            new == len(probabilities) and (timed_out or stays or min(probabilities) >= CONFIDENT),
+            1.0 - changes / old if changes else 1.0,
+            samples.best_ids[: new * top_k],
+            samples.best_probabilities[: new * top_k],
         )
         if stays:  # only the next soft inputs may differ
             return block.with_extra(after)
         new_tokens, new_probabilities = list(block.tokens), list(block.probabilities)
         if changes:
             # A token that is sampled again keeps its first probability.
-            kept = zip(tokens, held, probabilities[begin:old], block.probabilities[given:], strict=False)
-            new_probabilities[given : old + shift] = [now if token != before else then for token, before, now, then in kept]
-        new_tokens[given : new + shift] = rows.tokens[begin:new]
-        new_probabilities[old + shift : new + shift] = probabilities[old:new]
+            kept = zip(tokens, held, probabilities, block.probabilities[given:], strict=False)
+            new_probabilities[given : given + old] = [now if token != before else then for token, before, now, then in kept]
+        new_tokens[given : given + new] = samples.tokens[:new]
+        new_probabilities[given + old : given + new] = probabilities[old:new]
         left = masked[new - old :]
         return Block(block.start, tuple(new_tokens), left, tuple(new_probabilities), block.given, block.opened, after)
 
 
-def _filled(probabilities: tuple[float, ...], begin: int, end: int, accept: float) -> int:
-    """Return the end of the rows `[begin, end)` to fill: at least one."""
-    reach = min(begin + 1, end)
-    if begin < end and probabilities[begin] >= accept:
-        while reach < end and probabilities[reach] >= accept:
-            reach += 1
-    return reach
+def _filled(probabilities: tuple[float, ...], first: int, accept: float) -> int:
+    """Return the end of the masks to fill, which begin at index `first`: at least one if there is any."""
+    end = next((i for i in range(first, len(probabilities)) if probabilities[i] < accept), len(probabilities))
+    return min(max(end, first + 1), len(probabilities))
 
 
 STRATEGY = DMax

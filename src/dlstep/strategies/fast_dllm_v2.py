@@ -17,7 +17,7 @@ from annotated_types import Gt
 from ..core import Block, Grid, Probability, Request, SequenceState, Span, SpanSamples, Spec, Strategy, span_of
 from ..core.sequence import masks_of
 from ..rules.threshold import Threshold
-from ._blocks import Warm, cooled, decided, masked_only, opened
+from ._blocks import Warm, cooled, decided_alone, masked_only, opened
 
 _above = lru_cache(Threshold)  # cached, so that equal values are validated once
 
@@ -94,7 +94,7 @@ class FastDLLMV2(Strategy):
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Unmask positions of one sub-block; a full block becomes final and the next one opens."""
         (block,) = sequence.window
-        start, block = block.start, decided(_above(self.accept_threshold), sequence, block, rows, spec)
+        start, block = block.start, decided_alone(_above(self.accept_threshold), sequence, block, span, rows, spec)
         if block.masked:
             if self.fdv2_use_block_cache and span.rows.stop > start and sequence.extra is None:
                 sequence = replace(sequence, extra=Warm())

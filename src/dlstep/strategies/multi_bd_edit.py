@@ -12,7 +12,7 @@ from typing import Annotated, final
 
 from annotated_types import Ge, Interval
 
-from ..core import Block, Probability, SampleSpec, SequenceState, SpanSamples, Spec, positions
+from ..core import Block, Probability, SampleSpec, SequenceState, Span, SpanSamples, Spec, positions
 from ..core.filtering import FilteredBlock, window_filter_of
 from ._blocks import mask_of
 from ._edit import Revising, Revision, without_gaps
@@ -85,7 +85,9 @@ class MultiBDEdit(Revising):
         """Return `penalty_lambda`."""
         return self.penalty_lambda
 
-    def revised(self, sequence: SequenceState, blocks: tuple[Block, ...], rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
+    def revised(
+        self, sequence: SequenceState, blocks: tuple[Block, ...], span: Span, rows: SpanSamples, spec: Spec
+    ) -> tuple[Block, ...]:
         """Return the open blocks with their masks filled and their tokens edited."""
         first, late = blocks[0].first, sequence.steps - self.most_forwards
         if sequence.request.params.pinned:

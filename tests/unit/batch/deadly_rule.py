@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from typing import final
 
-from dlstep.core import Block, Choice, SequenceState, SpanSamples
+from dlstep.core import BlockPass, Choice
 
 
 @final
@@ -15,10 +15,10 @@ class DeadlyRule(Choice):
     deadly: bool = False
     """Whether the process ends."""
 
-    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
+    def chosen(self, block_pass: BlockPass) -> list[int]:
         if self.deadly:
             os._exit(9)
-        return [begin]
+        return [0]
 
 
 RULE = DeadlyRule

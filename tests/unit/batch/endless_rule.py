@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import final
 
-from dlstep.core import Block, Choice, SequenceState, SpanSamples, Spec
+from dlstep.core import BlockPass, Choice, Spec
 
 
 @final
@@ -22,10 +22,10 @@ class EndlessRule(Choice):
             pass
         return None
 
-    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
+    def chosen(self, block_pass: BlockPass) -> list[int]:
         while self.endless:
             pass
-        return [begin]
+        return [0]
 
 
 RULE = EndlessRule

@@ -24,10 +24,10 @@ class Best(Choice):
     def __post_init__(self):
         check_ranges(self)
 
-    def chosen(self, sequence, block, rows, begin, must):
-        """The best rows."""
-        own = range(begin, begin + len(block.masked))
-        return sorted(sorted(own, key=lambda row: -rows.probabilities[row])[: self.count])
+    def chosen(self, block_pass):
+        """The best positions."""
+        chances = block_pass.samples.probabilities
+        return sorted(sorted(range(len(chances)), key=lambda index: -chances[index])[: self.count])
 
 
 RULE = Best
@@ -35,7 +35,7 @@ RULE = Best
 LAWLESS = (
     OWN_RULE.replace("RULE = Best", "RULE = Nothing")
     .replace("class Best", "class Nothing")
-    .replace("return sorted(sorted(own, key=lambda row: -rows.probabilities[row])[: self.count])", "return []")
+    .replace("return sorted(sorted(range(len(chances)), key=lambda index: -chances[index])[: self.count])", "return []")
 )
 
 

@@ -21,9 +21,9 @@ class Mine(Choice):
         {post}
 
     {sample_spec}
-    def chosen(self, sequence, block, rows, begin, must):
+    def chosen(self, block_pass):
         {chosen}
-        return [begin] if must else []
+        return [0] if block_pass.must else []
 
 
 RULE = Mine
@@ -63,11 +63,11 @@ from dlstep.core import Choice
 class Mine(Choice):
     rounds: int = 3
 
-    def chosen(self, sequence, block, rows, begin, must):
+    def chosen(self, block_pass):
         best = 0
         for number in range(self.rounds):
             best = (best + number) % 7
-        return [begin] if must else []
+        return [0] if block_pass.must else []
 
 
 RULE = Mine
@@ -82,8 +82,8 @@ from dlstep.core import Choice
 class Mine(Choice):
     share: float
 
-    def chosen(self, sequence, block, rows, begin, must):
-        return [begin]
+    def chosen(self, block_pass):
+        return [0]
 
 
 RULE = Mine
@@ -124,9 +124,9 @@ def strategy(schedule: str = "pass", commit: str = "pass") -> str:
 
 FILES: dict[str, Faulty] = {
     "endless recursion": Faulty(
-        rule("return self.chosen(sequence, block, rows, begin, must)"),
+        rule("return self.chosen(block_pass)"),
         ("Mine.chosen raised RecursionError: maximum recursion depth exceeded", "Previous line repeated"),
-        "return self.chosen(sequence, block, rows, begin, must)",
+        "return self.chosen(block_pass)",
     ),
     "unbounded number": Faulty(
         UNBOUNDED,
@@ -137,18 +137,20 @@ FILES: dict[str, Faulty] = {
         code=0,
     ),
     "never accepts": Faulty(
-        rule("return []"), ("Mine.chosen (", "returned no row although must is true: it must unmask at least one")
+        rule("return []"), ("Mine.chosen (", "returned no index although must is true: it must unmask at least one")
     ),
-    "nothing returned": Faulty(rule("return None"), ("Mine.chosen (", "returned None: it must be a list of ascending rows")),
-    "wrong type": Faulty(rule("return 'rows'"), ("Mine.chosen (", "returned 'rows': it must be a list of ascending rows")),
-    "out of range": Faulty(rule("return [begin + 10**6]"), ("Mine.chosen (", "it must be a list of ascending rows from")),
+    "nothing returned": Faulty(rule("return None"), ("Mine.chosen (", "returned None: it must be a list of ascending indices")),
+    "wrong type": Faulty(rule("return 'rows'"), ("Mine.chosen (", "returned 'rows': it must be a list of ascending indices")),
+    "out of range": Faulty(
+        rule("return [10**6]"), ("Mine.chosen (", "it must be a list of ascending indices into block.masked, from")
+    ),
     "wrong span": Faulty(
         strategy(schedule="return replace(right, sampled=(), draws=())"), ("Mine.schedule (", "returned sampled=()")
     ),
     "exception": Faulty(
-        rule("rows.probabilities[begin] / 0"),
+        rule("block_pass.samples.probabilities[0] / 0"),
         ("Mine.chosen raised ZeroDivisionError: float division by zero",),
-        "rows.probabilities[begin] / 0",
+        "block_pass.samples.probabilities[0] / 0",
     ),
     "exception in __post_init__": Faulty(
         rule(post="1 // (self.number <= 1)"), ("__post_init__ raised ZeroDivisionError",), "1 // (self.number <= 1)"
@@ -156,16 +158,20 @@ FILES: dict[str, Faulty] = {
     "exception at import": Faulty(
         rule(after="nothing"), ("cannot be imported", "NameError: name 'nothing'"), "nothing", code=2
     ),
-    "missing statistic": Faulty(rule("rows.entropies[begin]"), ("Mine.chosen raised IndexError",), "rows.entropies[begin]"),
+    "missing statistic": Faulty(
+        rule("block_pass.samples.entropies[0]"), ("Mine.chosen raised IndexError",), "block_pass.samples.entropies[0]"
+    ),
     "no default": Faulty(UNDEFAULTED, ("Mine.share has no default: each option of a strategy or rule needs one",), code=2),
     "exit": Faulty(rule("sys.exit(3)"), ("Mine.chosen raised SystemExit: 3",), "sys.exit(3)"),
     "exit at import": Faulty(rule(after="sys.exit(0)"), ("cannot be imported", "SystemExit"), "sys.exit(0)", code=2),
     "interrupt": Faulty(rule("raise KeyboardInterrupt"), ("chosen raised KeyboardInterrupt",), "raise KeyboardInterrupt"),
-    "output of the failing case": Faulty(rule("print('a line'); rows.probabilities[begin] / 0"), ("It printed:\na line",)),
+    "output of the failing case": Faulty(
+        rule("print('a line'); block_pass.samples.probabilities[0] / 0"), ("It printed:\na line",)
+    ),
     "not pure": Faulty(
-        rule("assert time.time_ns() % 3 or not must"),
+        rule("assert time.time_ns() % 3 or not block_pass.must"),
         ("Mine.chosen raised AssertionError",),
-        "assert time.time_ns() % 3 or not must",
+        "assert time.time_ns() % 3 or not block_pass.must",
     ),
 }
 FATAL_TIMEOUT = 1.5  # seconds that a case of these may take
@@ -180,7 +186,7 @@ DEAF = """
 # These end the process, so each has one for itself.
 FATAL: dict[str, Faulty] = {
     "endless loop in chosen": Faulty(rule(ENDLESS), (f"chosen {TIMEOUT}", "Case:\n  strategy=MultiBD("), ENDLESS),
-    "endless loop late": Faulty(rule("while sequence.steps > 2: pass"), (TIMEOUT,), "while sequence.steps > 2: pass"),
+    "endless loop late": Faulty(rule("while block_pass.number > 2: pass"), (TIMEOUT,), "while block_pass.number > 2: pass"),
     "endless loop in schedule": Faulty(strategy(schedule=ENDLESS), (f"schedule {TIMEOUT}",), ENDLESS),
     "endless loop in commit": Faulty(strategy(commit=ENDLESS), (f"commit {TIMEOUT}",), ENDLESS),
     "endless loop in __post_init__": Faulty(

@@ -87,5 +87,7 @@ def test_a_law_that_is_broken_is_named_with_a_case(own: Path, capsys: Captured) 
     assert main(["laws", str(own / "lawless.py"), "--only", "[progress]", "--examples", "10", "--json"]) == 1
     rows = json.loads(capsys.readouterr().out)
     broken = [row for row in rows if row["failure"]]
-    assert [row["law"] for row in rows] == ["progress"] * 2 and "returned no row although must is true" in broken[0]["failure"]
+    assert [row["law"] for row in rows] == ["progress"] * 2 and "returned no index although must is true" in broken[0][
+        "failure"
+    ]
     assert "strategy=MultiBD(" in broken[0]["failure"], "the case is shown"

@@ -16,7 +16,7 @@ from dlstep.strategies.multi_bd import MultiBD
 RULE = """
 from dataclasses import dataclass
 from typing import final
-from dlstep.core import Block, Choice, Probability, SequenceState, SpanSamples, check_ranges
+from dlstep.core import BlockPass, Choice, Probability, check_ranges
 {extra}
 
 @final
@@ -28,8 +28,8 @@ class Odd(Choice):
     def __post_init__(self) -> None:
         check_ranges(self)
 
-    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
-        return [begin]
+    def chosen(self, block_pass: BlockPass) -> list[int]:
+        return [0]
 """
 STRATEGY = """
 from dataclasses import dataclass

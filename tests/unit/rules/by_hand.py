@@ -18,6 +18,8 @@ from dlstep.core import (
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing.generators import EOS, MASK, VOCABULARY
 
+from ...helpers.passes import pass_of
+
 SPEC = Spec(MASK, (EOS,), VOCABULARY)
 
 
@@ -34,7 +36,7 @@ def after(rule: Rule, block: Block, rows: SpanSamples, forwards: int = 1) -> Blo
     sequence = begun(rule, block)
     for _ in range(forwards - 1):
         sequence = sequence.after_forward(sequence.storage, 1)
-    return rule.commit(sequence, block, rows, 0, True, SPEC)
+    return rule.commit(pass_of(rule, sequence, block, rows, SPEC))
 
 
 def shown(block: Block) -> str:

@@ -15,6 +15,7 @@ from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY, random_automata
 from dlstep.testing.harness import answered_alone
 
+from ...helpers.passes import pass_of
 from .by_hand import SPEC, begun, fresh, numbers, rows_of, shown
 
 
@@ -26,7 +27,7 @@ def test_no_more_than_so_many_ids_have_credit() -> None:
         chance = 0.9 - best / 20
         rest = tuple((best + rank) % MASK for rank in range(1, BEST))
         rows = SpanSamples((best,), (chance,), (), (), (best, *rest), (chance, *[0.0] * (BEST - 1)))
-        block = rule.commit(sequence, block, rows, 0, False, SPEC)
+        block = rule.commit(pass_of(rule, sequence, block, rows, SPEC, must=False))
         assert isinstance(block.extra, Credits)
         ((ids,), _) = block.extra.ids, block.extra.amounts
         assert ids[0] == best and len(ids) == min(best + 1, BEST)
@@ -68,7 +69,7 @@ def test_credit_samples_from_the_fused_probabilities(divisor: float | None, left
             for token, chance in enumerate(chances)
         ]
         token = max(scores, key=lambda token: scores[token] + math.log(raised[token] / chances[token]) + noise[token])
-        found = rule.commit(sequence, block, rows, 0, True, SPEC)
+        found = rule.commit(pass_of(rule, sequence, block, rows, SPEC))
         assert found.tokens == (token,)
         # A sampled id outside of the best ones, which has credit, is not told of beside the others.
         if token in order[:BEST] or token not in credit:
@@ -88,7 +89,7 @@ def test_rows_of_credit(first: str, second: str, expected: str) -> None:
         ids = tuple(token for pair in pairs for token in (pair[0][1], pair[1][1], 3, 4, 5, 6, 7, 8))
         best = tuple(p for pair in pairs for p in (pair[0][0], pair[1][0], 0, 0, 0, 0, 0, 0))
         rows = SpanSamples(tuple(pair[0][1] for pair in pairs), tuple(pair[0][0] for pair in pairs), (), (), ids, best)
-        block = rule.commit(sequence, block, rows, 0, bool(must), SPEC)
+        block = rule.commit(pass_of(rule, sequence, block, rows, SPEC, must=bool(must)))
         sequence = sequence.after_forward(sequence.storage, 1)
     assert shown(block) == expected
 

@@ -7,14 +7,13 @@ import pytest
 
 from dlstep import rules
 from dlstep.core import (
-    Block,
+    BlockPass,
     Choice,
     Config,
+    PlannedPass,
     Request,
     Rule,
     SamplingParams,
-    SequenceState,
-    SpanSamples,
     Spec,
     add,
     init,
@@ -51,14 +50,14 @@ class Wrapper(Choice):
     def remasks(self) -> bool:
         return self.says and self.inner.remasks
 
-    def chosen(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool) -> list[int]:
+    def chosen(self, block_pass: BlockPass) -> list[int]:
         raise NotImplementedError
 
-    def sampled(self, block: Block, limit: int, number: int) -> Any:
-        return list(block.masked) if self.kind == "list" else self.inner.sampled(block, limit, number)
+    def sampled(self, planned: PlannedPass) -> Any:
+        return list(planned.block.masked) if self.kind == "list" else self.inner.sampled(planned)
 
-    def commit(self, sequence: SequenceState, block: Block, rows: SpanSamples, begin: int, must: bool, spec: Spec) -> Any:
-        after = self.inner.commit(sequence, block, rows, begin, must, spec)
+    def commit(self, block_pass: BlockPass) -> Any:
+        after = self.inner.commit(block_pass)
         return {"nothing": None, "junk": replace(after, tokens=(10**6,) * len(after.tokens), masked=())}.get(self.kind, after)
 
 
@@ -91,7 +90,7 @@ def test_every_rule_that_holds_another_refuses_one_that_remasks() -> None:
 @pytest.mark.parametrize(
     ("kind", "blame"),
     [
-        ("list", r"\w+\.sampled .* must be a tuple of ascending positions"),
+        ("list", r"Wrapper\.sampled .* must be a tuple of ascending positions"),
         ("nothing", r"Wrapper\.commit .* returned None: it must be a Block"),
         ("junk", r"Wrapper\.commit .* token 1000000 at position \d+: a given position .* holds a sampled token"),
     ],

@@ -1,0 +1,65 @@
+"""What a rule sees of a forward pass: the samples of its own block, entry by entry."""
+
+from itertools import accumulate, pairwise
+
+from hypothesis import given, strategies as st
+
+from dlstep.core import Block, BlockPass, Config, Request, SpanSamples, Spec, add, init, planned_pass, sampled_pass
+from dlstep.strategies.multi_bd import MultiBD
+
+from ...helpers.spans import span_with
+
+SPEC = Spec(99, (98,), 100)
+(SEQUENCE,) = add(init(Config(SPEC), MultiBD()), Request(0, (1, 2))).waiting
+COUNTED = SEQUENCE.after_forward(SEQUENCE.storage, 1)
+BEST, SCORED = 3, 2
+
+
+def samples_at(positions: list[int]) -> SpanSamples:
+    """Samples whose values name their position."""
+    once, values = tuple(positions), tuple(map(float, positions))
+    best, scored = (tuple([position + rank / 10 for position in positions for rank in range(n)]) for n in (BEST, SCORED))
+    return SpanSamples(once, values, values, values, tuple([p for p in positions for _ in range(BEST)]), best, once, scored)
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> tuple[list[Block], list[int]]:
+    """Blocks that follow one another, and the positions that a span samples in them: any, at least one."""
+    ends = list(accumulate(draw(st.lists(st.integers(1, 5), min_size=1, max_size=4)), initial=draw(st.integers(0, 3))))
+    sampled = draw(st.lists(st.sampled_from(range(ends[0], ends[-1])), min_size=1, unique=True).map(sorted))
+    blocks = [Block(start, (99,) * (end - start), (), (0.0,) * (end - start)) for start, end in pairwise(ends)]
+    return blocks, sampled
+
+
+def own_passes(window: tuple[list[Block], list[int]]) -> list[BlockPass]:
+    """The passes of all blocks."""
+    blocks, sampled = window
+    span = span_with(sampled=tuple(sampled), draws=(0,) * len(sampled))
+    return [sampled_pass(COUNTED, block, span, samples_at(sampled), SPEC) for block in blocks]
+
+
+@given(windows())
+def test_a_rule_gets_the_samples_of_its_own_block_and_no_others(window: tuple[list[Block], list[int]]) -> None:
+    blocks, sampled = window
+    for block, own in zip(blocks, own_passes(window), strict=True):
+        assert list(own.sampled) == [position for position in sampled if block.start <= position < block.end]
+        assert own.samples == samples_at(list(own.sampled))
+
+
+@given(windows(), st.data())
+def test_an_inner_rule_gets_the_samples_of_some_positions(window: tuple[list[Block], list[int]], data: st.DataObject) -> None:
+    for own in own_passes(window):
+        some = tuple(position for position in own.sampled if data.draw(st.booleans()))
+        part = own.only(some)
+        assert part.sampled == some and part.samples == samples_at(list(some))
+
+
+def test_passes_of_a_block_are_numbered_from_0() -> None:
+    """Also those of a part of it that opened later."""
+    block = Block(2, (99,), (2,), (0.0,))
+    part = Block(2, (99,), (2,), (0.0,), opened=-3)
+    span = span_with(sampled=(2,), draws=(0,))
+    assert planned_pass(SEQUENCE, block).number == 0
+    ran = sampled_pass(COUNTED, block, span, samples_at([2]), SPEC)
+    assert ran.number == 0 and planned_pass(COUNTED, block).number == 1
+    assert ran.of(part).number == 3 and ran.of(part).block is part
