@@ -196,6 +196,17 @@ def _bind(automaton: Automaton, stop_ids: tuple[int, ...]) -> Constraint:
     return Constraint(automaton, stop_ids, stop_class, done, last, classes, arrows, Moves(after), Moves(before))
 
 
+# A window read from both ends, by example.
+#
+# The language `ab|ba` has the moves 0 -a-> 1 -b-> 3 and 0 -b-> 2 -a-> 3, and an answer must end in state 3. Two positions are
+# left. If both are masked, the forward sets before them are {0} and {1, 2}, and the backward sets are {1, 2} after the first
+# and {3} after the second. Both positions may then hold `a` or `b`. Two samples `a` would contradict each other: one of them
+# is dropped (see `filtering`). Once the second position holds `b`, the backward set after the first is {1}: only `a` leads
+# there.
+# Exactness costs little, because decoding repeats itself. Each set of states is one object (`StateSet`) that maps a letter to
+# the next set. So reading a window takes two dictionary lookups for each position, in any automaton; and the mask of a
+# position is a third one, by the pair of its sets. Only sets, moves and masks that were never seen before are computed, from
+# bitmaps of states and of classes.
 @dataclass(frozen=True)  # without slots, because cached properties need a `__dict__`
 class RequestConstraint:
     """The constraint of one request, whose answer has the positions `[start, limit)`.

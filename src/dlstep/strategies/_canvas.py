@@ -32,6 +32,20 @@ from ._blocks import Warm, cooled, decided_alone, mask_of, masked_only, opened
 Cached = Literal["none", "prefix", "dual"]
 
 
+# How a canvas is refreshed.
+#
+# On a canvas every position attends to every other one, so each token that is unmasked changes the keys and values of all
+# positions, even those of the prompt. No position is final before the answer is complete, so `final` stays 0, and with
+# `cache="none"` every pass feeds the whole canvas.
+# The other caches accept outdated keys and values. A *refresh* is a pass over the whole canvas, which also stores the keys
+# and values of all its positions. Later passes feed fewer positions: the block (`dual`), or also everything after it
+# (`prefix`). Their rows store new entries for themselves and attend to the whole canvas, because `end` of the span is the end
+# of the canvas; the entries of positions that are not fed are those of the last pass that fed them.
+# `sequence.extra` is `Warm` while the device has such entries. It is None before a block's first pass and after the device
+# lost its pages (`forget`), and then the next pass is a refresh. The order of passes thus depends on preemption, which is why
+# only a canvas without a cache is `exact`.
+# With a shifted head, the row before the block predicts the block's first position. Only a refresh feeds that row, so passes
+# are refreshes until the first position has a token.
 @dataclass(frozen=True, slots=True)
 class Canvas(Strategy):
     """Blocks of `block_size` from the prompt's end, one at a time; `cache` selects cached KV.

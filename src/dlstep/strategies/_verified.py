@@ -82,6 +82,19 @@ class Causal(Strategy):
         return sequence.with_window(sequence.past, (block,), start - unstored, start)
 
 
+# Why drafts change no answer.
+#
+# Autoregressive decoding draws the token of position p from the distribution that the tokens before p define, with random
+# numbers that depend on the seed and on p only. The token is therefore a function of the tokens before it.
+# A verifying pass computes this function for all drafted positions at once: the row that predicts p attends to the drafted
+# tokens before p, and draws with the same random numbers. If all these drafts are right, the result is the autoregressive
+# token, whether or not it equals the draft at p. So a pass settles the drafts that equal their samples, and the sample at the
+# first other position, whose row saw right tokens only. All later rows saw a wrong token; their samples are dropped.
+# Unlike speculative sampling by rejection, this compares tokens and not probabilities: the answer is equal, not merely drawn
+# from an equal distribution, and a draft may come from anywhere. A constraint fits in, because its masks depend on the tokens
+# before a position only (`causal_masks_of`).
+# The verifying pass also stores keys and values. Those of rows that were fed a token that is now settled are valid
+# (`keeps_window`). The next pass overwrites those of the others, and all that a draft wrote.
 @dataclass(frozen=True, slots=True)
 class Verified(Causal):
     """Decoding in which passes that draft tokens alternate with passes that verify them.
