@@ -87,6 +87,13 @@ def unfit(rule: Rule, spec: Spec) -> str | None:
     return masked_only(spec) or rule.incompatibility(spec)
 
 
+def sampled_in(rule: Rule, sequence: SequenceState, block: Block) -> tuple[int, ...]:
+    """Return the positions of a block that the next pass samples for its rule, checked."""
+    if type(rule).sampled is Rule.sampled:  # most rules: saves 1 us
+        return block.masked
+    return sampled_by(rule, planned_pass(sequence, block))
+
+
 def decided(rule: Rule, block_pass: BlockPass, window_filter: WindowFilter | None) -> Block:
     """Return the block after the rule's `commit`, checked, and within the constraint of the request.
 
@@ -303,7 +310,7 @@ class Blockwise(Blocks):
         for block in blocks:
             tokens += block.tokens
             if block.masked:
-                of_block = sampled_by(rule, planned_pass(sequence, block))
+                of_block = sampled_in(rule, sequence, block)
                 sampled += of_block
                 draws += (steps - block.opened,) * len(of_block)
         rows = Rows(final, tokens, final + len(tokens), sequence.request.grid)

@@ -56,8 +56,8 @@ class Revising(Blocks):
             sequence: The sequence, which already counts the pass.
             blocks: The open blocks as they were fed.
             span: The span that ran.
-            rows: Samples of the span. Row i belongs to entry i of `sampled_of(blocks)`, which
-                is position `blocks[0].first + i` without pinned tokens.
+            rows: Samples of the span. Entry i belongs to position `span.wanted.sampled[i]`, which is
+                `blocks[0].first + i` without pinned tokens.
             spec: Facts of the model.
         """
 
@@ -123,16 +123,11 @@ def revision(block: Block) -> Revision:
     return NEW if block.masked else PINNED
 
 
-def sampled_of(blocks: tuple[Block, ...], limit: int) -> tuple[int, ...]:
-    """Return all positions of the answer in `blocks` that are not pinned."""
-    return tuple(chain.from_iterable([block.sampled(limit) for block in blocks]))
-
-
-def without_gaps(rows: SpanSamples, blocks: tuple[Block, ...], limit: int) -> SpanSamples:
-    """Return the rows with added rows for pinned positions: their token, with probability 1."""
+def without_gaps(rows: SpanSamples, span: Span, blocks: tuple[Block, ...], limit: int) -> SpanSamples:
+    """Return the samples with added entries for pinned positions: their token, with probability 1."""
     first, end = blocks[0].first, min(blocks[-1].end, limit)
     held = tuple(chain.from_iterable([block.tokens for block in blocks]))
     tokens, probabilities = list(held[first - blocks[0].start : end - blocks[0].start]), [1.0] * (end - first)
-    for position, token, probability in zip(sampled_of(blocks, limit), rows.tokens, rows.probabilities, strict=True):
+    for position, token, probability in zip(span.wanted.sampled, rows.tokens, rows.probabilities, strict=True):
         tokens[position - first], probabilities[position - first] = token, probability
     return SpanSamples(tuple(tokens), tuple(probabilities))

@@ -91,7 +91,7 @@ class MultiBDEdit(Revising):
         """Return the open blocks with their masks filled and their tokens edited."""
         first, late = blocks[0].first, sequence.steps - self.most_forwards
         if sequence.request.params.pinned:
-            rows = without_gaps(rows, blocks, sequence.request.limit)
+            rows = without_gaps(rows, span, blocks, sequence.request.limit)
         chosen, changes = _compared(blocks, first, rows, self.accept_threshold, mask_of(spec))
         calm = not (changes or self.remasking)
         window_filter = window_filter_of(sequence, sequence.window)
