@@ -104,7 +104,7 @@ class FaultyChoice(Choice):
             return THRESHOLD.chosen(block_pass)
         if self.kind in RAISED:
             return raised(self.kind)
-        made = CHOSEN[self.kind]
+        made: Any = CHOSEN[self.kind]
         return made(len(block_pass.block.masked)) if callable(made) else made
 
 

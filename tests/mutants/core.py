@@ -459,6 +459,7 @@ MUTANTS = (
             "request.limit:",
             "request.limit + self.block_size:",
         ),
+        ("Blocks.schedule", "sample tokens without their masks", "masks_of(sequence, sampled)", "()"),
         ("Blocks._settled", "seal a block before an earlier one", "break", "continue"),
         ("Blocks._opened", "open the next block whatever the last one holds", "self.add_block_threshold", "0.0"),
         ("Blockwise.next_blocks", "let a forward pass unmask nothing", "must = True", "must = False"),
@@ -496,7 +497,6 @@ MUTANTS = (
             "most",
         ),
         ("Revising.measure", "count only masks, though a block may remask more", "remasks=True", "remasks=False"),
-        ("Revising.schedule", "revise tokens without their masks", "masks_of(sequence, sampled)", "()"),
     ),
     *in_file(
         "strategies/diffusion_gemma.py",

@@ -170,8 +170,9 @@ class SpanSamples:
         Args:
             indices: Indices of the entries.
         """
-        names = [each.name for each in fields(self) if each.name != "error"]
-        return SpanSamples(*[_entries(getattr(self, name), len(self.tokens), indices) for name in names])
+        names, count = [each.name for each in fields(self) if each.name != "error"], len(self.tokens)
+        chosen: dict[str, Any] = {name: _entries(getattr(self, name), count, indices) for name in names}
+        return SpanSamples(**chosen)
 
     def trimmed(self, given: "SampleSpec", needed: "SampleSpec") -> "SpanSamples":
         """Return the rows with only the statistics of `needed`.

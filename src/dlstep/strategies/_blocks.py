@@ -25,6 +25,7 @@ from ..core import (
     Rule,
     SampleSpec,
     SequenceState,
+    SoftTokens,
     Span,
     SpanSamples,
     Spec,
@@ -85,13 +86,6 @@ def unfit(rule: Rule, spec: Spec) -> str | None:
             "canvas, as of decoding_strategy='dual_cache'"
         )
     return masked_only(spec) or rule.incompatibility(spec)
-
-
-def sampled_in(rule: Rule, sequence: SequenceState, block: Block) -> tuple[int, ...]:
-    """Return the positions of a block that the next pass samples for its rule, checked."""
-    if type(rule).sampled is Rule.sampled:  # most rules: saves 1 us
-        return block.masked
-    return sampled_by(rule, planned_pass(sequence, block))
 
 
 def decided(rule: Rule, block_pass: BlockPass, window_filter: WindowFilter | None) -> Block:
@@ -162,6 +156,15 @@ class Blocks(Strategy):
     """Store a finished block in the next block's forward pass instead of a separate one."""
 
     @abstractmethod
+    def sampled(self, sequence: SequenceState, block: Block) -> tuple[int, ...]:
+        """Return the positions of an open block that the next pass samples, ascending.
+
+        Args:
+            sequence: The sequence before the pass.
+            block: A block of its window.
+        """
+
+    @abstractmethod
     def next_blocks(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
         """Return the blocks of `sequence.window` after a forward pass.
 
@@ -188,6 +191,19 @@ class Blocks(Strategy):
             block: The last block of the window.
         """
 
+    def soft(self, blocks: tuple[Block, ...], limit: int) -> SoftTokens | None:
+        """Return the soft inputs of the open blocks; None if there are none.
+
+        Args:
+            blocks: The open blocks.
+            limit: First position past the answer.
+        """
+        return None
+
+    def penalty(self) -> float:
+        """Return the penalty on the logit of the token just before a position."""
+        return 0.0
+
     def incompatibility(self, spec: Spec) -> str | None:
         """Return why a model without masks cannot be decoded; None for other models."""
         return masked_only(spec)
@@ -196,6 +212,23 @@ class Blocks(Strategy):
         """Open the window at the prompt's last group boundary; all earlier positions are final."""
         first = sequence.request.grid.start(len(sequence.request.prompt))
         return self._advanced(sequence, sequence.past, (opened(sequence, first, self.block_size, spec),), first, spec)
+
+    def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
+        """Return a span of all open blocks that samples what each of them needs."""
+        final, steps, request = sequence.final, sequence.steps, sequence.request
+        blocks, joins = (sequence.window, True) if self.fold_commits else self._unsealed(sequence)
+        tokens: tuple[int, ...] = ()
+        sampled: tuple[int, ...] = ()
+        draws: tuple[int, ...] = ()
+        for block in blocks:
+            tokens += block.tokens
+            of_block = self.sampled(sequence, block)
+            sampled += of_block
+            draws += (steps - block.opened,) * len(of_block)
+        rows = Rows(final, tokens, final + len(tokens), request.grid, soft=self.soft(blocks, request.limit))
+        wanted = Wanted(sampled, draws, masks=masks_of(sequence, sampled), penalty=self.penalty())
+        span = Span(request.who, rows, wanted)
+        return span if joins else replace(span, storing=Storing(joins=False))
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
         """Apply the results, seal complete blocks and open the next block."""
@@ -300,23 +333,11 @@ class Blockwise(Blocks):
         """The statistics that the rule needs."""
         return self.rule.sample_spec
 
-    def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
-        """Return a span of all open blocks that samples what the rule needs in unfinished ones."""
-        final, steps, rule = sequence.final, sequence.steps, self.rule
-        blocks, joins = (sequence.window, True) if self.fold_commits else self._unsealed(sequence)
-        tokens: tuple[int, ...] = ()
-        sampled: tuple[int, ...] = ()
-        draws: tuple[int, ...] = ()
-        for block in blocks:
-            tokens += block.tokens
-            if block.masked:
-                of_block = sampled_in(rule, sequence, block)
-                sampled += of_block
-                draws += (steps - block.opened,) * len(of_block)
-        rows = Rows(final, tokens, final + len(tokens), sequence.request.grid)
-        wanted = Wanted(sampled, draws, masks=masks_of(sequence, sampled))
-        span = Span(sequence.request.who, rows, wanted)
-        return span if joins else replace(span, storing=Storing(joins=False))
+    def sampled(self, sequence: SequenceState, block: Block) -> tuple[int, ...]:
+        """Return what the rule needs of a block with masks."""
+        if not block.masked or type(self.rule).sampled is Rule.sampled:  # the default, without a call: saves 1 us
+            return block.masked
+        return sampled_by(self.rule, planned_pass(sequence, block))
 
     def settled_end(self, block: Block) -> int:
         """Return the end of the tokens that cannot change: of a block with masks, a remasking rule may change any."""

@@ -19,6 +19,7 @@ from ..core import (
     Strategy,
     open_block,
     planned_pass,
+    sampled_by,
     sampled_pass,
     span_of,
 )
@@ -26,7 +27,7 @@ from ..core.filtering import passes_left, passes_to_come
 from ..core.sequence import masks_of
 from ..rules._shares import in_parts
 from ..rules.threshold import Threshold
-from ._blocks import Warm, cooled, decided_alone, mask_of, masked_only, opened, sampled_in
+from ._blocks import Warm, cooled, decided_alone, mask_of, masked_only, opened
 
 Cached = Literal["none", "prefix", "dual"]
 
@@ -112,7 +113,7 @@ class Canvas(Strategy):
         request, (block, *rest) = sequence.request, sequence.window
         start = block.start
         number = sequence.steps - block.opened
-        sampled = sampled_in(self.rule, sequence, block)
+        sampled = sampled_by(self.rule, planned_pass(sequence, block))
         if isinstance(self.rule, CanvasRule) and self.rule.windowed:
             start, tokens = self._window(self.rule, sequence, block, sampled[0] - spec.head_shift)
         elif sequence.extra is None or (spec.head_shift and sampled[0] == start):

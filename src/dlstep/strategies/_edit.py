@@ -9,10 +9,8 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from itertools import chain
 
-from ..core import Block, Extra, SequenceState, Span, SpanSamples, Spec, span_of
+from ..core import Block, Extra, SequenceState, Span, SpanSamples, Spec
 from ..core.filtering import passes_left, passes_to_come
-from ..core.plan import SoftTokens
-from ..core.sequence import masks_of
 from ._blocks import Blocks
 
 
@@ -61,19 +59,6 @@ class Revising(Blocks):
             spec: Facts of the model.
         """
 
-    def soft(self, blocks: tuple[Block, ...], limit: int) -> SoftTokens | None:
-        """Return the soft inputs of the open blocks; None if there are none.
-
-        Args:
-            blocks: The open blocks.
-            limit: First position past the answer.
-        """
-        return None
-
-    def penalty(self) -> float:
-        """Return the penalty on the logit of the token just before a position."""
-        return 0.0
-
     def next_blocks(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
         """Return held blocks unchanged, then the revised ones."""
         window = sequence.window
@@ -90,21 +75,9 @@ class Revising(Blocks):
         """Return the share of tokens that the last pass kept; 0 for a block not yet sampled."""
         return revision(block).stable
 
-    def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
-        """Return a span of all open blocks that samples every position of the answer."""
-        request, final, steps = sequence.request, sequence.final, sequence.steps
-        blocks, joins = (sequence.window, True) if self.fold_commits else self._unsealed(sequence)
-        tokens: tuple[int, ...] = ()
-        sampled: tuple[int, ...] = ()
-        draws: tuple[int, ...] = ()
-        for block in blocks:
-            tokens += block.tokens
-            of_block = block.sampled(request.limit)
-            sampled += of_block
-            draws += (steps - block.opened,) * len(of_block)
-        masks, soft, penalty = masks_of(sequence, sampled), self.soft(blocks, request.limit), self.penalty()
-        grid = request.grid
-        return span_of(request, final, tokens, grid, sampled, draws, soft=soft, masks=masks, penalty=penalty, joins=joins)
+    def sampled(self, sequence: SequenceState, block: Block) -> tuple[int, ...]:
+        """Return every position of the answer in the block that was not given."""
+        return block.sampled(sequence.request.limit)
 
     def measure(self, sequence: SequenceState) -> int:
         """Return an upper bound: `most_forwards` passes for each block that is not final, less those that the first one had."""

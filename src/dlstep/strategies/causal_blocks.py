@@ -24,13 +24,14 @@ from ..core import (
     Spec,
     Strategy,
     planned_pass,
+    sampled_by,
     span_of,
 )
 from ..core.filtering import passes_left, passes_to_come
 from ..core.sequence import masks_of
 from ..rules._shares import in_parts
 from ..rules.threshold import Threshold
-from ._blocks import decided_alone, opened, sampled_in, unfit
+from ._blocks import decided_alone, opened, unfit
 
 
 @final
@@ -87,7 +88,7 @@ class CausalBlocks(Strategy):
             sampled = (final,)
             masks = masks_of(sequence, sampled)
             return span_of(request, final, (), request.grid, sampled, (number,), masks=masks, shift=1)
-        sampled = sampled_in(self.rule, sequence, block)
+        sampled = sampled_by(self.rule, planned_pass(sequence, block))
         tokens = sequence.tokens(final, block.end)
         # `joins` is False because rows of one group attend to one another, but final rows must attend causally.
         return span_of(
