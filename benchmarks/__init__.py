@@ -1,2 +1,2 @@
-"""Measurements for developers, run from a checkout (`python -m benchmarks.queues`). Not in the
+"""Measurements for developers, run from a checkout (`python -m benchmarks.host`). Not in the
 wheel."""

@@ -41,7 +41,7 @@ from dlstep.core import (
     probe,
     schedule,
 )  # fmt: skip
-from dlstep.core.lifecycle import farthest
+from dlstep.core.lifecycle import largest_fed_end
 from dlstep.distributed.control_channel import connect
 from dlstep.distributed.rank_zero import Forward
 from dlstep.distributed.ranks import ALONE, Ranks
@@ -307,13 +307,13 @@ def measure_loads(
 def _filled(checkpoint: Checkpoint, strategy: Strategy, load: DecodeLoad) -> State:
     """Return a state with all prompts waiting and answers long enough for the measurement."""
     spec = checkpoint.spec
-    window = strategy.atom(probe(spec))
+    window = strategy.rows_at_once(probe(spec))
     prefills = load.batch * (load.context // ROWS + 1)
     answer = round(((WARM + 2) * load.steps + prefills + 8) * load.tokens_per_forward) + 2 * window + load.context // 8
-    whole = strategy.atom(Request(0, (0,) * load.context, SamplingParams(max_tokens=answer))) >= load.context
+    whole = strategy.rows_at_once(Request(0, (0,) * load.context, SamplingParams(max_tokens=answer))) >= load.context
     length = max(2, load.context - answer) if whole else load.context
     limit = length + answer
-    reach = farthest(strategy, limit)
+    reach = largest_fed_end(strategy, limit)
     rows = max(ROWS, load.batch * 2 * window, reach)
     config = Config(spec, PAGE_SIZE, load.batch * -(-reach // PAGE_SIZE), limit, rows, load.batch)
     state, random = init(config, strategy), Random(0)

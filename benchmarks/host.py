@@ -23,7 +23,7 @@ from torch import Tensor
 from dlstep import strategies
 from dlstep.core import Admission, Config, Plan, Request, Samples, SamplingParams, State, add, commit, init, schedule
 from dlstep.core.automaton import Automaton
-from dlstep.core.lifecycle import farthest
+from dlstep.core.lifecycle import largest_fed_end
 from dlstep.driver.lowering import LoweringTarget, Placed, gather, lower, unpack
 from dlstep.driver.tables import CarrySlots, MaskTable, page_tables
 from dlstep.testing.scripted import ScriptedDriver
@@ -89,7 +89,7 @@ def build(script: StrategyScript, regime: str, length: int, batch: int, constrai
     limit = length + SAMPLED_HEAD + 64
     chosen: Any = strategies.load(script.strategy)  # untyped: each strategy has different fields
     value = chosen(**script.options)
-    reach = farthest(value, limit)
+    reach = largest_fed_end(value, limit)
     pages = -(-reach // PAGE) * batch
     config = Config(script.spec, PAGE, pages, max_model_len=limit, max_num_batched_tokens=batch * reach, max_num_reqs=batch)
     state = init(config, value)
@@ -100,7 +100,7 @@ def build(script: StrategyScript, regime: str, length: int, batch: int, constrai
         params = SamplingParams(max_tokens=limit - prompt_length)
         state = add(state, Request(number, (number, *shared), params, automaton=constraint))
     driver = script.filling(random)
-    while min((sequence.settled for sequence in state.running), default=0) < length - BLOCK:
+    while min((sequence.progress.settled for sequence in state.running), default=0) < length - BLOCK:
         state = commit(state, driver.run(schedule(state)))
         assert not state.finished, "answers are filled before there is anything to measure"
     steady = script.driver(random)

@@ -138,5 +138,5 @@ SCRIPTS = {
 
 def unmasked(sequence: SequenceState) -> int:
     """Return the number of unmasked positions up to the window's end."""
-    end = sequence.window[-1].end if sequence.window else sequence.final
-    return end - sum(len(block.masked) for block in sequence.window)
+    end = sequence.progress.window[-1].end if sequence.progress.window else sequence.progress.final
+    return end - sum(len(block.masked) for block in sequence.progress.window)

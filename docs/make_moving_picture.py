@@ -91,7 +91,7 @@ def fills(trace: Trace) -> list[Fill]:
     spec, start, answer = trace.first.config.spec, len(sequence.request.prompt), sequence.answer
     chances = {
         block.start + index: chance
-        for block in (*sequence.past, *sequence.window)
+        for block in (*sequence.progress.past, *sequence.progress.window)
         for index, chance in enumerate(block.probabilities)
     }
     since = {stay.offset: stay.since for stay in stays(trace)}
@@ -106,7 +106,7 @@ def blocks(trace: Trace, count: int) -> list[tuple[int, int, int, int]]:
         if (sequence := state.find(0)) is None:
             continue
         start = len(sequence.request.prompt)
-        for block in sequence.window:
+        for block in sequence.progress.window:
             first, last = max(block.start - start, 0), min(block.start + len(block.tokens) - start, count) - 1
             if last >= first:
                 opened = spans[first][2] if first in spans else sequence.steps

@@ -93,7 +93,7 @@ def test_ada_block(first_pass: str, end: str, expected: str) -> None:
     sequence = after(AdaBlock((DOT,), look_ahead=1.0), tokens, [float(chance) for _, chance in cells], size=3)
     block = Block(1, sequence.tokens(1, len(cells) + 1), (), ())
     assert unmasked(block) == expected
-    ends = [sealed.end for sealed in sequence.past] or [sequence.window[0].end]
+    ends = [sealed.end for sealed in sequence.progress.past] or [sequence.progress.window[0].end]
     assert ends == [int(end) + 1]
 
 

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 from dlstep import LLM, Request, SamplingParams, tiny
-from dlstep.core.lifecycle import farthest
+from dlstep.core.lifecycle import largest_fed_end
 
 LIMIT = SamplingParams(max_tokens=64)
 
@@ -47,15 +47,15 @@ def exact(name: str) -> bool:
     return first(name).state.strategy.exact
 
 
-def reach(name: str, length: int) -> int:
+def fed_end(name: str, length: int) -> int:
     """Positions that the longest request of `length` tokens may feed."""
-    return farthest(first(name).state.strategy, length)
+    return largest_fed_end(first(name).state.strategy, length)
 
 
 def holds_all(name: str) -> bool:
     """Whether a request gets all of its pages at once, so that nobody must give any back."""
     strategy, request = first(name).state.strategy, Request(0, (1,), SamplingParams(max_tokens=64))
-    return strategy.atom(request) == strategy.reach(request)
+    return strategy.rows_at_once(request) == strategy.fed_end(request)
 
 
 @cache

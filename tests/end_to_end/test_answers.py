@@ -12,7 +12,7 @@ import pytest
 
 from dlstep import Output, Request, SamplingParams, tiny
 
-from .decoders import DECODERS, LIMIT, exact, first, holds_all, prompts, reach
+from .decoders import DECODERS, LIMIT, exact, fed_end, first, holds_all, prompts
 
 PROBLEMS = 10  # the fewest of which each strategy preempts one where pages are short, and one more
 COUNTS = [PROBLEMS, pytest.param(16, marks=pytest.mark.stress)]
@@ -32,7 +32,7 @@ def expected(name: str, count: int = PROBLEMS) -> list[tuple[int, ...]]:
 
 def pages(name: str, page_size: int, times: float = 1.0) -> dict[str, int]:
     """The fewest pages that hold one request of 128 tokens, or so many times as many."""
-    least = -(-reach(name, 128) // page_size)
+    least = -(-fed_end(name, 128) // page_size)
     held = int(times * least)
     return {"max_num_reqs": 8, "max_model_len": 128, "page_size": page_size, "num_pages": held, "session_pages": held}
 
@@ -73,7 +73,7 @@ def test_a_prompt_in_pieces_is_a_prompt(name: str, count: int) -> None:
     grid = first(name).state.strategy.grid(Request(0, (1,) * 100))
     if grid.origin:
         pytest.skip(f"{name} feeds a prompt at once: its prompt is one group")
-    rows = first(name).state.strategy.atom(Request(0, (1,) * 100)) + 1
+    rows = first(name).state.strategy.rows_at_once(Request(0, (1,) * 100)) + 1
     small = DECODERS[name].llm(max_num_batched_tokens=rows, max_num_reqs=1, enable_prefix_caching=False)
     whole = DECODERS[name].llm(max_num_reqs=1, enable_prefix_caching=False)
     long = ["".join(prompts(4)) + prompt for prompt in prompts(count)]

@@ -38,7 +38,7 @@ class Problem:
 
 @st.composite
 def problems(draw: st.DrawFn, *, head_dims: tuple[int, ...], reach: int, rows: int, spans: int = 3) -> Problem:
-    """Problems of up to `spans` spans of up to `rows` rows, which begin below `reach`."""
+    """Problems of up to `spans` spans of up to `rows` rows, which begin below `fed_end`."""
     found = []
     for _ in range(draw(st.integers(1, spans))):
         start, count = draw(st.integers(0, reach)), draw(st.integers(1, rows))

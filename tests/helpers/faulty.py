@@ -10,6 +10,7 @@ from dlstep.core import (
     Choice,
     Grid,
     PlannedPass,
+    Progress,
     Request,
     Rule,
     SampleSpec,
@@ -18,6 +19,7 @@ from dlstep.core import (
     SpanSamples,
     Spec,
 )  # fmt: skip
+from dlstep.core.constraint import TokenMask
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies import Blockwise
 
@@ -125,13 +127,8 @@ class OtherSpan(Span):
 
 
 @dataclass(frozen=True, slots=True)
-class OtherSequence(SequenceState):
-    """A sequence whose answer is not that of its blocks."""
-
-    @property
-    def answer(self) -> tuple[int, ...]:
-        """Another answer."""
-        return (1, 2, 3)
+class OtherProgress(Progress):
+    """Progress of another class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,29 +239,21 @@ GRIDS: dict[str, Any] = {
     "pair": lambda origin, size: (origin, size),
     "none": lambda origin, size: None,
 }
-STATED = {"atom": [4.5, True, None], "reach": [40.0, None], "sample_spec": [None, {"best": 2}]}
+STATED = {"rows_at_once": [4.5, True, None], "fed_end": [40.0, None], "sample_spec": [None, {"best": 2}]}
 SPANS = (
     "none", "another request", "another seed", "no tokens", "junk token", "text tokens", "list of tokens",
     "nothing sampled", "sampled outside", "sampled far between", "sampled text between", "sampled twice",
     "fewer draws", "end too far", "before its rows",
-    "scored without a specification", "core's rows", "another grid", "too many rows", "before final",
+    "scored without a specification", "core's rows", "core's masks", "another grid", "too many rows", "before final",
     "subclass", "growing grid", "unknown mode", "truth values", "penalty text", "no masks", "flag", "other inputs",
 )  # fmt: skip
-SEQUENCES = (
-    "none",
-    "same for ever",
-    "settled back",
-    "settled masks",
-    "settled too far",
-    "other counts",
-    "window list",
-    "gap",
-    "another limit",
-    "subclass",
-    "block subclass",
-    "true masks",
-)
-JUDGING = ("__post_init__", "incompatibility", "sample_spec", "reach", "atom", "refusal")  # called before a request comes in
+PROGRESS = (
+    "none", "the sequence", "same for ever", "settled back", "settled masks", "settled too far", "window list", "gap",
+    "lost past", "tuple of past", "subclass", "block subclass", "true masks",
+)  # fmt: skip
+LOST_PASSES: tuple[Any, ...] = (-1, 10**6, True, "two", None)
+# Hooks that are called before a request comes in.
+JUDGING = ("__post_init__", "incompatibility", "sample_spec", "fed_end", "rows_at_once", "refusal")
 
 
 @final
@@ -302,27 +291,27 @@ class FaultyStrategy(Blockwise):
         """The statistics of the rule, or the bug."""
         return self._stated("sample_spec", self.rule.sample_spec)
 
-    def reach(self, request: Request) -> int:
+    def fed_end(self, request: Request) -> int:
         """The positions that are fed, or the bug."""
-        return self._stated("reach", Blockwise.reach(self, request))
+        return self._stated("fed_end", Blockwise.fed_end(self, request))
 
-    def atom(self, request: Request) -> int:
+    def rows_at_once(self, request: Request) -> int:
         """The rows that are fed at once, or the bug."""
-        return self._stated("atom", Blockwise.atom(self, request))
+        return self._stated("rows_at_once", Blockwise.rows_at_once(self, request))
 
     def grid(self, request: Request) -> Grid:
         """Groups of `block_size`, or the bug."""
         return GRIDS[self.kind](0, self.block_size) if self.hook == "grid" else Grid(0, self.block_size)
 
-    def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
+    def init(self, sequence: SequenceState, spec: Spec) -> Progress:
         """The first window, or the bug."""
         right = Blockwise.init(self, sequence, spec)
-        return self._sequence(sequence, right) if self.hook == "init" else right
+        return self._progress_or_bug(sequence, right) if self.hook == "init" else right
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """The window's span, or the bug."""
         right = Blockwise.schedule(self, sequence, spec)
-        reach = self.reach(sequence.request)
+        reach = self.fed_end(sequence.request)
         if self.hook != "schedule" or sequence.steps < self.late:
             return right
         if self.kind in RAISED:
@@ -343,6 +332,7 @@ class FaultyStrategy(Blockwise):
             "before its rows": changed(right, end=right.rows.start),
             "scored without a specification": changed(right, scored_ids=(1,) * len(right.wanted.sampled)),
             "core's rows": changed(right, final_rows=1),
+            "core's masks": changed(right, masks=(TokenMask(1),) * len(right.wanted.sampled)),
             "another grid": changed(right, grid=Grid(1, 1)),
             "too many rows": changed(right, tokens=(1,) * (reach - right.rows.start), end=reach),
             "before final": changed(right, start=right.rows.start - 1),
@@ -359,15 +349,21 @@ class FaultyStrategy(Blockwise):
         }
         return made[self.kind]
 
-    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
-        """The state after a forward, or the bug."""
+    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> Progress:
+        """The progress after a forward, or the bug."""
         right = Blockwise.commit(self, sequence, span, rows, spec)
-        return self._sequence(sequence, right) if self.hook == "commit" and sequence.steps > self.late else right
+        return self._progress_or_bug(sequence, right) if self.hook == "commit" and sequence.steps > self.late else right
 
-    def forget(self, sequence: SequenceState, spec: Spec) -> SequenceState:
-        """The sequence, or the bug."""
+    def forget(self, sequence: SequenceState, spec: Spec) -> Progress:
+        """The progress, or the bug."""
         right = Blockwise.forget(self, sequence, spec)
-        return raised(self.kind) if self.hook == "forget" else right
+        return self._progress_or_bug(sequence, right) if self.hook == "forget" else right
+
+    def lost_passes(self, sequence: SequenceState) -> int:
+        """No passes, or the bug: a number is the index of what it returns."""
+        if self.hook == "lost_passes":
+            return LOST_PASSES[int(self.kind)] if self.kind.isdigit() else raised(self.kind)
+        return 0
 
     def measure(self, sequence: SequenceState) -> int:
         """The forwards ahead, or the bug."""
@@ -378,33 +374,36 @@ class FaultyStrategy(Blockwise):
         self._maybe("refusal")
         return None
 
-    def _sequence(self, before: SequenceState, right: SequenceState) -> SequenceState:
+    def _progress_or_bug(self, before: SequenceState, right: Progress) -> Progress:
         if self.kind in RAISED:
             return raised(self.kind)
-        first = right.window[0] if right.window else None
+        limit, first = before.request.limit, right.window[0] if right.window else None
         made: dict[str, Any] = {
             "none": None,
-            "same for ever": before,
-            "settled back": replace(right, settled=before.settled - 1),
-            "settled masks": replace(right, settled=before.request.limit),
-            "settled too far": replace(right, settled=before.request.limit + 1),
-            "other counts": replace(right, nfe=right.nfe + 5),
+            "the sequence": before,
+            "same for ever": before.progress,
+            "settled back": replace(right, settled=before.progress.settled - 1),
+            "settled masks": replace(right, settled=limit),
+            "settled too far": replace(right, settled=limit + 1),
             "window list": replace(right, window=list(right.window)),
             "gap": replace(right, window=(*right.window, replace(first, start=first.start + 1000))) if first else None,
-            "subclass": of_class(OtherSequence, right),
+            "lost past": replace(right, past=type(right.past)()) if before.progress.past else right,
+            "tuple of past": replace(right, past=tuple(right.past)),
+            "subclass": of_class(OtherProgress, right),
             "block subclass": replace(right, window=tuple([of_class(OtherBlock, block) for block in right.window]) or None),
             "true masks": replace(right, settled=True),
-            "another limit": replace(right, request=replace(right.request, limit=right.request.limit - 1)),
         }
         return made[self.kind]
 
 
 def strategies() -> Iterator[FaultyStrategy]:
     """One strategy of each kind of bug; `late` bugs show after a few forward passes."""
-    for hook in ("init", "forget", "measure"):
+    for index in range(len(LOST_PASSES)):
+        yield FaultyStrategy(hook="lost_passes", kind=str(index))
+    for hook in ("init", "forget", "lost_passes", "measure"):
         yield FaultyStrategy(hook=hook, kind="exception")
-    for hook, kinds in (("schedule", SPANS), ("commit", SEQUENCES)):
+    for hook, kinds in (("schedule", SPANS), ("commit", PROGRESS)):
         for kind in (*RAISED, *kinds):
             yield FaultyStrategy(hook=hook, kind=kind, late=0 if kind == "too many rows" else 2)
-    for kind in ("none", "settled back", "gap"):
-        yield FaultyStrategy(hook="init", kind=kind)
+    for hook, kind in (("init", "none"), ("init", "the sequence"), ("init", "gap"), ("forget", "none"), ("forget", "gap")):
+        yield FaultyStrategy(hook=hook, kind=kind)

@@ -56,7 +56,7 @@ def scored(sequence: SequenceState, span: Span) -> Span:
         return span
     said = {
         position: token
-        for block in sequence.window
+        for block in sequence.progress.window
         if isinstance(block.extra, Said)
         for position, token in zip(block.masked, block.extra.tokens, strict=True)
     }

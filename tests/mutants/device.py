@@ -324,7 +324,7 @@ MUTANTS = (
         (
             "Decode._passes_left",
             "measure all requests with the strategy of the engine",
-            "run_user_code(sequence, self._state.step, measure, sequence)",
+            "sequence.request.strategy.measure(sequence)",
             "self._state.strategy.measure(sequence)",
         ),
         (
@@ -333,9 +333,9 @@ MUTANTS = (
             "running and (not self._state.done)",
             "False",
         ),
-        ("Decode._advance", "leave the decode leader behind a failed forward pass", "self._leader.rewind(self._state)", "pass"),
+        ("Decode.step", "leave the decode leader behind a failed forward pass", "self._leader.rewind(self._state)", "pass"),
         (
-            "Decode._advance",
+            "Decode.step",
             "hide an interrupted event from the leader",
             "(self._forward_failed or self._leader_state is not self._state)",
             "self._forward_failed",

@@ -50,7 +50,7 @@ MUTANTS = (
     *in_file(
         "engine/overrides.py",
         ("with_changes", "ignore that max_model_len cuts max_tokens", "sized(request, config.max_model_len)", "request"),
-        ("_handed_over", "let the new rule remask settled tokens", "block.with_given(settled)", "block"),
+        ("_handed_over", "let the new rule remask settled tokens", "block.with_given(progress.settled)", "block"),
         noticed_by=("property/test_forks.py", "unit/engine/test_overrides.py"),
     ),
     *in_file(

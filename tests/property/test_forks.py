@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from dlstep import rules
 from dlstep.core import Config, Request, Rule, SamplingParams, Spec, Strategy, updates
-from dlstep.core.commit import judge
+from dlstep.core.commit import apply_finish_rules
 from dlstep.core.sequence import StopState
 from dlstep.rules.remdm import ReMDM
 from dlstep.rules.threshold import Threshold
@@ -91,7 +91,9 @@ def test_forks_keep_what_was_told_and_answers_end_where_their_tokens_say(carrier
         check_answer(run.state, request)
         done = run.state.finished[request.id]
         unread = replace(done, stop_state=StopState(), finish_info=None)
-        assert judge(unread, len(request.prompt), SPEC).finish_info == done.finish_info, "all tokens at once end elsewhere"
+        assert apply_finish_rules(unread, len(request.prompt), SPEC).finish_info == done.finish_info, (
+            "all tokens at once end elsewhere"
+        )
         if request.automaton is not None and done.finish == "length":
             assert request.automaton.accepts(done.answer), "an answer is not in the language"
 

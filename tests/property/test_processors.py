@@ -69,7 +69,7 @@ def alone(strategy: Strategy, request: Request) -> SequenceState:
 
 
 def facts(sequence: SequenceState) -> tuple[Any, ...]:
-    length, end = len(sequence.request.prompt), sequence.settled
+    length, end = len(sequence.request.prompt), sequence.progress.settled
     return sequence.answer, sequence.finish, sequence.steps, sequence.probabilities_of(length, end)
 
 
@@ -132,7 +132,7 @@ def test_processors_see_all_known_tokens_and_guided_passes_feed_all_positions(na
     for each in case.requests:
         params = replace(each.params, processors=(processor,))
         # Some answers end where the largest window of a strategy with a cache does.
-        room = case.strategy.atom(sized(each, MAX_MODEL_LEN)) - len(each.prompt)
+        room = case.strategy.rows_at_once(sized(each, MAX_MODEL_LEN)) - len(each.prompt)
         asked.append(replace(each, params=params.shortened(room) if 0 < room < params.max_tokens else params))
     for step in run_case(replace(case, requests=tuple(asked))).steps:
         for span, sequence in step.planned_spans():
@@ -143,7 +143,7 @@ def test_processors_see_all_known_tokens_and_guided_passes_feed_all_positions(na
             known = dict(enumerate(own.prompt)) | pins | sequence.unmasked_tokens
             assert known.items() <= dict(enumerate(so_far.tokens)).items(), "processors do not see all known tokens"
             if processor.guided:
-                reach = own.strategy.reach(sized(own, MAX_MODEL_LEN))
+                reach = own.strategy.fed_end(sized(own, MAX_MODEL_LEN))
                 assert (span.rows.start, span.rows.stop) == (0, reach), "a guided pass does not feed all positions"
 
 

@@ -120,15 +120,15 @@ def test_blocks_are_settled_when_they_have_no_masks(value: Strategy, data: st.Da
         mask = step.after.config.spec.mask_id
         for sequence in step.after.running:
             length = len(sequence.request.prompt)
-            for block in sequence.window:
+            for block in sequence.progress.window:
                 known = [p for p in range(block.start, block.end) if p < length]
                 assert sequence.tokens(block.start, block.start + len(known)) == sequence.request.prompt[block.start : length]
                 void = range(max(block.start, sequence.request.limit), block.end)
                 assert all(block.tokens[p - block.start] == mask for p in void), "a void position was filled"
                 if not block.masked:
                     continue
-                assert sequence.settled <= block.first, "a token is settled that may be remasked"
-                assert sequence.final <= block.start
+                assert sequence.progress.settled <= block.first, "a token is settled that may be remasked"
+                assert sequence.progress.final <= block.start
 
 
 def opened(value: Strategy, forwards: int) -> list[int]:
@@ -141,7 +141,7 @@ def opened(value: Strategy, forwards: int) -> list[int]:
             SpanSamples(tuple([7] * len(span.wanted.sampled)), (0.5,) * len(span.wanted.sampled)) for span in plan.spans
         )
         state = commit(state, Samples(plan, rows))
-        counts.append(len(state.running[0].window) if state.running else 0)
+        counts.append(len(state.running[0].progress.window) if state.running else 0)
     return counts
 
 

@@ -110,11 +110,11 @@ def soft_of(state: State, request_id: int) -> tuple[int, Soft]:
     span = next((span for span in schedule(state).spans if span.who.id == request_id), None)
     assert sequence is not None
     if span is None or span.rows.soft is None:
-        return sequence.final, {}
+        return sequence.progress.final, {}
     soft, width = span.rows.soft, span.rows.soft.width
     parts = [slice(index * width, (index + 1) * width) for index in range(len(soft.positions))]
     found = zip(soft.positions, parts, strict=True)
-    return sequence.final, {position: (soft.ids[part], soft.probabilities[part]) for position, part in found}
+    return sequence.progress.final, {position: (soft.ids[part], soft.probabilities[part]) for position, part in found}
 
 
 @cache

@@ -58,8 +58,8 @@ def decode(name: str) -> tuple[dict, dict[int, Decisions], dict[int, tuple[tuple
         for span in plan.spans:
             new, old = after.find(span.who.id), state.find(span.who.id)
             assert new is not None and old is not None
-            unmasked = {position for block in old.window for position in block.masked}
-            unmasked -= {position for block in new.window for position in block.masked}
+            unmasked = {position for block in old.progress.window for position in block.masked}
+            unmasked -= {position for block in new.progress.window for position in block.masked}
             chosen = [position for position in span.wanted.sampled if position in unmasked]
             decisions[span.who.id][numbers[span.who.id]] = {p: new.tokens(p, p + 1)[0] for p in chosen}
         state = after

@@ -130,8 +130,8 @@ def decode(name: str) -> tuple[dict, dict[int, list[list[tuple[int, int]]]], dic
         for span in plan.spans:
             new, old = after.find(span.who.id), state.find(span.who.id)
             assert new is not None and old is not None
-            unmasked = {position for block in old.window for position in block.masked}
-            left = {position for block in new.window for position in block.masked}
+            unmasked = {position for block in old.progress.window for position in block.masked}
+            left = {position for block in new.progress.window for position in block.masked}
             positions = [position for position in span.wanted.sampled if position in unmasked - left]
             decisions[span.who.id].append([(position, *new.tokens(position, position + 1)) for position in positions])
         state = after

@@ -58,7 +58,9 @@ from .options import (
     with_options as with_options,
 )
 from .plan import (
+    ALONE as ALONE,
     EMPTY_CACHE as EMPTY_CACHE,
+    JOINS as JOINS,
     NO_SAMPLES as NO_SAMPLES,
     PLAIN as PLAIN,
     Admission as Admission,
@@ -81,7 +83,6 @@ from .plan import (
     Wanted as Wanted,
     next_cache_digest as next_cache_digest,
     overlapping as overlapping,
-    span_of as span_of,
 )
 from .request import (
     Context as Context,
@@ -105,6 +106,7 @@ from .schedule import schedule as schedule
 from .sequence import (
     AddedRequest as AddedRequest,
     FinishReason as FinishReason,
+    Progress as Progress,
     SequenceState as SequenceState,
     Strategy as Strategy,
 )

@@ -59,7 +59,7 @@ class Moves:
         self._filled: list[StateSet] = []  # sets with entries, including sets in use that `_sets` no longer holds
         self._eight: dict[tuple[int, int, int], int] = {}
 
-    def set_of(self, bitmap: int) -> StateSet:
+    def state_set(self, bitmap: int) -> StateSet:
         """Return the set of the states in `bitmap`."""
         known = self._sets.get(bitmap)
         if known is None:
@@ -75,7 +75,7 @@ class Moves:
         if not states:
             self._filled.append(states)
         self._count += 1
-        reached = states[letter] = self.set_of(self._union(states.bitmap, letter))
+        reached = states[letter] = self.state_set(self._union(states.bitmap, letter))
         return reached
 
     def _union(self, states: int, letter: int) -> int:
@@ -243,7 +243,7 @@ def digits(bitmap: int) -> str:
     return str(Decimal(bitmap))
 
 
-def tables_of(arrays: Sequence[bytes]) -> bytes:
+def packed_tables(arrays: Sequence[bytes]) -> bytes:
     """Return the tables of an automaton, given its arrays of native 32-bit integers (see `Automaton._arrays`)."""
     contents = [array("i", [len(each) // 4 for each in arrays]).tobytes(), *arrays]
     return b"".join([blake2b(b"".join(contents), digest_size=DIGEST_SIZE).digest(), *contents])

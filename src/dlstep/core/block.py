@@ -118,7 +118,7 @@ class Block:
         return full
 
     @property
-    def progress(self) -> float:
+    def unmasked_share(self) -> float:
         """The share of unmasked positions, in [0, 1]; given positions count as unmasked."""
         return 1.0 - len(self.masked) / len(self.tokens)
 

@@ -20,9 +20,9 @@ from rpds import List
 
 from .checks import short
 from .config import Config
-from .contract import hooked, run_user_code
-from .errors import SamplesMismatch
-from .plan import FEW_BEST, Admission, Grant, Plan, Samples, Span, SpanSamples
+from .contract import UserCode, sequence_after
+from .errors import SamplesMismatch, WrongAnswer
+from .plan import FEW_BEST, Grant, Plan, Samples, Span, SpanSamples
 from .sequence import NOTHING_STORED, FinishInfo, FinishReason, SequenceState, StopState, Storage
 from .spec import Spec
 from .state import Cache, State, WaitingQueue, new_keys
@@ -30,8 +30,13 @@ from .state import Cache, State, WaitingQueue, new_keys
 
 def forgotten(sequence: SequenceState, state: State) -> SequenceState:
     """Return `sequence` after the device has dropped its cache. Raises RequestFault."""
-    without_pages = replace(sequence, storage=NOTHING_STORED)
-    return run_user_code(sequence, state.step, hooked, "forget", without_pages, state.config.spec)
+    strategy = sequence.request.strategy
+    with UserCode(sequence, state.step):
+        lost: object = strategy.lost_passes(sequence)
+        if type(lost) is not int or not 0 <= lost <= sequence.steps:
+            raise WrongAnswer(strategy, "lost_passes", f"{short(lost)}: it must be an integer from 0 to {sequence.steps}")
+        before = replace(sequence, storage=NOTHING_STORED, steps=sequence.steps - lost)
+        return sequence_after(before, "forget", strategy.forget(before, state.config.spec))
 
 
 def _transfer(state: State, plan: Plan) -> tuple[Cache, list[SequenceState], WaitingQueue]:
@@ -51,18 +56,14 @@ def _transfer(state: State, plan: Plan) -> tuple[Cache, list[SequenceState], Wai
             if sequence is None:
                 continue
             cache = cache.share(admission.shared, admission.slot)
-            running.append(_admitted(sequence, admission, cache, state.config.page_size))
+            pages = admission.shared  # all of them are full
+            key = cache.keys[pages[-1]] if pages else b""
+            stored = len(pages) * state.config.page_size
+            storage = Storage(stored, List(pages[::-1]), len(pages), key, admission.slot)
+            running.append(replace(sequence, storage=storage))
     if plan.grants:
         cache = _granted(plan.grants, cache, running)
     return cache, running, waiting
-
-
-def _admitted(sequence: SequenceState, admission: Admission, cache: Cache, page_size: int) -> SequenceState:
-    """Return `sequence` with its shared pages, all of which are full."""
-    pages = admission.shared
-    key = cache.keys[pages[-1]] if pages else b""
-    stored = len(pages) * page_size
-    return replace(sequence, storage=Storage(stored, List(pages[::-1]), len(pages), key, admission.slot))
 
 
 def _granted(grants: tuple[Grant, ...], cache: Cache, running: list[SequenceState]) -> Cache:
@@ -84,9 +85,13 @@ def _granted(grants: tuple[Grant, ...], cache: Cache, running: list[SequenceStat
     return cache
 
 
-def _published(cache: Cache, sequence: SequenceState, held: Storage, page_size: int) -> tuple[Cache, Storage]:
-    """Add pages of `held` to the prefix index if all their groups are stored, and so final."""
-    keys = tuple(new_keys(sequence, held, held.stored, page_size))
+def _stored(cache: Cache, sequence: SequenceState, stored: int, config: Config) -> tuple[Cache, Storage]:
+    """Return the cache and the storage of `sequence` once `[0, stored)` is stored.
+
+    Pages are published if all their groups are stored, and so final.
+    """
+    held = replace(sequence.storage, stored=stored)
+    keys = tuple(new_keys(sequence, held, stored, config.page_size)) if config.enable_prefix_caching else ()
     if not keys:
         return cache, held
     pages = tuple(islice(held.table, len(held.table) - held.published))[::-1]
@@ -94,19 +99,15 @@ def _published(cache: Cache, sequence: SequenceState, held: Storage, page_size: 
     return cache, replace(held, published=held.published + len(keys), prefix_key=keys[-1])
 
 
-def _stored(cache: Cache, sequence: SequenceState, stored: int, config: Config) -> tuple[Cache, Storage]:
-    """Return the cache and the storage of `sequence` once `[0, stored)` is stored and its full pages are published."""
-    held = replace(sequence.storage, stored=stored)
-    return _published(cache, sequence, held, config.page_size) if config.enable_prefix_caching else (cache, held)
-
-
-def _kept(cache: Cache, before: SequenceState, after: SequenceState, span: Span, config: Config) -> tuple[Cache, SequenceState]:
+def _store_window(
+    cache: Cache, before: SequenceState, after: SequenceState, span: Span, config: Config
+) -> tuple[Cache, SequenceState]:
     """Return the cache and `after`, in which window rows of `span` with final tokens count as stored.
 
     A group counts as stored if its rows and all window rows before it were fed the tokens that are now final.
     """
-    end, first = before.final, before.final - span.rows.start
-    tokens = after.tokens(end, min(after.final, span.rows.stop))
+    end, first = before.progress.final, before.progress.final - span.rows.start
+    tokens = after.tokens(end, min(after.progress.final, span.rows.stop))
     for fed, token in zip(span.rows.tokens[first:], tokens, strict=False):
         if fed != token:
             break
@@ -131,12 +132,12 @@ def _check_ids(samples: Samples, spec: Spec) -> None:
                 )
 
 
-def advanced(state: State, sequence: SequenceState, samples: Samples, index: int) -> SequenceState:
+def after_samples(state: State, sequence: SequenceState, samples: Samples, index: int) -> SequenceState:
     """Return `sequence` after its sampling span, `samples.plan.spans[index]`."""
     spec, given, span, rows = state.config.spec, samples.plan.sample_spec, samples.plan.spans[index], samples.rows[index]
     if not samples.checked and -1 in rows.tokens:
         position = span.wanted.sampled[rows.tokens.index(-1)]
-        end = max(sequence.settled, len(sequence.request.prompt))
+        end = max(sequence.progress.settled, len(sequence.request.prompt))
         reason = f"the logits of position {position} were not finite in step {state.step}"
         if rows.error:
             reason = f"step {state.step}, from position {position} on: {rows.error}"
@@ -147,10 +148,11 @@ def advanced(state: State, sequence: SequenceState, samples: Samples, index: int
     # `trimmed` would change nothing if the request has no options and none asks for `top_logprobs`: this saves its 1 us.
     if strategy is not state.strategy or given.best >= FEW_BEST:
         needed = rows.trimmed(given, strategy.sample_spec)
-    after = run_user_code(sequence, state.step, hooked, "commit", sequence, span, needed, spec)
+    with UserCode(sequence, state.step):
+        after = sequence_after(sequence, "commit", strategy.commit(sequence, span, needed, spec))
     if span.who.params.top_logprobs:
         after = _with_best(sequence, after, span, rows, given.best)
-    return judge(after, sequence.settled, spec)
+    return apply_finish_rules(after, sequence.progress.settled, spec)
 
 
 def _with_best(before: SequenceState, after: SequenceState, span: Span, rows: SpanSamples, width: int) -> SequenceState:
@@ -213,7 +215,7 @@ def _prepared(state: State, plan: Plan) -> Prepared:
         if index >= 0:
             span = plan.spans[index]
             # After a span that samples, all final rows are stored: `fit` prepended the unstored ones to the window.
-            stored = sequence.final if span.wanted.sampled else span.rows.stop
+            stored = sequence.progress.final if span.wanted.sampled else span.rows.stop
             held = sequence.storage
             if stored != held.stored:
                 cache, held = _stored(cache, sequence, stored, state.config)
@@ -246,9 +248,9 @@ def commit(state: State, samples: Samples, prepared: Prepared | None = None) -> 
     for sequence, index in prepared.running:
         after = sequence
         if index >= 0 and (span := plan.spans[index]).wanted.sampled:
-            after = advanced(state, sequence, samples, index)
+            after = after_samples(state, sequence, samples, index)
             if span.storing.keeps_window and after.finish_info is None:
-                cache, after = _kept(cache, sequence, after, span, state.config)
+                cache, after = _store_window(cache, sequence, after, span, state.config)
         if after.finish_info is None:
             still.append(after)
             continue
@@ -258,7 +260,7 @@ def commit(state: State, samples: Samples, prepared: Prepared | None = None) -> 
         cache = cache.release(sequence.pages, sequence.storage.slot)
         done.append(after)
     return replace(
-        state.filed(done),
+        state.with_finished(done),
         cache=cache,
         waiting=prepared.waiting,
         running=tuple(still),
@@ -281,10 +283,10 @@ def ended(sequence: SequenceState, reason: FinishReason, end: int, error: str = 
     return replace(sequence, storage=NOTHING_STORED, finish_info=FinishInfo(reason, end, error))
 
 
-def judge(sequence: SequenceState, since: int, spec: Spec) -> SequenceState:
+def apply_finish_rules(sequence: SequenceState, since: int, spec: Spec) -> SequenceState:
     """Return `sequence` after checking the tokens of `[since, settled)`; finished if a condition holds."""
     request, params = sequence.request, sequence.request.params
-    settled, repeated = sequence.settled, None
+    settled, repeated = sequence.progress.settled, None
     if settled > since:
         new, kept, stopped, cut = sequence.tokens(since, settled), sequence.stop_state, False, None
         if request.constraint is not None:

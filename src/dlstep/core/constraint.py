@@ -108,11 +108,11 @@ class Constraint:
 
     def states(self, bitmap: int) -> StateSet:
         """Return the set of the states in `bitmap`. Its moves lead to the next states."""
-        return self._next.set_of(bitmap)
+        return self._next.state_set(bitmap)
 
     def states_before(self, bitmap: int) -> StateSet:
         """Return the set of the states in `bitmap`. Its moves lead to the previous states."""
-        return self._previous.set_of(bitmap)
+        return self._previous.state_set(bitmap)
 
     def masks(self, pairs: Sequence[tuple[StateSet, StateSet]]) -> list[TokenMask]:
         """Return, for each pair, the mask of the ids that lead from a state of the first set to one of the second set."""

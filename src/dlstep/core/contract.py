@@ -2,28 +2,26 @@
 
 An invalid value raises WrongAnswer, which ends only the request that uses the strategy or rule.
 
-Every span and every sequence of a strategy is checked. In a span, every token id and sampled position is read: an
-invalid value would fail on the device and end all requests of the batch. In a sequence, only types, lengths and ends of blocks
-are read, because reading every position would take 170 us per request and step. If a rule defines `commit`,
+Every span and every `Progress` of a strategy is checked. In a span, every token id and sampled position is read: an
+invalid value would fail on the device and end all requests of the batch. In a `Progress`, only types, lengths and ends of
+blocks are read, because reading every position would take 170 us per request and step. If a rule defines `commit`,
 `rule.check_committed` reads every token of its blocks.
 """
 
 from array import array
-from collections.abc import Callable
 from dataclasses import replace
-from operator import attrgetter
 from types import NoneType
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, cast
+
+from rpds import List
 
 from .block import Block, Grid
 from .checks import short, wrong_field
 from .errors import RequestFault, WrongAnswer, described
 from .plan import MODES, MOST, Rows, SampleSpec, SoftTokens, Span, Storing, Wanted
 from .request import Request, SamplingParams, Who
-from .sequence import SequenceState, Strategy
+from .sequence import Progress, SequenceState, Strategy
 from .spec import Spec
-
-Result = TypeVar("Result")
 
 
 def whole(numbers: Any) -> bool:
@@ -63,7 +61,7 @@ def before_forward(sequence: SequenceState) -> SequenceState:
 
 def unusable(strategy: Strategy, request: Request) -> str | None:
     """Return an error message if a value that a strategy returns for a request, or one of its fields, has a wrong type."""
-    stated: dict[str, type] = {"grid": Grid, "atom": int, "reach": int, "sample_spec": SampleSpec}
+    stated: dict[str, type] = {"grid": Grid, "rows_at_once": int, "fed_end": int, "sample_spec": SampleSpec}
     for name, kind in stated.items():
         found = getattr(strategy, name)
         value = found(request) if callable(found) else found
@@ -74,8 +72,8 @@ def unusable(strategy: Strategy, request: Request) -> str | None:
 
 
 def check_span(strategy: Strategy, sequence: SequenceState, span: Any, spec: Spec) -> None:
-    """Check the span from `schedule`: of this request, between `final` and `reach`, with rows for what it samples."""
-    if flaw := _flaw_of(span, strategy, sequence, spec):
+    """Check the span from `schedule`: of this request, between `final` and `fed_end`, with rows for what it samples."""
+    if flaw := _span_flaw(span, strategy, sequence, spec):
         raise WrongAnswer(strategy, "schedule", flaw)
 
 
@@ -116,14 +114,14 @@ def _are_ids(tokens: tuple[Any, ...], spec: Spec) -> bool:
     return largest < spec.vocab_size or largest <= (spec.mask_id or 0)
 
 
-def _flaw_of(span: Any, strategy: Strategy, sequence: SequenceState, spec: Spec) -> str | None:
+def _span_flaw(span: Any, strategy: Strategy, sequence: SequenceState, spec: Spec) -> str | None:
     """Return what is wrong with a span; None if nothing is."""
     if type(span) is not Span:
         return f"{short(span)}: it must be a Span, not a subclass"
     who, rows, wanted, storing = span.who, span.rows, span.wanted, span.storing
     if not (type(who) is Who and type(rows) is Rows and type(wanted) is Wanted and type(storing) is Storing):
         return f"{short(span)}: its parts must be of the classes Who, Rows, Wanted and Storing, not of subclasses"
-    request, sampled, start = sequence.request, wanted.sampled, rows.start
+    request, final, sampled, start = sequence.request, sequence.progress.final, wanted.sampled, rows.start
     if who is not request.who and (who.id, who.seq_id, who.seed) != (request.id, request.seq_id, request.seed):
         return "a span of another request: its id, seq_id and seed must be those of sequence.request"
     if type(who.params) is not SamplingParams or not _has_types(rows, wanted, storing):
@@ -132,17 +130,18 @@ def _flaw_of(span: Any, strategy: Strategy, sequence: SequenceState, spec: Spec)
         return f"tokens={short(rows.tokens)}: ids must be in [0, {spec.vocab_size})"
     if storing.joins and rows.grid is not request.grid and rows.grid != request.grid:
         return f"grid={short(rows.grid)}: a span with joins=True needs {request.grid!r}, the grid of the request"
-    if rows.query_only or rows.final_rows:
-        return f"query_only={short(rows.query_only)} and final_rows={short(rows.final_rows)}: only the core may set them"
+    if rows.query_only or rows.final_rows or wanted.masks:
+        found = f"query_only={short(rows.query_only)}, final_rows={short(rows.final_rows)} and {len(wanted.masks)} masks"
+        return f"{found}: only the core may set them"
     plain = not rows.draft and rows.mode == "encode" and rows.soft is None
-    if storing.keeps_window and not (plain and storing.joins and start == sequence.final):
-        return f"keeps_window=True needs joins=True, draft=False, mode='encode', no soft tokens and start={sequence.final}"
+    if storing.keeps_window and not (plain and storing.joins and start == final):
+        return f"keeps_window=True needs joins=True, draft=False, mode='encode', no soft tokens and start={final}"
     shift, stop = wanted.row_shift(spec.head_shift), rows.stop
-    if start < sequence.final or not (rows.tokens or shift):  # with a shift, the row before can predict the first position
-        return f"a span of {len(rows.tokens)} tokens from {short(start)}: it must feed one or more from {sequence.final} on"
-    if rows.end < stop or (rows.end > request.limit and rows.end > strategy.reach(request)):
-        reach = strategy.reach(request)
-        return f"end={short(rows.end)}: it must lie between its last row's end {stop} and reach(request)={reach}"
+    if start < final or not (rows.tokens or shift):  # with a shift, the row before can predict the first position
+        return f"a span of {len(rows.tokens)} tokens from {short(start)}: it must feed one or more from {final} on"
+    if rows.end < stop or (rows.end > request.limit and rows.end > strategy.fed_end(request)):
+        fed_end = strategy.fed_end(request)
+        return f"end={short(rows.end)}: it must lie between its last row's end {stop} and fed_end(request)={fed_end}"
     low, high = max(start, shift), stop + shift  # with a shift, no row predicts position 0
     if not sampled or not _ascend(sampled) or sampled[0] < low or sampled[-1] >= high:
         return f"sampled={short(sampled)}: it must hold one or more integers that ascend within [{low}, {high})"
@@ -154,29 +153,31 @@ def _flaw_of(span: Any, strategy: Strategy, sequence: SequenceState, spec: Spec)
     return None
 
 
-_of_core = attrgetter("storage", "steps", "nfe", "stop_state", "finish_info", "best")
+def sequence_after(before: SequenceState, hook: Literal["init", "commit", "forget"], progress: Any) -> SequenceState:
+    """Return the sequence with the progress that a hook of its strategy returned.
 
-
-def check_sequence(strategy: Strategy, hook: str, before: SequenceState, after: Any) -> None:
-    """Check the sequence from a strategy: it may change only its own fields, and no settled token."""
-    if flaw := _flaw_after(before, after, 0 if hook == "forget" else before.settled, forgets=hook == "forget"):
+    Raises:
+        WrongAnswer: For another value, or one that changes a settled token.
+    """
+    strategy, limit, forgets = before.request.strategy, before.request.limit, hook == "forget"
+    if type(progress) is not Progress:
+        raise WrongAnswer(strategy, hook, f"{short(progress)}: it must be a Progress, not a subclass")
+    after = before.with_progress(progress)
+    if flaw := _progress_flaw(before.progress, after, 0 if forgets else before.progress.settled):
         raise WrongAnswer(strategy, hook, flaw)
-    limit = before.request.limit
-    if hook == "commit" and after.steps > limit - len(after.request.prompt) and after.settled < limit:
+    if hook == "commit" and before.steps > limit - len(before.request.prompt) and progress.settled < limit:
         # With more passes than tokens, every further pass must lower the measure.
         was, now = strategy.measure(before_forward(before)), strategy.measure(after)
         if not falls(was, now):
             words = f"a sequence of measure {short(now)} after {short(was)}: every forward pass must lower it"
             raise WrongAnswer(strategy, hook, words)
+    return after
 
 
-def _flaw_after(before: SequenceState, after: Any, least: int, *, forgets: bool) -> str | None:
-    """Return why a new sequence is invalid, or None. At least `least` of its positions must be settled."""
-    if type(after) is not SequenceState:
-        return f"{short(after)}: it must be a SequenceState, not a subclass"
-    if after.request is not before.request or (not forgets and _of_core(after) != _of_core(before)):
-        return "a sequence of another request, or with a changed field that belongs to the core"
-    window, final, settled, limit = after.window, after.final, after.settled, before.request.limit
+def _progress_flaw(before: Progress, after: SequenceState, least: int) -> str | None:
+    """Return why the progress of a sequence is invalid, or None. At least `least` positions must be settled."""
+    progress, limit = after.progress, after.request.limit
+    window, final, settled = progress.window, progress.final, progress.settled
     if type(final) is not int or type(settled) is not int or final < 0 or not least <= settled <= limit:
         return (
             f"final={short(final)} and settled={short(settled)}: both must be integers, final at least 0 and "
@@ -184,6 +185,8 @@ def _flaw_after(before: SequenceState, after: Any, least: int, *, forgets: bool)
         )
     if type(window) is not tuple:
         return f"window={short(window)}: it must be a tuple of Blocks"
+    if type(progress.past) is not List or len(progress.past) < len(before.past):
+        return f"past={short(progress.past)}: it must be the List sequence.progress.past, with blocks pushed to its front"
     start = None
     for block in window:
         if type(block) is not Block or start not in (None, block.start):
@@ -196,32 +199,31 @@ def _flaw_after(before: SequenceState, after: Any, least: int, *, forgets: bool)
     return None
 
 
-def run_user_code(sequence: SequenceState | None, step: int, function: Callable[..., Result], *arguments: object) -> Result:
-    """Return the result of a function that calls the strategy or rule of a request in `step`.
+class UserCode:
+    """A `with` block that calls the strategy or rule of a request in `step`.
 
-    Raises RequestFault for every exception, including SystemExit, which would otherwise end a server. Only
-    KeyboardInterrupt, which Ctrl-C sends, passes unchanged. `sequence` is None for a request that is still
-    being checked; the fault then has no id and no position.
+    Every exception, including SystemExit, which would otherwise end a server, becomes a RequestFault. Only
+    KeyboardInterrupt, which Ctrl-C sends, passes unchanged. `sequence` is None for a request that is still being checked;
+    the fault then has no id and no position.
     """
-    try:
-        return function(*arguments)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        raise fault_of(sequence, step, error) from error
+
+    __slots__ = ("_sequence", "_step")
+
+    def __init__(self, sequence: SequenceState | None, step: int) -> None:
+        self._sequence, self._step = sequence, step
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is not None and not isinstance(error, KeyboardInterrupt):
+            raise request_fault(self._sequence, self._step, error) from error
 
 
-def fault_of(sequence: SequenceState | None, step: int, error: BaseException) -> RequestFault:
+def request_fault(sequence: SequenceState | None, step: int, error: BaseException) -> RequestFault:
     """Return the fault of the request whose strategy or rule raised `error` in `step`."""
     if sequence is None:
         return RequestFault(-1, described(error))
-    position = sequence.window[0].start if sequence.window else sequence.final
+    window = sequence.progress.window
+    position = window[0].start if window else sequence.progress.final
     return RequestFault(sequence.request.id, f"step {step}, from position {position} on: {described(error)}")
-
-
-def hooked(name: Literal["init", "commit", "forget"], sequence: SequenceState, *arguments: object) -> SequenceState:
-    """Return the sequence after a hook of its strategy."""
-    strategy = sequence.request.strategy
-    after = getattr(strategy, name)(sequence, *arguments)
-    check_sequence(strategy, name, sequence, after)
-    return after

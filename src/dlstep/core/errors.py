@@ -4,8 +4,8 @@ A `Refusal` says which field cannot be used and why; functions called `refusal` 
 exception that carries it. No code reads a message: outer layers translate the field by one table, and branch by the code.
 
 Strategies and rules are user code. If one fails, only the request that uses it ends: the core calls user
-code through `contract.run_user_code`, which turns any exception except KeyboardInterrupt into a RequestFault that
-names the request. A core function that raises a RequestFault leaves the state unchanged. The caller ends
+code inside `with UserCode(...)` (`contract.py`), which turns any exception except KeyboardInterrupt into a RequestFault
+that names the request. A core function that raises a RequestFault leaves the state unchanged. The caller ends
 the request with `fail(state, fault.request_id, str(fault))` and calls the function again for the other
 requests, as `Decode` does.
 

@@ -9,16 +9,18 @@ from .automaton import StateSet, moved, sets_after, sets_before
 from .block import Block, Extra
 from .constraint import Constraint, RequestConstraint, TokenMask
 from .errors import DlstepError
-from .sequence import SequenceState
+from .sequence import SequenceState, token_masks
 
 
-def causal_masks_of(sequence: SequenceState, block: Block) -> tuple[TokenMask, ...]:
-    """Return the mask of each position of a block that begins after the settled tokens; () without a constraint.
+def span_masks(sequence: SequenceState, sampled: tuple[int, ...]) -> tuple[TokenMask, ...]:
+    """Return the mask of each position that the span of a sequence samples; () without a constraint.
 
-    Each mask depends only on the tokens before its position, as in autoregressive decoding.
+    If the strategy gives the answers of autoregressive decoding, each mask depends only on the tokens before its position.
     """
     constraint = sequence.request.constraint
-    return () if constraint is None else constraint.causal_masks(sequence.stop_state.state, block)
+    if constraint is None or sequence.request.strategy.autoregressive is None:
+        return token_masks(sequence, sampled)
+    return constraint.causal_masks(sequence.stop_state.state, sequence.progress.window[0])
 
 
 def window_filter_of(sequence: SequenceState, window: tuple[Block, ...]) -> "WindowFilter | None":
@@ -26,7 +28,7 @@ def window_filter_of(sequence: SequenceState, window: tuple[Block, ...]) -> "Win
     constraint = sequence.request.constraint
     if constraint is None:
         return None
-    return WindowFilter(constraint, sequence.stop_state.state, sequence.settled, window)
+    return WindowFilter(constraint, sequence.stop_state.state, sequence.progress.settled, window)
 
 
 def passes_left(sequence: SequenceState, block: Block, scheduled: int, *, remasks: bool = False) -> int:
@@ -104,7 +106,7 @@ class FilteredBlock(Block):
         constraint, since, until, _, _ = self.bounds
         return constraint.letters(self.start, self.tokens, self.masked)[since - self.start : until - self.start]
 
-    def kept(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> list[int]:
+    def compatible(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> list[int]:
         """Return the indices into `chosen` of the tokens to write, ascending.
 
         If the window can be completed with all tokens, all are kept. Otherwise they are tried by
@@ -135,23 +137,23 @@ class FilteredBlock(Block):
         return sorted(kept)
 
     def unmask_rows(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "FilteredBlock":
-        """Return the block with the masked positions of the indices `chosen` unmasked that `kept` selects."""
+        """Return the block with the masked positions of the indices `chosen` unmasked that `compatible` selects."""
         masked = [self.masked[index] for index in chosen]
         return self.unmask(masked, [tokens[index] for index in chosen], [probabilities[index] for index in chosen])
 
     def unmask(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "FilteredBlock":
-        """Return the block with the positions of `chosen` unmasked that `kept` selects."""
+        """Return the block with the positions of `chosen` unmasked that `compatible` selects."""
         return self._with(Block.unmask(self, *self._chosen(chosen, tokens, probabilities)))
 
     def edit(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "FilteredBlock":
-        """Return the block with new tokens at those unmasked positions of `chosen` that `kept` selects."""
+        """Return the block with new tokens at those unmasked positions of `chosen` that `compatible` selects."""
         return self._with(Block.edit(self, *self._chosen(chosen, tokens, probabilities)))
 
     def _chosen(
         self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]
     ) -> tuple[list[int], list[int], list[float]]:
-        """Return the items of `chosen`, `tokens` and `probabilities` that `kept` selects."""
-        kept = self.kept(chosen, tokens, probabilities)
+        """Return the items of `chosen`, `tokens` and `probabilities` that `compatible` selects."""
+        kept = self.compatible(chosen, tokens, probabilities)
         return [chosen[index] for index in kept], [tokens[index] for index in kept], [probabilities[index] for index in kept]
 
     def remask(self, chosen: Sequence[int], mask_id: int) -> "FilteredBlock":

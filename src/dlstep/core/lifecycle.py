@@ -4,17 +4,19 @@ from array import array
 from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
 
+from rpds import List
+
 from .block import Grid
 from .checks import Checked, short
-from .commit import commit, ended, forgotten, judge
+from .commit import apply_finish_rules, commit, ended, forgotten
 from .config import Config
 from .constraint import RequestConstraint
-from .contract import hooked, run_user_code, unusable
+from .contract import UserCode, sequence_after, unusable
 from .errors import RequestFault
 from .options import with_options
 from .plan import EMPTY_CACHE, Samples
 from .request import Processor, Request, SamplingParams
-from .sequence import AddedRequest, FinishReason, SequenceState, Strategy
+from .sequence import AddedRequest, FinishReason, Progress, SequenceState, Strategy
 from .spec import Spec
 from .state import Cache, State
 
@@ -91,12 +93,12 @@ def init(config: Config, strategy: Strategy) -> State:
         raise ValueError(f"{type(strategy).__name__} cannot decode this model: {reason}")
     least = least_pages(strategy, config.max_model_len, config.page_size)
     if config.num_pages < least:
-        reach = farthest(strategy, config.max_model_len)
+        fed_end = largest_fed_end(strategy, config.max_model_len)
         raise ValueError(
             f"num_pages={config.num_pages} of page_size={config.page_size} cannot hold one request of "
-            f"max_model_len={config.max_model_len}, which may feed {reach} positions: give at least {least} pages"
+            f"max_model_len={config.max_model_len}, which may feed {fed_end} positions: give at least {least} pages"
         )
-    rows = strategy.atom(probe(config.spec)) + config.spec.head_shift
+    rows = strategy.rows_at_once(probe(config.spec)) + config.spec.head_shift
     if config.max_num_batched_tokens < rows:
         raise ValueError(
             f"max_num_batched_tokens={config.max_num_batched_tokens} is less than the {rows} rows that "
@@ -123,16 +125,16 @@ def least_pages(strategy: Strategy, max_model_len: int, page_size: int) -> int:
         max_model_len: Maximum number of tokens of a prompt and its answer together.
         page_size: Positions of a page.
     """
-    return -(-farthest(strategy, max_model_len) // page_size)
+    return -(-largest_fed_end(strategy, max_model_len) // page_size)
 
 
-def farthest(strategy: Strategy, max_model_len: int) -> int:
+def largest_fed_end(strategy: Strategy, max_model_len: int) -> int:
     """Return the first position that no request of at most `max_model_len` tokens feeds."""
-    # The prompt's length shifts the group boundaries, with a period of at most `atom` positions.
-    atom = strategy.atom(Request(0, (0,), _SHORT))
-    lengths = range(1, min(max_model_len, atom + 1))
+    # The prompt's length shifts the group boundaries, with a period of at most `rows_at_once` positions.
+    period = strategy.rows_at_once(Request(0, (0,), _SHORT))
+    lengths = range(1, min(max_model_len, period + 1))
     return max(
-        strategy.reach(Request(0, (0,) * length, SamplingParams(max_tokens=max_model_len - length))) for length in lengths
+        strategy.fed_end(Request(0, (0,) * length, SamplingParams(max_tokens=max_model_len - length))) for length in lengths
     )
 
 
@@ -169,23 +171,24 @@ def add(state: State, request: Request) -> State:
         seq_id=state.next_seq_id,
         strategy=base if request.strategy == base else request.strategy,  # it may come from another process
     )
-    without_blocks = SequenceState(request, (), 0, length)
+    without_blocks = SequenceState(request=request, progress=Progress((), 0, length, List([])))
     if reason:
-        return _filed(state, ended(without_blocks, "rejected", length, f"request {request.id}: {reason}"))
+        return _finished(state, ended(without_blocks, "rejected", length, f"request {request.id}: {reason}"))
     try:
-        sequence = run_user_code(without_blocks, state.step, hooked, "init", without_blocks, config.spec)
+        with UserCode(without_blocks, state.step):
+            sequence = sequence_after(without_blocks, "init", request.strategy.init(without_blocks, config.spec))
     except RequestFault as fault:
-        return _filed(state, ended(without_blocks, "error", length, str(fault)))
-    if sequence.settled > length:  # pinned tokens may settle positions, even the whole answer
-        sequence = judge(sequence, length, config.spec)
+        return _finished(state, ended(without_blocks, "error", length, str(fault)))
+    if sequence.progress.settled > length:  # pinned tokens may settle positions, even the whole answer
+        sequence = apply_finish_rules(sequence, length, config.spec)
         if sequence.finish_info is not None:
-            return _filed(state, sequence)
+            return _finished(state, sequence)
     return _queued(state, sequence)
 
 
-def _filed(state: State, sequence: SequenceState) -> State:
-    """Return `state` with the newest sequence filed as finished."""
-    return replace(state.filed((sequence,)), next_seq_id=state.next_seq_id + 1)
+def _finished(state: State, sequence: SequenceState) -> State:
+    """Return `state` with the newest sequence among the finished ones."""
+    return replace(state.with_finished((sequence,)), next_seq_id=state.next_seq_id + 1)
 
 
 def adopt(state: State, sequence: SequenceState, request_id: int) -> State:
@@ -218,7 +221,7 @@ def adopt(state: State, sequence: SequenceState, request_id: int) -> State:
     try:
         adopted = forgotten(replace(sequence, request=request), state)
     except RequestFault as fault:
-        return _filed(state, ended(replace(sequence, request=request), "error", sequence.settled, str(fault)))
+        return _finished(state, ended(replace(sequence, request=request), "error", sequence.progress.settled, str(fault)))
     return _queued(state, adopted)
 
 
@@ -261,7 +264,7 @@ def _ended_early(state: State, request_id: int, reason: FinishReason, message: s
     if sequence is None or sequence.finish_info is not None:
         return state
     seq_id = sequence.request.seq_id
-    state = state.filed((ended(sequence, reason, sequence.settled, message),))
+    state = state.with_finished((ended(sequence, reason, sequence.progress.settled, message),))
     if state.waiting.get(seq_id) is not None:
         return replace(state, waiting=state.waiting.remove((seq_id,)))
     return replace(
@@ -335,10 +338,10 @@ def checked(config: Config, base: Strategy, request: Request) -> tuple[AddedRequ
     reason = unrunnable(config, added)
     try:
         strategy = with_options(base, dict(params.strategy_options))
-        reason = reason or run_user_code(None, 0, incompatibility, config, base, strategy, request)
-        if not reason:
-            grid = run_user_code(None, 0, strategy.grid, sized(request, config.max_model_len))
-            added = replace(added, grid=grid, strategy=strategy)
+        with UserCode(None, 0):
+            reason = reason or incompatibility(config, base, strategy, request)
+            if not reason:
+                added = replace(added, grid=strategy.grid(sized(request, config.max_model_len)), strategy=strategy)
     except (ValueError, RequestFault) as error:
         reason = reason or str(error)
     return added, reason
@@ -415,12 +418,12 @@ def incompatibility(config: Config, base: Strategy, strategy: Strategy, request:
             return f"{name} cannot decode this model with its options: {reason}"
         if strategy.carries != base.carries:
             return "its options change whether the network carries state from one forward pass to the next"
-        layouts = [(value.grid(sizes), value.reach(sizes)) for value in (strategy, base)]
+        layouts = [(value.grid(sizes), value.fed_end(sizes)) for value in (strategy, base)]
         if layouts[0] != layouts[1]:
             return f"its options would give it other blocks than those of {base!r}: set them for the engine"
         if lacking := base.sample_spec.lacking(strategy.sample_spec):
             return f"its options need samples with {lacking}, which the engine does not compute: set them for the engine"
-    rows = strategy.atom(sizes) + config.spec.head_shift
+    rows = strategy.rows_at_once(sizes) + config.spec.head_shift
     if rows > config.max_num_batched_tokens:
         return f"{name} must feed {rows} rows of this request at once; max_num_batched_tokens={config.max_num_batched_tokens}"
     params = request.params

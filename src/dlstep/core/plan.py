@@ -16,7 +16,7 @@ from .block import Grid
 from .checks import Checked, check_ranges, short
 from .constraint import TokenMask
 from .errors import SamplesMismatch
-from .request import Request, SoFar, Who
+from .request import SoFar, Who
 
 MergeMode = Literal["dmax_topk", "iter_smooth_topk"]
 
@@ -261,7 +261,7 @@ class Wanted:
     scored_ids: tuple[int, ...] = ()
     """Ids to report probabilities of, equally many per sampled position in turn; -1 is none."""
     masks: tuple[TokenMask, ...] = ()
-    """Ids that each sampled position may hold; empty without a constraint."""
+    """Ids that each sampled position may hold, empty without a constraint; only the core sets them."""
     penalty: float = 0.0
     """Subtracted at each sampled position from the logit of the previous token in its group."""
     shift: int | None = None
@@ -293,7 +293,8 @@ class Storing:
     """Whether window rows count as stored if the tokens fed to them became final. If False, the core feeds these again."""
 
 
-_STORED = Storing()
+JOINS = Storing()
+ALONE = Storing(joins=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +310,7 @@ class Span:
     """What to feed."""
     wanted: Wanted = Wanted()
     """What to sample."""
-    storing: Storing = _STORED
+    storing: Storing = JOINS
     """What the core may store with it."""
 
     def with_prefix(self, start: int, tokens: tuple[int, ...], *, query_only: int = 0, final_rows: int = 0) -> "Span":
@@ -340,53 +341,6 @@ class Span:
         return hash(
             (seq_id, rows.start, rows.tokens, rows.end, grid.origin, grid.size, rows.query_only, rows.final_rows, extra)
         )
-
-
-def span_of(
-    request: Request,
-    start: int,
-    tokens: tuple[int, ...],
-    grid: Grid,
-    sampled: tuple[int, ...],
-    draws: tuple[int, ...],
-    *,
-    end: int | None = None,
-    mode: Mode = "encode",
-    carry: Carry = "none",
-    soft: SoftTokens | None = None,
-    draft: bool = False,
-    scored_ids: tuple[int, ...] = (),
-    masks: tuple[TokenMask, ...] = (),
-    penalty: float = 0.0,
-    shift: int | None = None,
-    joins: bool = True,
-    keeps_window: bool = False,
-) -> Span:
-    """Return a span of the window of `request`.
-
-    Args:
-        request: The request.
-        start: Position of the first row.
-        tokens: Token ids of the rows.
-        grid: Groups that decide which positions a query sees.
-        sampled: Positions to sample, ascending.
-        draws: Draw number of each sampled position.
-        end: Queries see positions below this; None: below the last row's end.
-        mode: How a network of two modes computes the rows.
-        carry: Whether the pass starts or continues state carried between passes.
-        soft: Blended inputs of rows.
-        draft: Whether the rows draft tokens, so that an adapter for drafts applies to them.
-        scored_ids: Ids to report probabilities of, equally many per sampled position.
-        masks: Ids that each sampled position may hold; empty without a constraint.
-        penalty: Subtracted from the logit of the previous token in the group of a sampled position.
-        shift: Distance from a sampled position back to the row that predicts it; None for `Spec.head_shift`.
-        joins: Whether the core may put unstored final rows before the window.
-        keeps_window: Whether window rows count as stored once their tokens are final.
-    """
-    end = start + len(tokens) if end is None else end
-    rows = Rows(start, tokens, end, grid, mode=mode, carry=carry, soft=soft, draft=draft)
-    wanted = Wanted(sampled, draws, scored_ids, masks, penalty, shift)
-    return Span(request.who, rows, wanted, _STORED if joins and not keeps_window else Storing(joins, keeps_window))
 
 
 @dataclass(frozen=True, slots=True)

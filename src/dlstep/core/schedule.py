@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from .block import open_block
-from .contract import check_span, fault_of, run_user_code
+from .contract import UserCode, check_span, request_fault
 from .errors import RequestFault, WrongAnswer
+from .filtering import span_masks
 from .plan import FEW_BEST, Admission, Grant, Plan, Rows, SoFar, Span
 from .sequence import NOTHING_STORED, SequenceState, Storage
 from .spec import Spec
@@ -22,7 +23,7 @@ def fit(sequence: SequenceState, window: Span, shift: int, budget: int) -> Span 
     It is `window`, with unstored final rows before it, or only final rows, cut at group ends.
     `shift` is the model's `head_shift`.
     """
-    if sequence.storage.stored < sequence.final:
+    if sequence.storage.stored < sequence.progress.final:
         return _fit_unstored(sequence, window, budget)
     rows, start = len(window.rows.tokens), window.rows.start
     sampled = window.wanted.sampled
@@ -34,7 +35,7 @@ def fit(sequence: SequenceState, window: Span, shift: int, budget: int) -> Span 
 
 def _fit_unstored(sequence: SequenceState, window: Span, budget: int) -> Span | None:
     """Return what `fit` returns for a sequence with unstored final rows."""
-    stored, final, grid = sequence.storage.stored, sequence.final, sequence.request.grid
+    stored, final, grid = sequence.storage.stored, sequence.progress.final, sequence.request.grid
     if window.storing.joins and window.rows.start == final and window.rows.grid == grid and window.rows.stop - stored <= budget:
         # One forward pass both stores the final rows and samples the window.
         return window.with_prefix(stored, sequence.tokens(stored, final), final_rows=final - stored)
@@ -52,7 +53,7 @@ def shared_pages(cache: Cache, sequence: SequenceState, page_size: int) -> tuple
     The key is None if the tokens that determine it are not all final.
     """
     pages: list[int] = []
-    for key in new_keys(sequence, NOTHING_STORED, sequence.final, page_size):
+    for key in new_keys(sequence, NOTHING_STORED, sequence.progress.final, page_size):
         if (page := cache.index.get(key)) is None:
             return tuple(pages), key
         pages.append(page)
@@ -111,23 +112,22 @@ def schedule(state: State) -> Plan:
     )
 
 
-def window_of(state: State, sequence: SequenceState) -> Span:
+def scheduled_span(state: State, sequence: SequenceState) -> Span:
     """Return the checked span that the strategy schedules. Raises RequestFault."""
-    return run_user_code(sequence, state.step, _scheduled, sequence, state.config.spec)
-
-
-def _scheduled(sequence: SequenceState, spec: Spec) -> Span:
-    strategy = sequence.request.strategy
-    span = strategy.schedule(sequence, spec)
-    check_span(strategy, sequence, span, spec)
-    if not sequence.request.params.processors:
+    strategy, spec = sequence.request.strategy, state.config.spec
+    with UserCode(sequence, state.step):
+        span = strategy.schedule(sequence, spec)
+        check_span(strategy, sequence, span, spec)
+        masks = span_masks(sequence, span.wanted.sampled)
+    if not (masks or sequence.request.params.processors):
         return span
-    return replace(span, wanted=replace(span.wanted, so_far=_so_far(sequence, span.rows, spec)))
+    so_far = _so_far(sequence, span.rows, spec) if sequence.request.params.processors else None
+    return replace(span, wanted=replace(span.wanted, masks=masks, so_far=so_far))
 
 
 def _so_far(sequence: SequenceState, rows: Rows, spec: Spec) -> SoFar:
     """Return all known tokens of a request, also those after the rows: of later blocks, and pinned ones after the window."""
-    request, window = sequence.request, sequence.window
+    request, window = sequence.request, sequence.progress.window
     tokens = sequence.tokens(0, rows.start) + rows.tokens
     if window and rows.stop < window[-1].end:
         tokens += sequence.tokens(rows.stop, window[-1].end)
@@ -140,13 +140,13 @@ def _so_far(sequence: SequenceState, rows: Rows, spec: Spec) -> SoFar:
 def _stuck(state: State) -> RequestFault:
     """Return the fault of the oldest request, whose span does not fit even on an empty device."""
     sequence = state.running[0] if state.running else next(iter(state.waiting))
-    config, rows = state.config, window_of(state, sequence).rows
+    config, rows = state.config, scheduled_span(state, sequence).rows
     what = (
         f"a span of {len(rows.tokens)} rows up to position {rows.end}. It can never fit into "
         f"max_num_batched_tokens={config.max_num_batched_tokens} and num_pages={config.num_pages} pages of "
-        f"{config.page_size}: `atom` or `reach` returns too small a number, so the request was not rejected"
+        f"{config.page_size}: `rows_at_once` or `fed_end` returns too small a number, so the request was not rejected"
     )
-    return fault_of(sequence, state.step, WrongAnswer(sequence.request.strategy, "schedule", what))
+    return request_fault(sequence, state.step, WrongAnswer(sequence.request.strategy, "schedule", what))
 
 
 # Preemption and admission.
@@ -167,7 +167,7 @@ def _continue_running(state: State, draft: _Draft) -> bool:
     running, count, index = state.running, len(state.running), 0
     while index < count:
         sequence = running[index]
-        window = window_of(state, sequence)
+        window = scheduled_span(state, sequence)
         span = fit(sequence, window, shift, draft.budget)
         if span is None:
             return False
@@ -196,7 +196,7 @@ def _admit_waiting(state: State, draft: _Draft) -> None:
     for sequence in islice(state.waiting, room):
         if draft.budget <= 0:
             return
-        window = window_of(state, sequence)
+        window = scheduled_span(state, sequence)
         shared, next_page = (), None
         if config.enable_prefix_caching:
             shared, next_page = shared_pages(draft.cache, sequence, config.page_size)
@@ -223,6 +223,6 @@ def _admit_waiting(state: State, draft: _Draft) -> None:
 def _coming_keys(state: State) -> set[bytes | None]:
     """Return the prefix key of the next page of each running sequence with unstored final rows."""
     page_size, running = state.config.page_size, state.running
-    unstored = [sequence for sequence in running if sequence.storage.stored < sequence.final]
-    keys = [next(new_keys(each, each.storage, each.final, page_size), None) for each in unstored]
+    unstored = [sequence for sequence in running if sequence.storage.stored < sequence.progress.final]
+    keys = [next(new_keys(each, each.storage, each.progress.final, page_size), None) for each in unstored]
     return {*keys} - {None}

@@ -350,7 +350,7 @@ class State:
         seq_id = self.live.get(request_id)
         return self.finished.get(request_id) if seq_id is None else self.sequence(seq_id)
 
-    def filed(self, sequences: Iterable[SequenceState]) -> "State":
+    def with_finished(self, sequences: Iterable[SequenceState]) -> "State":
         """Return the state after sequences have ended.
 
         Args:
@@ -397,7 +397,7 @@ class Update:
     def stop(self) -> int:
         """Position after the last settled token of the answer."""
         finish_info = self.sequence.finish_info
-        return max(self.start, self.sequence.settled if finish_info is None else finish_info.end)
+        return max(self.start, self.sequence.progress.settled if finish_info is None else finish_info.end)
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -415,19 +415,13 @@ class Update:
 
         A masked position has the token None and the probability 0.
         """
-        tokens: list[int | None] = []
-        probabilities: list[float] = []
-        sequence, stop = self.sequence, self.stop
-        for block in sequence.window if sequence.finish_info is None else ():
-            first, last = max(stop, block.start), min(sequence.request.limit, block.end)
-            if first < last:
-                part, added = slice(first - block.start, last - block.start), len(tokens)
-                tokens += block.tokens[part]
-                probabilities += block.probabilities[part]
-                for position in block.masked:
-                    if first <= position < last:
-                        tokens[added + position - first], probabilities[added + position - first] = None, 0.0
-        return tuple(tokens), tuple(probabilities)
+        sequence, stop, window = self.sequence, self.stop, self.sequence.progress.window
+        if sequence.finish_info is not None or not window:
+            return (), ()
+        masked = {position for block in window for position in block.masked}
+        end = min(window[-1].end, sequence.request.limit)
+        tokens = [None if position in masked else token for position, token in enumerate(sequence.tokens(stop, end), stop)]
+        return tuple(tokens), sequence.probabilities_of(stop, end)
 
     @property
     def finish_info(self) -> FinishInfo | None:
@@ -452,7 +446,7 @@ def updates(before: State, after: State) -> tuple[Update, ...]:
         # Pinned tokens may settle positions before the first pass; no update has reported them yet.
         if earlier is None or not earlier.nfe:
             return Update(sequence, len(request.prompt))
-        return Update(sequence, max(earlier.settled, len(request.prompt)))
+        return Update(sequence, max(earlier.progress.settled, len(request.prompt)))
 
     ended = [after.finished[request_id] for request_id in islice(after.ended, len(after.ended) - len(before.ended))]
     moved = [sequence for sequence in after.running if known.get(sequence.request.seq_id) is not sequence]

@@ -36,7 +36,7 @@ from .schedule import schedule
 from .sequence import SequenceState
 from .state import State
 
-FORMAT = 6
+FORMAT = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ def _difference(planned: Plan, recorded: Plan) -> str:
 def _first_difference(now: Any, then: Any, path: str) -> str:
     """Return the path of the first part in which two values differ, with both parts."""
     if is_dataclass(now) and type(now) is type(then):
-        name = differing(now, then, names_of(now))[0]
+        name = differing(now, then, field_names(now))[0]
         return _first_difference(getattr(now, name), getattr(then, name), f"{path}.{name}")
     if isinstance(now, tuple) and isinstance(then, tuple):
         one, two = cast(tuple[Any, ...], now), cast(tuple[Any, ...], then)
@@ -198,7 +198,7 @@ def _first_difference(now: Any, then: Any, path: str) -> str:
     return f"{path} is {short(cast(object, now))} now, {short(cast(object, then))} was recorded"
 
 
-def names_of(value: Any) -> list[str]:
+def field_names(value: Any) -> list[str]:
     """Return the names of a dataclass's fields."""
     return [field.name for field in fields(value) if field.compare]
 

@@ -102,7 +102,7 @@ def largest_forwards(config: Config, strategy: Strategy) -> tuple[tuple[Plan, Pl
     """Return the largest plans, of prompts and of sampled rows, and the pages that they need."""
     spec, budget = config.spec, config.max_num_batched_tokens
     short = probe(spec)
-    length = max(1, min(budget, config.max_model_len) - strategy.atom(short) - spec.head_shift)
+    length = max(1, min(budget, config.max_model_len) - strategy.rows_at_once(short) - spec.head_shift)
     deep = max(1, min(config.max_num_reqs, -(-budget // length)))
     pages = deep * least_pages(strategy, config.max_model_len, config.page_size)
     # The prompts are equal, so prefix caching is off: no request waits for another's pages.
@@ -124,7 +124,7 @@ def _all_sampled(config: Config, strategy: Strategy) -> tuple[Plan, int]:
     (sequence,) = add(init(roomy, strategy), request).waiting
     window = strategy.schedule(sequence, spec)
     if window.rows.mode == "encode":  # may grow to a whole block: take that size
-        start, rows = window.rows.start, min(strategy.atom(request), config.max_model_len)
+        start, rows = window.rows.start, min(strategy.rows_at_once(request), config.max_model_len)
         after = window.wanted.sampled[-1] >= window.rows.stop  # whether it samples the position after its rows
         sampled = tuple(range(start + window.wanted.row_shift(spec.head_shift), start + rows + after))
         tokens = ((window.rows.tokens or request.prompt) * rows)[:rows]

@@ -8,7 +8,7 @@ from jaxtyping import Float32
 from torch import Tensor
 
 from ..core import Context, Plan, RequestFault, Span, Spec
-from ..core.contract import run_user_code
+from ..core.contract import UserCode
 from ..core.errors import WrongAnswer
 
 Logits = Float32[Tensor, "w ids"]
@@ -30,7 +30,8 @@ class ProcessedSpan:
         """Change the rows of the span in place. If a processor fails, keep the error and fill them with NaN."""
         own = logits[self.rows]
         try:
-            own[:] = run_user_code(None, 0, self._processed, own, spec)
+            with UserCode(None, 0):
+                own[:] = self._processed(own, spec)
         except RequestFault as fault:
             self.error = str(fault)
             own.fill_(torch.nan)

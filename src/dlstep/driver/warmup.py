@@ -34,7 +34,7 @@ STEPS = 64  # enough to reach the beginning, middle and end of blocks
 def warmup_plans(config: Config, strategy: Strategy, params: SamplingParams) -> Iterator[Plan]:
     """Yield the plans of one request with an answer of a few blocks; none if it is rejected."""
     random, short = Random(0), probe(config.spec, replace(params, max_tokens=1))
-    length = max(1, min(4 * strategy.atom(short), config.max_model_len - 1))
+    length = max(1, min(4 * strategy.rows_at_once(short), config.max_model_len - 1))
     pages = least_pages(strategy, config.max_model_len, config.page_size)
     state = init(replace(config, num_pages=pages, max_num_reqs=1), strategy)
     state = add(state, replace(short, params=replace(params, max_tokens=length, ignore_eos=True)))

@@ -22,6 +22,7 @@ from ..core import (
     Event,
     Fail,
     OverlappingDriver,
+    Plan,
     Prepared,
     Prune,
     Rebuild,
@@ -41,7 +42,7 @@ from ..core import (
     updates,
 )
 from ..core.checks import short
-from ..core.contract import run_user_code
+from ..core.contract import UserCode
 from ..core.errors import described
 from ..core.lifecycle import apply
 from ..text.constraints import compiled
@@ -152,7 +153,17 @@ class Decode:
         request whose strategy or rule fails ends with that error; the others continue.
         """
         if not self._state.done:
-            self._advance()
+            if self._leader is not None and (self._forward_failed or self._leader_state is not self._state):
+                self._leader.rewind(self._state)  # other ranks may be ahead, or have missed an event
+                self._leader_state = self._state
+            lost = self._forward_failed
+            if not lost:
+                try:
+                    self._forward()
+                except CacheMismatch:
+                    lost = True
+            if lost:
+                self._catch_up()
         return self.updates()
 
     def updates(self) -> tuple[Update, ...]:
@@ -175,42 +186,35 @@ class Decode:
             self._driver.release(self._owner)
 
     def _apply(self, event: Event, prepared: Prepared | None = None) -> None:
-        def applied() -> State:
-            return commit(self._state, event, prepared) if isinstance(event, Samples) else apply(self._state, event)
-
-        state = self._without_faulty(applied)
+        while True:
+            try:
+                state = commit(self._state, event, prepared) if isinstance(event, Samples) else apply(self._state, event)
+                break
+            except RequestFault as fault:
+                self._end(fault)
         follows = self._leader_state is self._state
         self._state = state
-        if self._leader is not None and follows:  # otherwise `_advance` sends it the whole state
+        if self._leader is not None and follows:  # otherwise `step` sends it the whole state
             self._leader.apply(event)
             self._leader_state = state
         self._record(event)
 
-    def _without_faulty(self, call: Callable[[], Result]) -> Result:
-        """Return the result of a core function, after ending each request whose strategy or rule fails in it.
+    def _end(self, fault: RequestFault) -> None:
+        """End the request whose strategy or rule has failed in a core function, so that the function can be called again.
 
-        Calling the function again is safe because it is pure, and each repetition ends one request.
+        Calling it again is safe because it is pure, and each repetition ends one request.
         """
+        self._apply(Fail(fault.request_id, str(fault)))
+
+    def _plan(self) -> Plan:
         while True:
             try:
-                return call()
+                return schedule(self._state)
             except RequestFault as fault:
-                self._apply(Fail(fault.request_id, str(fault)))
-
-    def _advance(self) -> None:
-        if self._leader is not None and (self._forward_failed or self._leader_state is not self._state):
-            self._leader.rewind(self._state)  # other ranks may be ahead, or have missed an event
-            self._leader_state = self._state
-        if self._forward_failed:
-            self._catch_up()
-            return
-        try:
-            self._forward()
-        except CacheMismatch:
-            self._catch_up()
+                self._end(fault)
 
     def _forward(self) -> None:
-        plan = self._without_faulty(lambda: schedule(self._state))
+        plan = self._plan()
         if not plan.spans:
             return  # all remaining requests failed during planning
         self._forward_failed = True  # until `_apply`, the device may be ahead of the state
@@ -232,19 +236,27 @@ class Decode:
         One forward pass might only restore the cache: two states could evict each other forever.
         """
         running = [sequence.request.seq_id for sequence in self._state.running]
-        before = self._without_faulty(lambda: self._passes_left(running))
+        before = self._passes_left(running)
         self._apply(Rebuild())
         self._forward()
         while running and not self._state.done:  # else nothing was lost, or no request is left
-            if self._without_faulty(lambda: self._passes_left(running)) < before:
+            if self._passes_left(running) < before:
                 return  # some request has advanced
             self._forward()
 
     def _passes_left(self, seq_ids: list[int]) -> int:
         """Return an upper bound on the sampling forward passes left, by the strategies' `measure`."""
-        live = [sequence for seq_id in seq_ids if (sequence := self._state.sequence(seq_id)) is not None]
-        measures = [(sequence, sequence.request.strategy.measure) for sequence in live]
-        return sum(run_user_code(sequence, self._state.step, measure, sequence) for sequence, measure in measures)
+        total = 0
+        for seq_id in seq_ids:
+            sequence = self._state.sequence(seq_id)
+            if sequence is None:
+                continue
+            try:
+                with UserCode(sequence, self._state.step):
+                    total += sequence.request.strategy.measure(sequence)
+            except RequestFault as fault:
+                self._end(fault)
+        return total
 
 
 class Turn:
@@ -343,7 +355,7 @@ class SharedDecode:
     def state(self) -> State:
         """Return the state after the last forward pass. If no pass is running, first add and abort requests."""
         if not self._turn.taken:
-            self._turn.run(partial(self._advance, None))
+            self._turn.run(partial(self._run_pass, None))
         return self.decode.state
 
     def submit(self, prompt: tuple[int, ...], params: SamplingParams, *, index: int = 0, keeps: bool = False) -> Subscription:
@@ -363,10 +375,10 @@ class SharedDecode:
                 return None
             if subscription.error:
                 raise DlstepError(subscription.error)
-            self._turn.run(partial(self._advance, subscription))
+            self._turn.run(partial(self._run_pass, subscription))
         return subscription.updates.popleft()
 
-    def _advance(self, subscription: Subscription | None) -> None:
+    def _run_pass(self, subscription: Subscription | None) -> None:
         """Add and abort requests, then run a forward pass if `subscription` still waits for an update; None: run no pass."""
         if self._failure:
             self._restart()

@@ -19,6 +19,7 @@ from ..core import (
     with_options,
 )
 from ..core.checks import short
+from ..core.commit import forgotten
 from ..core.lifecycle import incompatibility, sized
 from ..strategies._blocks import retired
 
@@ -59,12 +60,12 @@ def with_changes(
 
 def _handed_over(sequence: SequenceState, strategy: Strategy) -> SequenceState:
     """Return `sequence` with its blocks changed so that `strategy`, a new one, and its rule can continue them."""
-    settled = sequence.settled
-    past, window = retired(sequence.past, sequence.window, sequence.final)  # `fold_commits` may be on from now on
+    progress = sequence.progress
+    past, window = retired(progress.past, progress.window, progress.final)  # `fold_commits` may be on from now on
     if any(isinstance(option, Rule) and option.remasks for option in options_of(strategy).values()):
         # Users have seen the settled tokens, and stop strings, repetition limits and the constraint have read them.
-        window = tuple([block.with_given(settled) for block in window])
-    return sequence.with_window(past, window, sequence.final, settled)
+        window = tuple([block.with_given(progress.settled) for block in window])
+    return sequence.with_progress(replace(progress, past=past, window=window))
 
 
 def forked(state: State, base: Strategy, changes: Mapping[str, Any], seed: int | None = None) -> State:
@@ -81,8 +82,7 @@ def forked(state: State, base: Strategy, changes: Mapping[str, Any], seed: int |
 
     def moved_waiting(sequence: SequenceState) -> SequenceState:
         # Waiting requests have no pages, but may have a canvas drawn with the old seed.
-        after = moved(sequence)
-        return after.request.strategy.forget(after, state.config.spec)
+        return forgotten(moved(sequence), state)
 
     running = tuple(map(moved, state.running))
     after = replace(state, strategy=base, running=running, waiting=_mapped(state.waiting, moved_waiting))

@@ -14,7 +14,9 @@ from typing import NamedTuple, final
 from ..core import (
     Event,
     Grid,
+    Progress,
     Request,
+    Rows,
     Samples,
     SampleSpec,
     SamplingParams,
@@ -23,8 +25,8 @@ from ..core import (
     SpanSamples,
     Spec,
     Strategy,
+    Wanted,
     init,
-    span_of,
 )  # fmt: skip
 from ..strategies._blocks import opened
 from ..text.read_templates import MOST_LABELS, ReadTemplate
@@ -60,38 +62,39 @@ class Reading(Strategy):
         """Return the groups of the engine's strategy."""
         return self.base.grid(request)
 
-    def reach(self, request: Request) -> int:
+    def fed_end(self, request: Request) -> int:
         """Return the end of the positions that the engine's strategy feeds."""
-        return self.base.reach(request)
+        return self.base.fed_end(request)
 
-    def atom(self, request: Request) -> int:
+    def rows_at_once(self, request: Request) -> int:
         """Return the number of positions from the start of the group at the prompt's end."""
         grid = self.grid(request)
-        return max(grid.origin, self.reach(request) - grid.start(len(request.prompt)))
+        return max(grid.origin, self.fed_end(request) - grid.start(len(request.prompt)))
 
-    def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
+    def init(self, sequence: SequenceState, spec: Spec) -> Progress:
         """Open the template as one block; all earlier groups are final."""
         request = sequence.request
         first = request.grid.start(len(request.prompt))
-        block = opened(sequence, first, self.reach(request) - first, spec)
-        return sequence.with_window(sequence.past, (block,), first, block.masked[0])
+        block = opened(sequence, first, self.fed_end(request) - first, spec)
+        return Progress((block,), first, block.masked[0], sequence.progress.past)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span of the block that samples its slots."""
-        (block,), request = sequence.window, sequence.request
+        (block,), request = sequence.progress.window, sequence.request
         draws = (0,) * len(block.masked)
         tokens, shift = (self.labels[:-1], 1) if self.feeds_labels else (block.tokens, None)
-        return span_of(request, block.start, tokens, request.grid, block.masked, draws, scored_ids=self.labels, shift=shift)
+        rows = Rows(block.start, tokens, block.start + len(tokens), request.grid)
+        return Span(request.who, rows, Wanted(block.masked, draws, self.labels, shift=shift))
 
-    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
+    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> Progress:
         """Fill the slots, which ends the request."""
-        (block,) = sequence.window
+        progress, (block,) = sequence.progress, sequence.progress.window
         after = block.unmask_rows(range(len(block.masked)), rows.tokens, rows.probabilities)
-        return sequence.with_window(sequence.past, (after,), sequence.final, sequence.request.limit)
+        return Progress((after,), progress.final, sequence.request.limit, progress.past)
 
     def measure(self, sequence: SequenceState) -> int:
         """Return the number of passes left."""
-        return int(bool(sequence.window[0].masked))
+        return int(bool(sequence.progress.window[0].masked))
 
 
 class ReadResult(NamedTuple):

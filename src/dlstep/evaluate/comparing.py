@@ -16,7 +16,7 @@ from ..batch.checkpoint import Show, no_show
 from ..core import Options, Rule, SamplingParams, Strategy, init, options_of
 from ..core.checks import short
 from ..core.options import StrategyOptions
-from ..core.trace import names_of
+from ..core.trace import field_names
 from ..engine.json_lines import RunLock
 from ..engine.loader import LoadedEngine
 from ..llm import LLM
@@ -63,7 +63,7 @@ def sweep_of(value: Options) -> dict[str, tuple[Any, ...]]:
     """Return the option to vary and its values: `SWEEP`, or values derived from a numeric default, if any."""
     if value.SWEEP is not None:
         return dict([value.SWEEP])
-    for name in sorted(names_of(value), key=lambda name: name != KNOB):
+    for name in sorted(field_names(value), key=lambda name: name != KNOB):
         default = getattr(value, name)
         if type(default) in (int, float) and default:
             steps = SHARES if type(default) is float and 0 < default <= 1 else [type(default)(default * f) for f in FACTORS]

@@ -8,18 +8,21 @@ it, the block is *held*: it stays in the window for one more sampling pass.
 """
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 from annotated_types import Gt, Interval
 from rpds import List
 
 from ..core import (
+    ALONE,
+    JOINS,
     Block,
     BlockPass,
     Extra,
     Grid,
     Probability,
+    Progress,
     Request,
     Rows,
     Rule,
@@ -41,12 +44,11 @@ from ..core import (
 )
 from ..core.filtering import WindowFilter, passes_left, passes_to_come, window_filter_of
 from ..core.rule import check_falls
-from ..core.sequence import masks_of
 from ..rules._shares import in_parts
 from ..rules.threshold import Threshold
 
 
-def mask_of(spec: Spec) -> int:
+def required_mask(spec: Spec) -> int:
     """Return the mask id of a model that has one, as `masked_only` has checked."""
     assert spec.mask_id is not None
     return spec.mask_id
@@ -58,8 +60,8 @@ def masked_only(spec: Spec) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Warm(Extra):
-    """State of a refreshed block: the device stores keys and values of all positions that its passes see.
+class Refreshed(Extra):
+    """State of a sequence after a refresh: the device stores keys and values of all positions that its passes see.
 
     `num_masked` is the number of masked positions at the last refresh, for rules that need it.
     """
@@ -67,15 +69,10 @@ class Warm(Extra):
     num_masked: int = 0
 
 
-def cooled(sequence: SequenceState) -> SequenceState:
-    """Return `sequence` with a refresh due: a block begins, or the device lost the cache."""
-    return replace(sequence, extra=None)
-
-
 def opened(sequence: SequenceState, start: int, size: int, spec: Spec) -> Block:
     """Return a fresh block of the sequence at `start`, which the next pass may sample."""
     request = sequence.request
-    return open_block(start, size, request.limit, request.prompt, mask_of(spec), sequence.steps, request.params.pinned)
+    return open_block(start, size, request.limit, request.prompt, required_mask(spec), sequence.steps, request.params.pinned)
 
 
 def unfit(rule: Rule, spec: Spec) -> str | None:
@@ -99,7 +96,7 @@ def decided(rule: Rule, block_pass: BlockPass, window_filter: WindowFilter | Non
     if window_filter is not None:
         after = window_filter.leave(after, block)
         # Under a constraint, only the first block must advance: earlier blocks may rule out every token of a later one.
-        must = must and block.start == block_pass.sequence.window[0].start
+        must = must and block.start == block_pass.sequence.progress.window[0].start
     if must:
         check_falls(rule, block_pass, after)
     return after
@@ -115,6 +112,13 @@ def decided_alone(rule: Rule, sequence: SequenceState, block: Block, span: Span,
     return decided(rule, sampled_pass(sequence, fed, span, samples, spec), window_filter)
 
 
+def block_passes(rule: Rule, sequence: SequenceState, block: Block) -> int:
+    """Return an upper bound on the passes that a block still needs by the rule, within the constraint of the request."""
+    return (
+        passes_left(sequence, block, rule.measure(planned_pass(sequence, block)), remasks=rule.remasks) if block.masked else 0
+    )
+
+
 def retired(past: "List[Block]", window: tuple[Block, ...], final: int) -> tuple["List[Block]", tuple[Block, ...]]:
     """Return past and window with the blocks before `final` moved from the window to the past."""
     while window and window[0].end <= final:
@@ -124,7 +128,7 @@ def retired(past: "List[Block]", window: tuple[Block, ...], final: int) -> tuple
 
 # How a window advances.
 #
-# The window holds the unfinished blocks. After each pass, `Blocks._advanced` moves three ends to the right, and never
+# The window holds the unfinished blocks. After each pass, `Blocks._progress` moves three ends to the right, and never
 # back: `final`, up to which the core may store keys and values; `settled`, up to which tokens are emitted; and the end of
 # the window, where the next block opens. A block is sealed only once all blocks before it are: its own masks may be gone,
 # but its keys and values still depend on the earlier blocks, and so may its tokens if the rule remasks. In the block of
@@ -133,7 +137,7 @@ def retired(past: "List[Block]", window: tuple[Block, ...], final: int) -> tuple
 # Without it, a sealed block is held until the next pass has stored it. If every block is held, no position could be
 # sampled: they are all retired, so that a block opens, and the core stores them in a separate pass.
 # A pass opens at most one block that has masks. A block that pinned tokens fill needs no pass: it is sealed as it opens,
-# which is why `_advanced` loops.
+# which is why `_progress` loops.
 @dataclass(frozen=True, slots=True)
 class Blocks(Strategy):
     """A window of blocks, decoded from left to right; subclasses define feeding and changes.
@@ -166,7 +170,7 @@ class Blocks(Strategy):
 
     @abstractmethod
     def next_blocks(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
-        """Return the blocks of `sequence.window` after a forward pass.
+        """Return the blocks of `sequence.progress.window` after a forward pass.
 
         Args:
             sequence: The sequence, which already counts the pass.
@@ -208,58 +212,59 @@ class Blocks(Strategy):
         """Return why a model without masks cannot be decoded; None for other models."""
         return masked_only(spec)
 
-    def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
+    def init(self, sequence: SequenceState, spec: Spec) -> Progress:
         """Open the window at the prompt's last group boundary; all earlier positions are final."""
         first = sequence.request.grid.start(len(sequence.request.prompt))
-        return self._advanced(sequence, sequence.past, (opened(sequence, first, self.block_size, spec),), first, spec)
+        return self._progress(sequence, sequence.progress.past, (opened(sequence, first, self.block_size, spec),), first, spec)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span of all open blocks that samples what each of them needs."""
-        final, steps, request = sequence.final, sequence.steps, sequence.request
-        blocks, joins = (sequence.window, True) if self.fold_commits else self._unsealed(sequence)
+        request, progress, steps = sequence.request, sequence.progress, sequence.steps
+        blocks, storing = (progress.window, JOINS) if self.fold_commits else self._unsealed(sequence)
         tokens: tuple[int, ...] = ()
         sampled: tuple[int, ...] = ()
         draws: tuple[int, ...] = ()
         for block in blocks:
-            tokens += block.tokens
             of_block = self.sampled(sequence, block)
+            tokens += block.tokens
             sampled += of_block
             draws += (steps - block.opened,) * len(of_block)
-        rows = Rows(final, tokens, final + len(tokens), request.grid, soft=self.soft(blocks, request.limit))
-        wanted = Wanted(sampled, draws, masks=masks_of(sequence, sampled), penalty=self.penalty())
-        span = Span(request.who, rows, wanted)
-        return span if joins else replace(span, storing=Storing(joins=False))
+        final, soft = progress.final, self.soft(blocks, request.limit)
+        rows = Rows(final, tokens, final + len(tokens), request.grid, soft=soft)
+        return Span(request.who, rows, Wanted(sampled, draws, penalty=self.penalty()), storing)
 
-    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
+    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> Progress:
         """Apply the results, seal complete blocks and open the next block."""
-        past, window = sequence.past, self.next_blocks(sequence, span, rows, spec)
+        past, window, final = sequence.progress.past, self.next_blocks(sequence, span, rows, spec), sequence.progress.final
         if not self.fold_commits:
-            past, window = retired(past, window, sequence.final)  # held blocks, which the last pass stored
-        return self._advanced(sequence, past, window, sequence.final, spec)
+            past, window = retired(past, window, final)  # held blocks, which the last pass stored
+        return self._progress(sequence, past, window, final, spec)
 
     def grid(self, request: Request) -> Grid:
         """Return groups of `block_size` from position 0 on."""
         return Grid(0, self.block_size)
 
-    def atom(self, request: Request) -> int:
+    def rows_at_once(self, request: Request) -> int:
         """Return the size of a full window, or of the prompt's group if that is larger."""
         return max(self.grid(request).origin, self.block_size * self.buffer_size)
 
-    def _unsealed(self, sequence: SequenceState) -> tuple[tuple[Block, ...], bool]:
+    def _unsealed(self, sequence: SequenceState) -> tuple[tuple[Block, ...], Storing]:
         """Return the blocks that are not held, and whether their span joins final rows."""
-        blocks = tuple(block for block in sequence.window if block.start >= sequence.final)
+        window, final = sequence.progress.window, sequence.progress.final
+        blocks = tuple(block for block in window if block.start >= final)
         # A block opened while no other was open waits until all earlier positions are stored.
         steps, length = sequence.steps, len(sequence.request.prompt)
-        return blocks, len(blocks) < len(sequence.window) or any(b.opened < steps or b.start < length for b in blocks)
+        joins = len(blocks) < len(window) or any(b.opened < steps or b.start < length for b in blocks)
+        return blocks, JOINS if joins else ALONE
 
-    def _advanced(
+    def _progress(
         self, sequence: SequenceState, past: "List[Block]", window: tuple[Block, ...], final: int, spec: Spec
-    ) -> SequenceState:
-        """Return the sequence with finished blocks sealed, and the next block with masks open."""
+    ) -> Progress:
+        """Return the progress with finished blocks sealed, and the next block with masks open."""
         limit = sequence.request.limit
         if len(window) >= self.buffer_size and window[0].masked:  # no block to seal, no room for another: saves 1 us
             end = self.settled_end(window[0])
-            return sequence.with_window(past, window, final, end if end < limit else limit)
+            return Progress(window, final, end if end < limit else limit, past)
         while True:  # each iteration seals complete blocks and opens at most one
             final, settled = self._settled(window, final, limit)
             if self.fold_commits:
@@ -278,7 +283,7 @@ class Blocks(Strategy):
                 settled = self.settled_end(window[-1])  # the block may begin with pinned tokens
                 break
             # Pinned tokens fill the new block: seal it, and open the one after it.
-        return sequence.with_window(past, window, final, settled)
+        return Progress(window, final, settled, past)
 
     def _settled(self, window: tuple[Block, ...], final: int, limit: int) -> tuple[int, int]:
         """Return the ends of final and of settled positions; those before `final` are final."""
@@ -300,7 +305,7 @@ class Blocks(Strategy):
         start = window[-1].end if window else final
         if start >= request.limit:
             return window
-        if window and window[-1].progress < self.add_block_threshold:
+        if window and window[-1].unmasked_share < self.add_block_threshold:
             return window
         if window and self.stable_share(window[-1]) < self.token_stability_threshold:
             return window
@@ -354,27 +359,24 @@ class Blockwise(Blocks):
 
         Whether a block must advance depends on the previous block as it was fed.
         """
-        forced, window_filter = spec.accept_rule == "B", window_filter_of(sequence, sequence.window)
+        forced, window_filter = spec.accept_rule == "B", window_filter_of(sequence, sequence.progress.window)
         blocks: list[Block] = []
         must = True
-        for block in sequence.window:
+        for block in sequence.progress.window:
             fed = block if window_filter is None else window_filter.enter(block)
             if block.masked:
                 block_pass = sampled_pass(sequence, fed, span, rows, spec, must=must or forced)
                 blocks.append(decided(self.rule, block_pass, window_filter))
             else:
                 blocks.append(block if window_filter is None else window_filter.leave(block, fed))
-            must = block.progress >= self.semi_complete_threshold
+            must = block.unmasked_share >= self.semi_complete_threshold
         return tuple(blocks)
 
     def measure(self, sequence: SequenceState) -> int:
         """Return a bound on the passes for the open blocks and for those to come."""
         rule, limit = self.rule, sequence.request.limit
-        opened = sequence.window[-1].end if sequence.window else sequence.final
+        window = sequence.progress.window
+        opened = window[-1].end if window else sequence.progress.final
         unopened = max(0, limit - opened)
-        of_window = sum(
-            passes_left(sequence, block, rule.measure(planned_pass(sequence, block)), remasks=rule.remasks)
-            for block in sequence.window
-            if block.masked
-        )
+        of_window = sum(block_passes(rule, sequence, block) for block in window)
         return of_window + passes_to_come(sequence, in_parts(unopened, self.block_size, rule.bound), unopened)

@@ -8,8 +8,11 @@ from annotated_types import Gt
 from ..core import (
     Block,
     CanvasRule,
+    Extra,
     Grid,
+    Progress,
     Request,
+    Rows,
     Rule,
     SampleSpec,
     SequenceState,
@@ -17,17 +20,16 @@ from ..core import (
     SpanSamples,
     Spec,
     Strategy,
+    Wanted,
     open_block,
     planned_pass,
     sampled_by,
     sampled_pass,
-    span_of,
 )
-from ..core.filtering import passes_left, passes_to_come
-from ..core.sequence import masks_of
+from ..core.filtering import passes_to_come
 from ..rules._shares import in_parts
 from ..rules.threshold import Threshold
-from ._blocks import Warm, cooled, decided_alone, mask_of, masked_only, opened
+from ._blocks import Refreshed, block_passes, decided_alone, masked_only, opened, required_mask
 
 Cached = Literal["none", "prefix", "dual"]
 
@@ -41,7 +43,7 @@ Cached = Literal["none", "prefix", "dual"]
 # and values of all its positions. Later passes feed fewer positions: the block (`dual`), or also everything after it
 # (`prefix`). Their rows store new entries for themselves and attend to the whole canvas, because `end` of the span is the end
 # of the canvas; the entries of positions that are not fed are those of the last pass that fed them.
-# `sequence.extra` is `Warm` while the device has such entries. It is None before a block's first pass and after the device
+# `Progress.extra` is `Refreshed` while the device has such entries. It is None before a block's first pass and after the device
 # lost its pages (`forget`), and then the next pass is a refresh. The order of passes thus depends on preemption, which is why
 # only a canvas without a cache is `exact`.
 # With a shifted head, the row before the block predicts the block's first position. Only a refresh feeds that row, so passes
@@ -93,50 +95,42 @@ class Canvas(Strategy):
 
     def grid(self, request: Request) -> Grid:
         """Return one group for the whole canvas, no part of which is final before the end."""
-        return Grid(self.reach(request), 1)
+        return Grid(self.fed_end(request), 1)
 
-    def atom(self, request: Request) -> int:
+    def rows_at_once(self, request: Request) -> int:
         """Return the length of the canvas."""
-        return self.reach(request)
+        return self.fed_end(request)
 
-    def reach(self, request: Request) -> int:
+    def fed_end(self, request: Request) -> int:
         """Return the end of the canvas."""
         return len(request.prompt) + request.params.max_tokens
 
-    def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
+    def init(self, sequence: SequenceState, spec: Spec) -> Progress:
         """Open the first block after the prompt, and the rest of the canvas."""
         length = len(sequence.request.prompt)
-        return self._advanced(sequence, self._opened(sequence, length, spec), spec)
+        return self._progress(sequence, self._opened(sequence, length, spec), None, spec)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span of the canvas or of the block (and later ones), sampling for the rule."""
-        request, (block, *rest) = sequence.request, sequence.window
+        request, (block, *rest) = sequence.request, sequence.progress.window
         start = block.start
         number = sequence.steps - block.opened
         sampled = sampled_by(self.rule, planned_pass(sequence, block))
         if isinstance(self.rule, CanvasRule) and self.rule.windowed:
             start, tokens = self._window(self.rule, sequence, block, sampled[0] - spec.head_shift)
-        elif sequence.extra is None or (spec.head_shift and sampled[0] == start):
+        elif sequence.progress.extra is None or (spec.head_shift and sampled[0] == start):
             # With a shifted head, only refreshes compute the row before the block.
             start, tokens = 0, sequence.tokens(0, request.limit)
         elif self.cache == "prefix" and rest:
             tokens = block.tokens + rest[0].tokens
         else:
             tokens = block.tokens
-        return span_of(
-            request,
-            start,
-            tokens,
-            request.grid,
-            sampled,
-            (number,) * len(sampled),
-            end=request.limit,
-            masks=masks_of(sequence, sampled),
-        )
+        rows = Rows(start, tokens, request.limit, request.grid)
+        return Span(request.who, rows, Wanted(sampled, (number,) * len(sampled)))
 
-    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
+    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> Progress:
         """Apply the rule to the block; after a full block open the next, with a refresh."""
-        block, *rest = sequence.window
+        (block, *rest), extra = sequence.progress.window, sequence.progress.extra
         if isinstance(self.rule, CanvasRule) and sequence.steps - block.opened == 1:  # the block's first pass
             # Pinned tokens alone do not make a block: nothing would be left to unmask.
             block_pass = sampled_pass(sequence, block, span, rows, spec)
@@ -147,35 +141,31 @@ class Canvas(Strategy):
         block = decided_alone(self.rule, sequence, block, span, rows, spec)
         if block.masked:
             if self.cache != "none" and len(span.rows.tokens) == sequence.request.limit:  # the pass was a refresh
-                sequence = replace(sequence, extra=Warm(num_masked))
+                extra = Refreshed(num_masked)
         elif rest:
-            sequence = cooled(sequence)
-        return self._advanced(sequence, (block, *rest), spec)
+            extra = None
+        return self._progress(sequence, (block, *rest), extra, spec)
 
-    def _advanced(self, sequence: SequenceState, window: tuple[Block, ...], spec: Spec) -> SequenceState:
-        """Return the sequence at its first unfinished block or the last one; skip pinned blocks."""
-        past = sequence.past
+    def _progress(self, sequence: SequenceState, window: tuple[Block, ...], extra: Extra | None, spec: Spec) -> Progress:
+        """Return the progress at its first unfinished block or the last one; skip pinned blocks."""
+        past = sequence.progress.past
         while not window[0].masked:
             block, *rest = window
             if not rest:
-                return sequence.with_window(past, window, 0, block.end)
+                return Progress(window, 0, block.end, past, extra)
             past, window = past.push_front(block.sealed()), self._opened(sequence, block.end, spec)
         block = window[0]
-        return sequence.with_window(past, window, 0, block.first if self.rule.remasks else block.masked[0])
+        return Progress(window, 0, block.first if self.rule.remasks else block.masked[0], past, extra)
 
     def measure(self, sequence: SequenceState) -> int:
         """Return a bound on the passes for the block and for those to come."""
-        block, *rest = sequence.window
+        block, *rest = sequence.progress.window
         to_come = in_parts(len(rest[0].tokens) if rest else 0, self.block_size, self.rule.bound)
-        of_block = 0
-        if block.masked:
-            scheduled = self.rule.measure(planned_pass(sequence, block))
-            of_block = passes_left(sequence, block, scheduled, remasks=self.rule.remasks)
-        return of_block + passes_to_come(sequence, to_come, len(rest[0].masked) if rest else 0)
+        return block_passes(self.rule, sequence, block) + passes_to_come(sequence, to_come, len(rest[0].masked) if rest else 0)
 
-    def forget(self, sequence: SequenceState, spec: Spec) -> SequenceState:
-        """Return the sequence without a cache, so that the next pass refreshes the canvas."""
-        return cooled(sequence)
+    def forget(self, sequence: SequenceState, spec: Spec) -> Progress:
+        """Return the progress without a cache, so that the next pass refreshes the canvas."""
+        return replace(sequence.progress, extra=None)
 
     def _opened(self, sequence: SequenceState, start: int, spec: Spec) -> tuple[Block, ...]:
         """Return the block at `start`, and the rest of the canvas as a second block."""
@@ -190,13 +180,13 @@ class Canvas(Strategy):
         limit, request = sequence.request.limit, sequence.request
         if end >= limit:
             return ()
-        return (open_block(end, limit - end, limit, request.prompt, mask_of(spec), pinned=request.params.pinned),)
+        return (open_block(end, limit - end, limit, request.prompt, required_mask(spec), pinned=request.params.pinned),)
 
     def _window(self, rule: CanvasRule, sequence: SequenceState, block: Block, first: int) -> tuple[int, tuple[int, ...]]:
         """Return start and tokens of the part of the canvas to feed, which contains row `first`."""
-        limit, part = sequence.request.limit, None
-        if isinstance(sequence.extra, Warm):
-            part = rule.fed(block, sequence.extra.num_masked - len(block.masked))
+        limit, part, extra = sequence.request.limit, None, sequence.progress.extra
+        if isinstance(extra, Refreshed):
+            part = rule.fed(block, extra.num_masked - len(block.masked))
         if part is None:
             return 0, sequence.tokens(0, limit)
         start = min(part[0], first)

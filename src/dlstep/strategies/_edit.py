@@ -61,10 +61,10 @@ class Revising(Blocks):
 
     def next_blocks(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
         """Return held blocks unchanged, then the revised ones."""
-        window = sequence.window
+        window = sequence.progress.window
         if self.fold_commits:
             return self.revised(sequence, window, span, rows, spec)
-        blocks = tuple(block for block in window if block.start >= sequence.final)
+        blocks = tuple(block for block in window if block.start >= sequence.progress.final)
         return window[: len(window) - len(blocks)] + self.revised(sequence, blocks, span, rows, spec)
 
     def settled_end(self, block: Block) -> int:
@@ -81,10 +81,11 @@ class Revising(Blocks):
 
     def measure(self, sequence: SequenceState) -> int:
         """Return an upper bound: `most_forwards` passes for each block that is not final, less those that the first one had."""
-        remaining, most = -(-(sequence.request.limit - sequence.final) // self.block_size), self.most_forwards
-        first = next((block for block in sequence.window if block.start >= sequence.final), None)
+        window, final, most = sequence.progress.window, sequence.progress.final, self.most_forwards
+        remaining = -(-(sequence.request.limit - final) // self.block_size)
+        first = next((block for block in window if block.start >= final), None)
         if first is None:
-            return passes_to_come(sequence, remaining * most, sequence.request.limit - sequence.final)
+            return passes_to_come(sequence, remaining * most, sequence.request.limit - final)
         of_first = passes_left(sequence, first, most - (sequence.steps - first.opened), remasks=True)
         return of_first + passes_to_come(sequence, (remaining - 1) * most, max(0, sequence.request.limit - first.end))
 

@@ -8,23 +8,29 @@ gives the same sample. The samples of later rows are dropped.
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 
+from rpds import List
+
 from ..core import (
+    ALONE,
     Block,
     Grid,
+    Progress,
     Request,
+    Rows,
     SampleSpec,
     SequenceState,
     Span,
     SpanSamples,
     Spec,
+    Storing,
     Strategy,
+    Wanted,
     positions,
-    span_of,
 )
-from ..core.filtering import causal_masks_of
-from ._blocks import mask_of, masked_only
+from ._blocks import masked_only, required_mask
 
 SAMPLE_SPEC = SampleSpec(ties="lowest")
+KEPT = Storing(keeps_window=True)
 
 
 def accepted(block: Block, rows: SpanSamples) -> tuple[int, Block]:
@@ -62,24 +68,25 @@ class Causal(Strategy):
     @staticmethod
     def _proposed(
         sequence: SequenceState,
+        past: "List[Block]",
         start: int,
         tokens: tuple[int, ...],
         probabilities: tuple[float, ...],
         masks: int,
         spec: Spec,
         unstored: int = 0,
-    ) -> SequenceState:
-        """Return the sequence with a window of proposed tokens and a number of `masks`, empty if the answer ends at `start`.
+    ) -> Progress:
+        """Return the progress with a window of proposed tokens and a number of `masks`, empty if the answer ends at `start`.
 
         All tokens before the window are final, except the last `unstored` ones.
         """
         if start == sequence.request.limit:
-            return sequence.with_window(sequence.past, (), start, start)
+            return Progress((), start, start, past)
         first = start + len(tokens)
         masked = positions(first, first + masks)
-        tokens, probabilities = tokens + (mask_of(spec),) * masks, probabilities + (0.0,) * masks
+        tokens, probabilities = tokens + (required_mask(spec),) * masks, probabilities + (0.0,) * masks
         block = Block(start, tokens, masked, probabilities, opened=sequence.steps)
-        return sequence.with_window(sequence.past, (block,), start - unstored, start)
+        return Progress((block,), start - unstored, start, past)
 
 
 # Why drafts change no answer.
@@ -111,47 +118,44 @@ class Verified(Causal):
     def draft_rows(self) -> int:
         """Number of rows in a draft: the last settled token and masks. With 1, there are no drafts."""
 
-    def atom(self, request: Request) -> int:
+    def rows_at_once(self, request: Request) -> int:
         """Return the number of rows of a draft."""
         return self.draft_rows
 
-    def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
+    def init(self, sequence: SequenceState, spec: Spec) -> Progress:
         """Open the first position of the answer; the prompt is final."""
-        return self._proposed(sequence, len(sequence.request.prompt), (), (), 1, spec)
+        return self._proposed(sequence, sequence.progress.past, len(sequence.request.prompt), (), (), 1, spec)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span that drafts, or one that verifies, in which each row predicts the next position."""
-        (block,), final = sequence.window, sequence.final
-        request, grid = sequence.request, sequence.request.grid
-        sampled = positions(block.start, block.end)
-        draws, masks = (0,) * len(sampled), causal_masks_of(sequence, block)
+        (block,), final = sequence.progress.window, sequence.progress.final
+        request, sampled = sequence.request, positions(block.start, block.end)
+        draws = (0,) * len(sampled)
         if final == block.start:
             # The core also feeds the token before the block, because row `start - 1` predicts position `start`.
-            tokens = block.tokens[:-1]
-            return span_of(request, final, tokens, grid, sampled, draws, masks=masks, shift=1, keeps_window=True)
+            rows = Rows(final, block.tokens[:-1], block.end - 1, request.grid)
+            return Span(request.who, rows, Wanted(sampled, draws, shift=1), KEPT)
         tokens = sequence.tokens(final, block.end)
-        # The rows of a draft are one group, so they attend to one another. Final rows must attend causally:
-        # `joins=False` keeps them out of this span.
-        return span_of(
-            request, final, tokens, Grid(final, len(tokens)), sampled, draws, joins=False, masks=masks, shift=0, draft=True
-        )
+        # The rows of a draft are one group, so they attend to one another. Final rows must attend causally, so they are
+        # not fed with this span.
+        rows = Rows(final, tokens, block.end, Grid(final, len(tokens)), draft=True)
+        return Span(request.who, rows, Wanted(sampled, draws, shift=0), ALONE)
 
-    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
+    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> Progress:
         """Store the drafted tokens, or settle the right ones and the token sampled after them."""
-        (block,), limit = sequence.window, sequence.request.limit
-        if sequence.final != block.start:
-            return self._proposed(sequence, block.start, rows.tokens, rows.probabilities, 1, spec)
+        (block,), past, limit = sequence.progress.window, sequence.progress.past, sequence.request.limit
+        if sequence.progress.final != block.start:
+            return self._proposed(sequence, past, block.start, rows.tokens, rows.probabilities, 1, spec)
         _, settled = accepted(block, rows)
-        sequence = replace(sequence, past=sequence.past.push_front(settled))
         # Do not draft the last position of the answer: the pass that verifies the positions before it samples it anyway.
         end = settled.end
         masks = max(0, min(self.draft_rows - 1, limit - 1 - end))
-        return self._proposed(sequence, end, (), (), masks or 1, spec, unstored=int(masks > 0))
+        return self._proposed(sequence, past.push_front(settled), end, (), (), masks or 1, spec, unstored=int(masks > 0))
 
     def measure(self, sequence: SequenceState) -> int:
         """Return an upper bound on the passes: each verifying pass settles a token, and at most one draft precedes it."""
-        left = sequence.request.limit - sequence.settled
+        left = sequence.request.limit - sequence.progress.settled
         if self.draft_rows == 1 or left < 2:
             return left
         # The last verifying pass needs no draft. If a verifying pass is next, its draft is done as well.
-        return 2 * left - (2 if sequence.final == sequence.settled else 1)
+        return 2 * left - (2 if sequence.progress.final == sequence.progress.settled else 1)

@@ -13,9 +13,12 @@ from typing import Annotated, final
 from annotated_types import Gt
 
 from ..core import (
+    ALONE,
     Block,
     Grid,
+    Progress,
     Request,
+    Rows,
     Rule,
     SampleSpec,
     SequenceState,
@@ -23,15 +26,14 @@ from ..core import (
     SpanSamples,
     Spec,
     Strategy,
+    Wanted,
     planned_pass,
     sampled_by,
-    span_of,
 )
-from ..core.filtering import passes_left, passes_to_come
-from ..core.sequence import masks_of
+from ..core.filtering import passes_to_come
 from ..rules._shares import in_parts
 from ..rules.threshold import Threshold
-from ._blocks import decided_alone, opened, unfit
+from ._blocks import block_passes, decided_alone, opened, unfit
 
 
 @final
@@ -70,81 +72,67 @@ class CausalBlocks(Strategy):
         """Return groups of one position: final positions attend causally."""
         return Grid(0, 1)
 
-    def atom(self, request: Request) -> int:
+    def rows_at_once(self, request: Request) -> int:
         """Return the size of a block."""
         return self.block_size
 
-    def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
+    def init(self, sequence: SequenceState, spec: Spec) -> Progress:
         """Open the first position after the prompt; the prompt is final."""
         final = len(sequence.request.prompt)
-        return self._advanced(sequence, opened(sequence, final, 1, spec), final, spec)
+        return self._progress(sequence, opened(sequence, final, 1, spec), final, spec)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span that samples a block's first position, or that feeds the whole block and samples for the rule."""
-        (block,), final = sequence.window, sequence.final
+        (block,), final = sequence.progress.window, sequence.progress.final
         request, number = sequence.request, sequence.steps - block.opened
         if block.start == final:
             # The span has no rows: the core puts the row before it, which predicts its position, into the pass.
-            sampled = (final,)
-            masks = masks_of(sequence, sampled)
-            return span_of(request, final, (), request.grid, sampled, (number,), masks=masks, shift=1)
+            return Span(request.who, Rows(final, (), final, request.grid), Wanted((final,), (number,), shift=1))
         sampled = sampled_by(self.rule, planned_pass(sequence, block))
         tokens = sequence.tokens(final, block.end)
-        # `joins` is False because rows of one group attend to one another, but final rows must attend causally.
-        return span_of(
-            request,
-            final,
-            tokens,
-            Grid(final, len(tokens)),
-            sampled,
-            (number,) * len(sampled),
-            joins=False,
-            masks=masks_of(sequence, sampled),
-            shift=0,
-        )
+        # Rows of one group attend to one another, but final rows must attend causally, so they are not fed with this span.
+        rows = Rows(final, tokens, block.end, Grid(final, len(tokens)))
+        return Span(request.who, rows, Wanted(sampled, (number,) * len(sampled), shift=0), ALONE)
 
-    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
+    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> Progress:
         """Set the block's first token, or apply the rule. A full block becomes final, and the next one opens."""
-        (block,), final = sequence.window, sequence.final
+        (block,), final = sequence.progress.window, sequence.progress.final
         if block.start == final:
             block = block.unmask_rows((0,), rows.tokens, rows.probabilities)
         else:
             block = decided_alone(self.rule, sequence, block, span, rows, spec)
-        return self._advanced(sequence, block, final, spec)
+        return self._progress(sequence, block, final, spec)
 
     def measure(self, sequence: SequenceState) -> int:
         """Return an upper bound on the passes for the open block and for the blocks after it."""
-        limit, final, size = sequence.request.limit, sequence.final, self.block_size
-        if not sequence.window:
+        limit, final, size = sequence.request.limit, sequence.progress.final, self.block_size
+        if not sequence.progress.window:
             return 0
-        (block,) = sequence.window
+        (block,) = sequence.progress.window
         stop = max(block.end, min(final + size, limit))  # a fork may lower the size below that of the open block
         # Each later block takes one pass for its first token, and those of the rule for the others.
         to_come = self._most(stop - block.end) + in_parts(limit - stop, size, lambda count: 1 + self._most(count - 1))
-        of_block = 1
-        if block.start != final:
-            scheduled = max(0, self.rule.measure(planned_pass(sequence, block)))
-            of_block = passes_left(sequence, block, scheduled, remasks=self.rule.remasks)
+        of_block = 1 if block.start == final else max(0, block_passes(self.rule, sequence, block))
         return of_block + passes_to_come(sequence, to_come, limit - block.end)
 
     def _most(self, count: int) -> int:
         """Return an upper bound on the rule's passes for `count` positions of a block; 0 for none."""
         return self.rule.bound(count) if count else 0
 
-    def _advanced(self, sequence: SequenceState, block: Block, final: int, spec: Spec) -> SequenceState:
-        """Return the sequence whose window is `block`, or the first part after it that is not complete.
+    def _progress(self, sequence: SequenceState, block: Block, final: int, spec: Spec) -> Progress:
+        """Return the progress whose window is `block`, or the first part after it that is not complete.
 
         The parts of a block are its first position and its other positions. `final` is the start of
         the block to which `block` belongs.
         """
-        past, limit = sequence.past, sequence.request.limit
+        past, limit = sequence.progress.past, sequence.request.limit
         while True:  # pinned tokens may complete several parts at once
             if block.masked:
                 settled = block.first if self.rule.remasks else block.masked[0]
-                return sequence.with_window(past, (block,), final, settled)
+                return Progress((block,), final, settled, past)
             past, end = past.push_front(block.sealed()), block.end
             if end == limit:
-                return sequence.with_window(past, (), final, end)
+                return Progress((), final, end, past)
             stop = min(final + self.block_size, limit)
             # The block is complete, or longer than after a fork with a lower `block_size`: open the first position of the next.
             if end >= stop:

@@ -23,10 +23,13 @@ from typing import Annotated, TypeVar, final
 from annotated_types import Ge, Gt, Interval
 
 from ..core import (
+    ALONE,
     Block,
     Extra,
     Grid,
+    Progress,
     Request,
+    Rows,
     SampleSpec,
     SamplingParams,
     SequenceState,
@@ -34,15 +37,14 @@ from ..core import (
     SpanSamples,
     Spec,
     Strategy,
+    Wanted,
     check_ranges,
     positions,
-    span_of,
 )
 from ..core.automaton import members
 from ..core.draws import integers
 from ..core.filtering import FilteredBlock, WindowFilter, passes_left, passes_to_come, window_filter_of
 from ..core.request import COLDEST
-from ..core.sequence import masks_of
 from ..rules.entropy_bound import accepted
 
 _SAMPLE_SPEC = SampleSpec(statistics=frozenset({"entropy", "noise"}), ties="lowest", best=1)
@@ -120,35 +122,26 @@ class DiffusionGemma(Strategy):
         share = _fp32(max(remaining, 1) / self.max_denoising_steps)
         return _fp32(_fp32(self.t_min) + _fp32(_fp32(self.t_max - self.t_min) * share))
 
-    def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
+    def init(self, sequence: SequenceState, spec: Spec) -> Progress:
         """Mark the prompt as final and open the first canvas."""
-        return self._advanced(sequence, self._opened(sequence, len(sequence.request.prompt), spec), spec)
+        return self._progress(sequence, self._opened(sequence, len(sequence.request.prompt), spec), spec)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span that samples the whole canvas. Final rows never join it."""
-        block, request = sequence.window[0], sequence.request
+        block, request = sequence.progress.window[0], sequence.request
         number = sequence.steps - block.opened
         count = len(block.tokens)
         sampled = positions(block.start, block.end)  # positions past the answer too: a canvas is denoised whole
-        span = span_of(
-            request,
-            block.start,
-            block.tokens,
-            Grid(block.start, count),
-            sampled,
-            (number,) * count,
-            mode="denoise",
-            carry="held" if number else "fresh",
-            masks=masks_of(sequence, sampled),
-            joins=False,
-        )
+        carry = "held" if number else "fresh"
+        rows = Rows(block.start, block.tokens, block.end, Grid(block.start, count), mode="denoise", carry=carry)
         temperature = self.temperature(self.max_denoising_steps - number)
         params = _params(temperature=temperature, top_logprobs=request.params.top_logprobs)
-        return replace(span, who=replace(span.who, params=params))
+        return Span(replace(request.who, params=params), rows, Wanted(sampled, (number,) * count), ALONE)
 
-    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
+    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> Progress:
         """Accept tokens and renoise the others; after the last pass, commit the most probable tokens."""
-        block, window_filter = sequence.window[0], window_filter_of(sequence, sequence.window)
+        progress = sequence.progress
+        block, window_filter = progress.window[0], window_filter_of(sequence, progress.window)
         best, chances, entropies = rows.best_ids, rows.best_probabilities, rows.entropies
         pinned = members(block.given)
         if pinned:
@@ -162,8 +155,8 @@ class DiffusionGemma(Strategy):
         if last or (stable and fsum(entropies) / (len(best) - len(pinned)) < self.confidence_threshold):
             done = Block(block.start, best, (), chances, block.given, block.opened)
             if window_filter is not None:
-                done = _kept(window_filter, block, best, chances, rows.noise)
-            return self._advanced(sequence, done, spec)
+                done = _committed(window_filter, block, best, chances, rows.noise)
+            return self._progress(sequence, done, spec)
         chosen = accepted(entropies, self.entropy_bound)
         if window_filter is not None:
             chosen = _consistent(window_filter.enter(block), chosen, rows)
@@ -171,31 +164,34 @@ class DiffusionGemma(Strategy):
         if pinned:
             canvas = mixed(canvas, block.tokens, pinned)
         block = Block(block.start, canvas, block.masked, block.probabilities, block.given, block.opened, CanvasDraft(best, run))
-        return sequence.with_window(sequence.past, (block,), sequence.final, sequence.settled)
+        return Progress((block,), progress.final, progress.settled, progress.past)
 
-    def forget(self, sequence: SequenceState, spec: Spec) -> SequenceState:
-        """Return the sequence with its canvas restarted; equal draws give the same answer."""
-        (block,) = sequence.window
-        sequence = replace(sequence, steps=block.opened)
-        return replace(sequence, window=(self._opened(sequence, block.start, spec),))
+    def forget(self, sequence: SequenceState, spec: Spec) -> Progress:
+        """Return the progress with its canvas restarted; equal draws give the same answer."""
+        (block,) = sequence.progress.window
+        return replace(sequence.progress, window=(self._opened(sequence, block.start, spec),))
+
+    def lost_passes(self, sequence: SequenceState) -> int:
+        """Return the number of passes of the canvas: only the device has what they carried."""
+        return sequence.steps - sequence.progress.window[0].opened
 
     def grid(self, request: Request) -> Grid:
         """Return single positions as groups: final tokens are encoded causally."""
         return Grid(0, 1)
 
-    def atom(self, request: Request) -> int:
+    def rows_at_once(self, request: Request) -> int:
         """Return the length of a canvas."""
         return self.canvas_length
 
-    def reach(self, request: Request) -> int:
+    def fed_end(self, request: Request) -> int:
         """Return the end of the last canvas, which is denoised whole."""
         return len(request.prompt) - (-request.params.max_tokens // self.canvas_length) * self.canvas_length
 
     def measure(self, sequence: SequenceState) -> int:
         """Return a bound on the passes for the canvases up to the answer's end."""
-        if not sequence.window:
+        if not sequence.progress.window:
             return 0
-        block = sequence.window[0]
+        block = sequence.progress.window[0]
         most, later = self.max_denoising_steps, -((block.end - sequence.request.limit) // self.canvas_length)
         of_block = passes_left(sequence, block, most - (sequence.steps - block.opened))
         return of_block + passes_to_come(sequence, later * most, max(0, sequence.request.limit - block.end))
@@ -238,23 +234,23 @@ class DiffusionGemma(Strategy):
         block = Block(start, tokens, masked, (0.0,) * length, opened=sequence.steps)
         return block.with_pinned(params.pinned, origin) if params.pinned else block
 
-    def _advanced(self, sequence: SequenceState, block: Block, spec: Spec) -> SequenceState:
-        """Return the sequence at `block`, or if `block` is full, at the next canvas that is not.
+    def _progress(self, sequence: SequenceState, block: Block, spec: Spec) -> Progress:
+        """Return the progress at `block`, or if `block` is full, at the next canvas that is not.
 
         A full canvas is final unless the answer ends inside it.
         """
-        past, request, end = sequence.past, sequence.request, block.start
+        past, request, end = sequence.progress.past, sequence.request, block.start
         while not block.masked:
             if block.end > request.limit:
-                return sequence.with_window(past, (block,), end, request.limit)
+                return Progress((block,), end, request.limit, past)
             past, end = past.push_front(block.sealed()), block.end
             if end == request.limit or any(stop_id in block.tokens for stop_id in request.stop_ids):
-                return sequence.with_window(past, (), end, end)
+                return Progress((), end, end, past)
             block = self._opened(sequence, end, spec)
-        return sequence.with_window(past, (block,), end, end)
+        return Progress((block,), end, end, past)
 
 
-def _kept(
+def _committed(
     window_filter: WindowFilter, block: Block, best: tuple[int, ...], chances: tuple[float, ...], noise: tuple[int, ...]
 ) -> Block:
     """Return the canvas after committing those of the tokens `best` that satisfy the constraint together.
@@ -281,7 +277,7 @@ def _consistent(block: FilteredBlock, chosen: list[int], rows: SpanSamples) -> l
     masked = set(block.masked)
     inside = [index for index in chosen if block.start + index in masked]
     tokens, certainties = [rows.tokens[index] for index in inside], [-rows.entropies[index] for index in inside]
-    kept = block.kept([block.start + index for index in inside], tokens, certainties)
+    kept = block.compatible([block.start + index for index in inside], tokens, certainties)
     dropped = set(inside).difference([inside[number] for number in kept])
     return [index for index in chosen if index not in dropped]
 

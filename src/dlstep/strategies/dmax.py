@@ -136,7 +136,7 @@ class DMax(Revising):
         self, sequence: SequenceState, blocks: tuple[Block, ...], span: Span, rows: SpanSamples, spec: Spec
     ) -> tuple[Block, ...]:
         """Return the open blocks with masks filled, tokens refreshed and new soft inputs."""
-        window_filter, pinned = window_filter_of(sequence, sequence.window), sequence.request.params.pinned
+        window_filter, pinned = window_filter_of(sequence, sequence.progress.window), sequence.request.params.pinned
         revised: list[Block] = []
         for block in blocks:
             places, samples = samples_of(block, span, rows)
@@ -175,8 +175,8 @@ class DMax(Revising):
         tokens, chances, old = samples.tokens, samples.probabilities, len(places) - len(block.masked)
         new = filled = _filled(chances, old, self.accept_threshold)
         if isinstance(block, FilteredBlock):
-            # Falling numbers instead of probabilities: `kept` then tries the tokens from left to right.
-            kept = block.kept(places[old:new], tokens[old:new], range(0, old - new, -1))
+            # Falling numbers instead of probabilities: `compatible` then tries the tokens from left to right.
+            kept = block.compatible(places[old:new], tokens[old:new], range(0, old - new, -1))
             # Count the tokens before the first one that was dropped.
             filled = old + sum(index == number for number, index in enumerate(kept))
         full = block.unmask(places[old:filled], tokens[old:filled], chances[old:filled])

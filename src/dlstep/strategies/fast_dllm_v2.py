@@ -14,10 +14,9 @@ from typing import Annotated, final
 
 from annotated_types import Gt
 
-from ..core import Block, Grid, Probability, Request, SequenceState, Span, SpanSamples, Spec, Strategy, span_of
-from ..core.sequence import masks_of
+from ..core import Block, Grid, Probability, Progress, Request, Rows, SequenceState, Span, SpanSamples, Spec, Strategy, Wanted
 from ..rules.threshold import Threshold
-from ._blocks import Warm, cooled, decided_alone, masked_only, opened
+from ._blocks import Refreshed, decided_alone, masked_only, opened
 
 _above = lru_cache(Threshold)  # cached, so that equal values are validated once
 
@@ -57,23 +56,23 @@ class FastDLLMV2(Strategy):
         """Return diffusion blocks from position 0 on."""
         return Grid(0, self.block_size * self.buffer_size)
 
-    def atom(self, request: Request) -> int:
+    def rows_at_once(self, request: Request) -> int:
         """Return the size of a diffusion block."""
         return self.block_size * self.buffer_size
 
-    def reach(self, request: Request) -> int:
+    def fed_end(self, request: Request) -> int:
         """Return the end of the answer; later positions are never fed."""
         return len(request.prompt) + request.params.max_tokens
 
-    def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
+    def init(self, sequence: SequenceState, spec: Spec) -> Progress:
         """Mark diffusion blocks of prompt tokens as final; open the block with the rest."""
         length = len(sequence.request.prompt)
         first = sequence.request.grid.start(length)
-        return sequence.with_window(sequence.past, (self._opened(sequence, first, spec),), first, length)
+        return Progress((self._opened(sequence, first, spec),), first, length, sequence.progress.past)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return the seed, whole or part span that the block's state requires."""
-        request, (block,) = sequence.request, sequence.window
+        request, (block,) = sequence.request, sequence.progress.window
         start, end, masked = block.start, block.end, block.masked
         first = masked[0]
         if first == start:
@@ -83,36 +82,34 @@ class FastDLLMV2(Strategy):
             sub = first - (first - start) % self.block_size
             stop = min(sub + self.block_size, end)
             sampled = masked[: bisect_left(masked, stop)]
-            if sequence.extra is None or first == sub:
+            if sequence.progress.extra is None or first == sub:
                 tokens = block.tokens
             else:
                 tokens, start = block.tokens[sub - start : stop - start], sub
         draws = (sequence.steps - block.opened,) * len(sampled)
-        masks = masks_of(sequence, sampled)
-        return span_of(request, start, tokens, request.grid, sampled, draws, end=end, masks=masks)
+        return Span(request.who, Rows(start, tokens, end, request.grid), Wanted(sampled, draws))
 
-    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
+    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> Progress:
         """Unmask positions of one sub-block; a full block becomes final and the next one opens."""
-        (block,) = sequence.window
+        (block,), past, extra = sequence.progress.window, sequence.progress.past, sequence.progress.extra
         start, block = block.start, decided_alone(_above(self.accept_threshold), sequence, block, span, rows, spec)
         if block.masked:
-            if self.fdv2_use_block_cache and span.rows.stop > start and sequence.extra is None:
-                sequence = replace(sequence, extra=Warm())
-            return sequence.with_window(sequence.past, (block,), start, block.masked[0])
+            if self.fdv2_use_block_cache and span.rows.stop > start and extra is None:
+                extra = Refreshed()
+            return Progress((block,), start, block.masked[0], past, extra)
         end = block.end
         if end == sequence.request.limit:
-            return sequence.with_window(sequence.past, (block,), start, end)
-        past, window = sequence.past.push_front(block.sealed()), (self._opened(sequence, end, spec),)
-        return cooled(sequence).with_window(past, window, end, end)
+            return Progress((block,), start, end, past, extra)
+        return Progress((self._opened(sequence, end, spec),), end, end, past.push_front(block.sealed()))
 
     def measure(self, sequence: SequenceState) -> int:
         """Return the masked positions of the answer: each pass unmasks at least one."""
-        (block,) = sequence.window
+        (block,) = sequence.progress.window
         return len(block.masked) + sequence.request.limit - block.end
 
-    def forget(self, sequence: SequenceState, spec: Spec) -> SequenceState:
-        """Return the sequence without a block cache: the next pass feeds the whole block."""
-        return cooled(sequence)
+    def forget(self, sequence: SequenceState, spec: Spec) -> Progress:
+        """Return the progress without a block cache: the next pass feeds the whole block."""
+        return replace(sequence.progress, extra=None)
 
     def _opened(self, sequence: SequenceState, start: int, spec: Spec) -> Block:
         """Return the block at `start`, cut at the answer's end."""

@@ -14,7 +14,7 @@ from annotated_types import Ge, Interval
 
 from ..core import Block, Probability, SampleSpec, SequenceState, Span, SpanSamples, Spec, positions
 from ..core.filtering import FilteredBlock, window_filter_of
-from ._blocks import mask_of
+from ._blocks import required_mask
 from ._edit import Revising, Revision, without_gaps
 
 SAMPLE_SPEC = SampleSpec(ties="lowest", tempered=False)
@@ -92,9 +92,9 @@ class MultiBDEdit(Revising):
         first, late = blocks[0].first, sequence.steps - self.most_forwards
         if sequence.request.params.pinned:
             rows = without_gaps(rows, span, blocks, sequence.request.limit)
-        chosen, changes = _compared(blocks, first, rows, self.accept_threshold, mask_of(spec))
+        chosen, changes = _compared(blocks, first, rows, self.accept_threshold, required_mask(spec))
         calm = not (changes or self.remasking)
-        window_filter = window_filter_of(sequence, sequence.window)
+        window_filter = window_filter_of(sequence, sequence.progress.window)
         revised: list[Block] = []
         for fed, fills in zip(blocks, chosen, strict=True):
             block = fed if window_filter is None else window_filter.enter(fed)
@@ -128,7 +128,7 @@ class MultiBDEdit(Revising):
         if not masked and (post > self.max_post_edit_steps or not (changes or unsure)):
             return block.with_extra(Edited(True, stable, post, before.remasked))
         after = _rewritten(block, first, fills, changes, rows, Edited(False, stable, post, before.remasked))
-        return _remasked(after, unsure, mask_of(spec)) if unsure else after
+        return _remasked(after, unsure, required_mask(spec)) if unsure else after
 
     def _timed_out(self, block: Block, first: int, changes: list[int], rows: SpanSamples) -> Block:
         """Return the block with every mask filled and the last edits."""

@@ -11,9 +11,8 @@ from typing import Annotated, final
 
 from annotated_types import Ge
 
-from ..core import Request, SequenceState, Span, SpanSamples, Spec, positions, span_of
-from ..core.filtering import causal_masks_of
-from ._verified import Causal, accepted
+from ..core import Progress, Request, Rows, SequenceState, Span, SpanSamples, Spec, Wanted, positions
+from ._verified import KEPT, Causal, accepted
 
 
 @final
@@ -42,47 +41,38 @@ class Strided(Causal):
         """The same strategy without masks: one token per pass."""
         return replace(self, block_size=0)
 
-    def atom(self, request: Request) -> int:
+    def rows_at_once(self, request: Request) -> int:
         """Return the largest number of proposals and masks in a pass, at least 1."""
         return max(1, 2 * self.block_size)
 
-    def init(self, sequence: SequenceState, spec: Spec) -> SequenceState:
+    def init(self, sequence: SequenceState, spec: Spec) -> Progress:
         """Open the window after the prompt; the prompt is final."""
-        return self._opened(sequence, len(sequence.request.prompt), (), (), spec)
+        start, limit = len(sequence.request.prompt), sequence.request.limit
+        return self._proposed(sequence, sequence.progress.past, start, (), (), min(self.block_size + 1, limit - start), spec)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span that feeds the window except its last position; each row predicts the next position."""
-        (block,), request = sequence.window, sequence.request
+        (block,), request = sequence.progress.window, sequence.request
         sampled = positions(block.start, block.end)
-        tokens, draws = block.tokens[:-1], (0,) * len(sampled)
-        masks = causal_masks_of(sequence, block)
-        return span_of(request, block.start, tokens, request.grid, sampled, draws, masks=masks, keeps_window=True)
+        rows = Rows(block.start, block.tokens[:-1], block.end - 1, request.grid)
+        return Span(request.who, rows, Wanted(sampled, (0,) * len(sampled)), KEPT)
 
-    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> SequenceState:
+    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> Progress:
         """Settle the right proposals and the token after them; use the new proposals only if all old ones were right."""
-        (block,) = sequence.window
+        (block,) = sequence.progress.window
         right, settled = accepted(block, rows)
-        sequence = replace(sequence, past=sequence.past.push_front(settled))
-        end = right + 1
-        # Rows after a wrong proposal attended to it, so their proposals are dropped.
-        following = slice(end, None if right == len(block.tokens) - len(block.masked) else end)
-        return self._opened(sequence, settled.end, rows.tokens[following], rows.probabilities[following], spec)
+        start, first, end = settled.end, right + 1, len(block.tokens)
+        left = sequence.request.limit - start
+        # Rows after a wrong proposal attended to it, so their proposals are dropped. The last position of the answer is
+        # sampled but never fed, so a proposal for it would be of no use.
+        count = min(end - first, max(0, left - 1)) if right == end - len(block.masked) else 0
+        tokens, probabilities = rows.tokens[first : first + count], rows.probabilities[first : first + count]
+        masks = min(self.block_size + 1, left - count)
+        return self._proposed(sequence, sequence.progress.past.push_front(settled), start, tokens, probabilities, masks, spec)
 
     def measure(self, sequence: SequenceState) -> int:
         """Return the number of positions that are not settled yet; each pass settles at least one."""
-        return sequence.request.limit - sequence.settled
-
-    def _opened(
-        self, sequence: SequenceState, start: int, tokens: tuple[int, ...], probabilities: tuple[float, ...], spec: Spec
-    ) -> SequenceState:
-        """Return the sequence with a window that starts at `start` and holds these proposals, followed by masks.
-
-        The last position of the window is sampled but not fed. All positions before `start` are final.
-        """
-        left = sequence.request.limit - start
-        # The last position of the answer is never fed, so a proposal for it would be of no use.
-        tokens, probabilities = tokens[: max(0, left - 1)], probabilities[: max(0, left - 1)]
-        return self._proposed(sequence, start, tokens, probabilities, min(self.block_size + 1, left - len(tokens)), spec)
+        return sequence.request.limit - sequence.progress.settled
 
 
 STRATEGY = Strided

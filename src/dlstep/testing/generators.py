@@ -17,7 +17,7 @@ from hypothesis import reject, strategies as st
 
 from .. import rules
 from ..core import Config, Options, Request, Rule, SamplingParams, Spec, Strategy, options_of
-from ..core.automaton import Automaton, tables_of
+from ..core.automaton import Automaton, packed_tables
 from ..core.checks import limits_of
 from ..core.lifecycle import least_pages, probe, sized
 from ..core.spec import AcceptRule
@@ -322,7 +322,7 @@ def table_automaton(
     arrays: list[Iterable[int]] = [class_of, sorted(accepting)]
     for lists in (flat, sources):
         arrays += [accumulate(map(len, lists), initial=0), chain.from_iterable(lists)]
-    return Automaton.of(source, tables_of([array("i", each).tobytes() for each in arrays]))
+    return Automaton.of(source, packed_tables([array("i", each).tobytes() for each in arrays]))
 
 
 def ample(spec: Spec) -> Config:
@@ -335,9 +335,9 @@ def tight(draw: st.DrawFn, spec: Spec, strategy: Strategy, requests: tuple[Reque
     """Generate configurations with few pages, rows and running requests, down to the minimum."""
     page_size = draw(st.sampled_from([1, 3, 4, 8]))
     pages_needed = least_pages(strategy, MAX_MODEL_LEN, page_size)
-    # Occasionally a request's atom exceeds the budget, so that it must be rejected.
+    # Occasionally a request's rows that are fed at once exceed the budget, so that it must be rejected.
     runnable = requests if draw(st.integers(0, 4)) else ()
-    least = max(strategy.atom(sized(request, MAX_MODEL_LEN)) for request in (probe(spec), *runnable)) + spec.head_shift
+    least = max(strategy.rows_at_once(sized(request, MAX_MODEL_LEN)) for request in (probe(spec), *runnable)) + spec.head_shift
     # The rows suffice for one request, but often not quite for two or three.
     rows = st.integers(least, 3 * least) | st.sampled_from([2 * least - 1, 3 * least - 1])
     return Config(

@@ -78,7 +78,7 @@ class CaseRun:
 
     def _is_within(self) -> bool:
         """Return whether a block is unmasked in part."""
-        blocks = [block for sequence in self.state.running for block in sequence.window]
+        blocks = [block for sequence in self.state.running for block in sequence.progress.window]
         return any(0 < len(block.masked) < len(block.tokens) - block.given.bit_count() for block in blocks)
 
     def _fork(self, changes: dict[str, Any]) -> None:
@@ -183,7 +183,7 @@ def check_ownership(state: State) -> None:
     assert {key: page for page, key in cache.keys.items()} == dict(cache.index.items())
     for sequence in state.running:
         assert len(set(sequence.pages)) == len(sequence.pages), "a page twice in a table"
-        assert sequence.storage.stored <= sequence.final
+        assert sequence.storage.stored <= sequence.progress.final
     live = {sequence.request.id: sequence.request.seq_id for sequence in (*state.running, *state.waiting)}
     assert dict(state.live.items()) == live, "an id does not find its request"
     assert sorted(state.ended) == sorted(state.finished), "the finished requests are not those that ended"

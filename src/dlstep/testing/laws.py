@@ -124,9 +124,9 @@ def budgets(kind: Kind, data: DataObject) -> None:
         for span in step.plan.spans:
             limit = answer_limit(requests[span.who.id], case.config)
             assert limit <= case.config.max_model_len
-            reach = case.strategy.reach(sized(requests[span.who.id], MAX_MODEL_LEN))
-            assert span.rows.stop <= span.rows.end <= reach, "fed past the grid end of the answer"
-            last = reach if span.rows.mode == "denoise" else limit  # a canvas is denoised whole
+            fed_end = case.strategy.fed_end(sized(requests[span.who.id], MAX_MODEL_LEN))
+            assert span.rows.stop <= span.rows.end <= fed_end, "fed past the grid end of the answer"
+            last = fed_end if span.rows.mode == "denoise" else limit  # a canvas is denoised whole
             assert all(len(requests[span.who.id].prompt) <= position < last for position in span.wanted.sampled)
 
 
@@ -142,7 +142,7 @@ def _check_draws(span: Span, sequence: SequenceState, drawn: Counter[tuple[int, 
     """
     one_by_one = sequence.request.strategy.autoregressive is not None
     draws = dict(zip(span.wanted.sampled, span.wanted.draws, strict=True))
-    for block in sequence.window:
+    for block in sequence.progress.window:
         own = {draws.pop(position) for position in span.wanted.sampled if block.start <= position < block.end}
         if own:
             due = 0 if one_by_one or span.rows.carry == "fresh" else drawn[span.who.id, block.start]
@@ -161,7 +161,7 @@ def _check_rows(span: Span, sequence: SequenceState, exact: bool) -> None:
     assert rows.query_only in (0, 1) and rows.query_only + rows.final_rows <= len(rows.tokens)
     in_front = rows.query_only + rows.final_rows
     if exact or in_front:
-        assert rows.start + in_front <= sequence.final, "rows of the window are left out, or count as final"
+        assert rows.start + in_front <= sequence.progress.final, "rows of the window are left out, or count as final"
     if not sampled:
         assert rows.final_rows == len(rows.tokens), "a storing span holds rows that are not final"
 
@@ -175,7 +175,7 @@ def _check_sampled(span: Span, sequence: SequenceState, shift: int) -> None:
     )
     for position in sampled:
         assert span.rows.start <= position - shift < span.rows.stop, "a sampled position has no row"
-        assert position >= sequence.final
+        assert position >= sequence.progress.final
 
 
 def spans_are_sound(kind: Kind, data: DataObject) -> None:
@@ -227,8 +227,10 @@ def outputs(kind: Kind, data: DataObject) -> None:
     run = run_case(case)
     for step in run.steps:
         for _, before, after in step.served():
-            assert after.settled >= before.settled and after.final >= before.final
-            assert after.tokens(0, before.settled) == before.tokens(0, before.settled), "a settled token changed"
+            assert after.progress.settled >= before.progress.settled and after.progress.final >= before.progress.final
+            assert after.tokens(0, before.progress.settled) == before.tokens(0, before.progress.settled), (
+                "a settled token changed"
+            )
 
     assert set(run.state.finished) == {request.id for request in case.requests}
     for request in case.requests:
@@ -317,8 +319,8 @@ def accounting(kind: Kind, data: DataObject) -> None:
     case = run.case
     for step in run.steps:
         for sequence in step.after.running:
-            reach = case.strategy.reach(sized(sequence.request, MAX_MODEL_LEN))
-            assert len(sequence.pages) <= -(-reach // case.config.page_size)
+            fed_end = case.strategy.fed_end(sized(sequence.request, MAX_MODEL_LEN))
+            assert len(sequence.pages) <= -(-fed_end // case.config.page_size)
     for request in case.requests:
         opened = add(run.first, request)
         for sequence in opened.waiting:
@@ -395,7 +397,7 @@ def pinned(kind: Kind, data: DataObject) -> None:
             _check_pins_fed(span, sequence.request)
         for sequence in step.after.running:
             known, length = sequence.unmasked_tokens, len(sequence.request.prompt)
-            end = max([sequence.final, *(block.end for block in sequence.window)]) - length
+            end = max([sequence.progress.final, *(block.end for block in sequence.progress.window)]) - length
             for offset, token in sequence.request.params.pinned:
                 held = known.get(length + offset) == token
                 assert held or offset >= end, "a pinned position is masked, or another token"
@@ -493,7 +495,7 @@ def _check_masks(span: Span, sequence: SequenceState) -> None:
     assert len(span.wanted.masks) == len(span.wanted.sampled)
     known = _gaps(sequence, request.limit)
     causal = request.strategy.autoregressive is not None
-    settled = sequence.settled - start if causal else len(known)
+    settled = sequence.progress.settled - start if causal else len(known)
     cells = known[:settled] + [None] * (len(known) - settled)
     assert _completable(request.automaton, request.stop_ids, cells), "the window can no longer be completed"
     for position, mask in zip(span.wanted.sampled, span.wanted.masks, strict=True):
@@ -562,7 +564,7 @@ def _passes(run: CaseRun) -> tuple[Counter[int], Counter[int]]:
     for step in run.steps:
         for span, before, after in step.served():
             if span.wanted.sampled and before.finish_info is None:
-                (settling if after.settled > before.settled else drafts)[span.who.id] += 1
+                (settling if after.progress.settled > before.progress.settled else drafts)[span.who.id] += 1
     return settling, drafts
 
 
@@ -571,10 +573,10 @@ def _check_one_by_one(run: CaseRun) -> None:
     for step in run.steps:
         for span, before, after in step.served():
             if span.wanted.sampled:
-                assert (span.wanted.sampled, span.wanted.draws) == ((before.settled,), (0,)), (
+                assert (span.wanted.sampled, span.wanted.draws) == ((before.progress.settled,), (0,)), (
                     "it samples more than the next position"
                 )
-                assert after.settled == before.settled + 1, "it does not settle a token"
+                assert after.progress.settled == before.progress.settled + 1, "it does not settle a token"
 
 
 LAWS: tuple[Law, ...] = (

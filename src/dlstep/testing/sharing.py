@@ -325,7 +325,7 @@ class Fold:
             self.last[update.id] = update
             self.finishes[update.id] += update.finish_info is not None
             sequence, window = update.sequence, dict(enumerate(update.window[0], update.stop))
-            masked = {p for block in sequence.window for p in block.masked if p >= update.stop}
+            masked = {p for block in sequence.progress.window for p in block.masked if p >= update.stop}
             if not update.finish_info:
                 assert {position for position, token in window.items() if token is None} == masked
             for position, token in window.items():

@@ -11,7 +11,7 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-from ..core.automaton import MOST_STATES, Automaton, tables_of
+from ..core.automaton import MOST_STATES, Automaton, packed_tables
 from .dfa import Dfa, Row, TooManyStates
 
 Ints = npt.NDArray[np.int32]
@@ -80,7 +80,7 @@ def _tables(class_of: Ints, accepting: Ints, states: int, moves: Ints) -> bytes:
     sources = np.unique(moves[2].astype(np.int64) * states + moves[0])
     starts = [np.searchsorted(sorted_states, np.arange(states + 1)) for sorted_states in (moves[0], sources // states)]
     arrays = [class_of, accepting, 2 * starts[0], moves[1:].T, starts[1], sources % states]
-    return tables_of([each.astype(np.int32).tobytes() for each in arrays])
+    return packed_tables([each.astype(np.int32).tobytes() for each in arrays])
 
 
 def _functions(

@@ -59,7 +59,7 @@ def cells(sequence: SequenceState, spec: Spec) -> tuple[PictureCell, ...]:
     prompt = sequence.request.prompt
     pictured = [PictureCell(position, token, "prompt", 1.0) for position, token in enumerate(prompt)]
     end = len(prompt) + len(sequence.answer) if sequence.finish else inf
-    for block in (*reversed(list(sequence.past)), *sequence.window):
+    for block in (*reversed(list(sequence.progress.past)), *sequence.progress.window):
         for position, (token, chance) in enumerate(zip(block.tokens, block.probabilities, strict=True), block.start):
             if len(prompt) <= position < end:
                 phase = _phase(sequence, block, position, spec)
@@ -74,9 +74,9 @@ def _phase(sequence: SequenceState, block: Block, position: int, spec: Spec) -> 
     """Return the phase of a position of the answer."""
     if not sequence.finish and position >= sequence.request.limit:
         return "void"
-    if sequence.finish or block not in sequence.window:
+    if sequence.finish or block not in sequence.progress.window:
         return "final"
-    if position < sequence.final:
+    if position < sequence.progress.final:
         return "held"
     if position not in block.masked:
         return "open"

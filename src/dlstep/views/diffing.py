@@ -9,7 +9,7 @@ from typing import Literal
 from ..core import AddedRequest, Event, Samples, SequenceState, Spec, State, Trace
 from ..core.checks import short
 from ..core.lifecycle import apply
-from ..core.trace import differing, names_of
+from ..core.trace import differing, field_names
 from ..text.words import clipped, counted, piece
 from .cells import status
 from .frames import shown_options
@@ -89,13 +89,13 @@ def _state_diff(old: State, new: State) -> ValueDiff:
     moves = _moves(_facts(old), _facts(new))
     requests = tuple(_requests_diff(old, new))
     if not (moves or requests):
-        moves = [f"other {_WORDS.get(name, name)}" for name in differing(old, new, names_of(old))]
+        moves = [f"other {_WORDS.get(name, name)}" for name in differing(old, new, field_names(old))]
     return ValueDiff("", tuple(moves), (), requests)
 
 
 def _facts(state: State) -> dict[str, object]:
     """Return the counts of a state, and the options of its strategy and engine."""
-    config = {name: getattr(state.config, name) for name in names_of(state.config) if name != "spec"}
+    config = {name: getattr(state.config, name) for name in field_names(state.config) if name != "spec"}
     counts = {"step": state.step, "pages held": len(state.cache.owners), "strategy": type(state.strategy).__name__}
     return counts | shown_options(state.strategy) | config
 
@@ -136,7 +136,7 @@ def _request_diff(title: str, old: tuple[SequenceState, bool], new: tuple[Sequen
     redrafted = sum(drafts.get(position, token) != token for position, token in _drafts(one).items())
     parts = [*_numbers(runs), *([f"{redrafted} redrafted"] if redrafted else []), *_moves(_counts(*old), _counts(*new))]
     if not parts:
-        others = differing(one.request, two.request, names_of(AddedRequest)) or differing(one, two, names_of(one))
+        others = differing(one.request, two.request, field_names(AddedRequest)) or differing(one, two, field_names(one))
         parts = [f"other {name}" for name in others]
     return ValueDiff(title, tuple(parts), tuple(runs))
 
@@ -148,12 +148,12 @@ def _drafts(sequence: SequenceState) -> dict[int, int]:
 
 def _counts(sequence: SequenceState, waits: bool) -> dict[str, object]:
     """Return the counts of a request by their display names."""
-    window = sequence.window
+    window = sequence.progress.window
     return {
         "status": status(sequence, waits),
         "window": run_text(window[0].start, window[-1].end - 1) if window else "none",
-        "final": sequence.final,
-        "settled": sequence.settled,
+        "final": sequence.progress.final,
+        "settled": sequence.progress.settled,
         "steps": sequence.steps,
         "forward passes": sequence.nfe,
         "pages": len(sequence.storage.table),
@@ -214,7 +214,9 @@ def _first_difference(old: Event, new: Event) -> tuple[str, str]:
     if not (isinstance(old, Samples) and isinstance(new, Samples)):
         return event_text(old), event_text(new)
     if old.plan != new.plan:
-        names = ["KV cache" if name == "cache_digest" else name for name in differing(old.plan, new.plan, names_of(old.plan))]
+        names = [
+            "KV cache" if name == "cache_digest" else name for name in differing(old.plan, new.plan, field_names(old.plan))
+        ]
         return f"{event_text(old)}, another plan ({listed(names)})", f"{event_text(new)}, another plan"
     for span, one, two in zip(old.plan.spans, old.rows, new.rows, strict=True):
         was, now = (list(zip(rows.tokens, rows.probabilities, strict=True)) for rows in (one, two))

@@ -28,7 +28,7 @@ from ..core import (
 )
 from ..core.lifecycle import apply
 from ..core.options import Options, options_of
-from ..core.sequence import Best, FinishInfo, masks_of
+from ..core.sequence import Best, FinishInfo, token_masks
 from ..text.detokenize import cut
 from ..text.words import Pieces
 from .usage import RequestUsage, worked
@@ -209,8 +209,8 @@ def _frame(sequence: SequenceState, seq: int, reported: int, fed: Feeding | None
 def _allowed(sequence: SequenceState, stop: int) -> tuple[int, ...]:
     """Return the number of ids that each masked position of the window, from `stop` to the answer's limit, may hold."""
     limit = sequence.request.limit
-    masked = tuple([place for block in sequence.window for place in block.masked if stop <= place < limit])
-    return tuple([mask.count for mask in masks_of(sequence, masked)])
+    masked = tuple([place for block in sequence.progress.window for place in block.masked if stop <= place < limit])
+    return tuple([mask.count for mask in token_masks(sequence, masked)])
 
 
 class FrameEncoder:

@@ -123,7 +123,7 @@ def sequence_html(sequence: SequenceState, state: State) -> str:
     shown = pictured[-MOST_CELLS:]
     passes = f"{counted(sequence.steps, 'step')}, {counted(sequence.nfe, 'forward pass')}"
     now = status(sequence, sequence in state.waiting)
-    head = f"request {sequence.request.id}, {now}: final {sequence.final}, stored {sequence.storage.stored}, {passes}"
+    head = f"request {sequence.request.id}, {now}: final {sequence.progress.final}, stored {sequence.storage.stored}, {passes}"
     if sequence.error:
         head += f". {sequence.error}"
     before = f"[{len(pictured) - len(shown)} positions before] " if len(pictured) > len(shown) else ""

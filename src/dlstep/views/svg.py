@@ -66,7 +66,7 @@ def _panel(title: str, trace: Trace, top: float) -> tuple[list[str], float, floa
     back = [_cross(stay.offset, stay.until, first) for stay in lifetimes if stay.until and not stay.replaced]
     if back:
         lines.append(_path("back", back))
-    starts = [block.start - len(sequence.request.prompt) for block in (*sequence.past, *sequence.window)]
+    starts = [block.start - len(sequence.request.prompt) for block in (*sequence.progress.past, *sequence.progress.window)]
     edges = [f"M{LEFT + start * COLUMN - 0.5:g} {first:g}V{bottom + 8:g}" for start in starts if 0 <= start < count]
     lines.append(_path("block", edges))
     for offset, text in enumerate(texts):

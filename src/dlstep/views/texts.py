@@ -51,7 +51,7 @@ def _request_lines(state: State, sequence: SequenceState, waits: bool) -> Iterat
         end = start + len(sequence.answer)
         yield f"{head} after {forwards}: {counted(end - start, 'token')}"
     else:
-        end = min(max([start, *(block.end for block in sequence.window)]), sequence.request.limit)
+        end = min(max([start, *(block.end for block in sequence.progress.window)]), sequence.request.limit)
         yield f"{head}, {forwards}: {len(known)} unmasked, {end - start - len(known)} masked"
     if end > start:
         text = "".join([piece(state.config.spec, known.get(position)) for position in range(start, end)])

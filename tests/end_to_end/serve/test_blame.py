@@ -21,7 +21,7 @@ from ...helpers.serving import served, shadow_engine
 
 HEALTHY = 8
 CHECKED_BEFORE_SUBMIT = (
-    ("atom", "system exit", 400),
+    ("rows_at_once", "system exit", 400),
     ("__post_init__", "system exit", 400),
     ("init", "exception", 500),
 )

@@ -24,16 +24,16 @@ def test_moves_are_the_union_of_the_moves_of_each_state(
         patch.setattr(automaton, "MOST_KEPT", most)
         moves, used = Moves(lambda letter, state: members(tables[letter % len(tables)].get(state, 0))), list[StateSet]()
         for bitmap, letters in walks:
-            assert moves.set_of(bitmap) is moves.set_of(bitmap)
+            assert moves.state_set(bitmap) is moves.state_set(bitmap)
             expected = [bitmap]
             for letter in letters:
                 table, union = tables[letter % len(tables)], 0
                 for state in members(expected[-1]):
                     union |= table.get(state, 0)
                 expected.append(union)
-            sets = sets_after(moves.set_of(bitmap), letters)
+            sets = sets_after(moves.state_set(bitmap), letters)
             assert [each.bitmap for each in sets] == expected
-            assert [each.bitmap for each in sets_before(letters[::-1], moves.set_of(bitmap))] == expected[::-1]
+            assert [each.bitmap for each in sets_before(letters[::-1], moves.state_set(bitmap))] == expected[::-1]
             assert moved(used[0] if used and used[0].bitmap == bitmap else sets[0], letters).bitmap == expected[-1]
             used += sets
             assert sum(len(each) for each in {*used}) <= most
@@ -41,5 +41,5 @@ def test_moves_are_the_union_of_the_moves_of_each_state(
 
 def test_sets_are_compared_by_identity() -> None:
     moves = Moves(lambda letter, state: [0])
-    one, other = moves.set_of(1), moves.set_of(2)
+    one, other = moves.state_set(1), moves.state_set(2)
     assert one != other and len({one, other}) == 2 and one[0] is one

@@ -24,7 +24,7 @@ MASK = 49
             {"grid": Grid(1, 2)},
             r"grid=Grid\(.*\): a span with joins=True needs Grid\(origin=0, size=32\), the grid of the request",
         ),
-        ({"final_rows": 1}, "query_only=0 and final_rows=1: only the core may set them"),
+        ({"final_rows": 1}, "query_only=0, final_rows=1 and 0 masks: only the core may set them"),
     ],
 )
 def test_each_fault_of_a_span_has_its_own_message(changes: dict[str, Any], message: str) -> None:

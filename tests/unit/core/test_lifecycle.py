@@ -103,7 +103,7 @@ def test_an_aborted_answer_keeps_what_was_settled() -> None:
 
     state = commit(state, ScriptedDriver(rows).run(schedule(state)))
     (sequence,) = state.running
-    assert sequence.final < sequence.settled == 6
+    assert sequence.progress.final < sequence.progress.settled == 6
     assert abort(state, 0).finished[0].answer == (5, 5)
 
 

@@ -28,7 +28,7 @@ from dlstep.core import (
     schedule,
     with_options,
 )
-from dlstep.core.trace import from_json, names_of, to_json
+from dlstep.core.trace import field_names, from_json, to_json
 from dlstep.rules.remdm import ReMDM
 from dlstep.testing.harness import check_ownership, shadow
 
@@ -103,7 +103,7 @@ def test_a_field_of_another_type_is_refused_by_its_name(tmp_path: Path) -> None:
     for data in map(to_json, (*trace.states(), *trace.events)):
         for value in values_in(data):
             cls, given = value["class"], dict(value)
-            for name in names_of(from_json(value)):
+            for name in field_names(from_json(value)):
                 if f"{cls}.{name}" not in refused:
                     value[name] = {"class": "dlstep.core:Prune"}
                     with pytest.raises(ValueError, match=name):
@@ -111,7 +111,7 @@ def test_a_field_of_another_type_is_refused_by_its_name(tmp_path: Path) -> None:
                     refused.add(f"{cls}.{name}")
                     value.clear()
                     value.update(given)
-    assert len(refused) > 60 and {"dlstep.core:Cache.owners", "dlstep.core:SequenceState.past"} <= refused
+    assert len(refused) > 60 and {"dlstep.core:Cache.owners", "dlstep.core:Progress.past"} <= refused
     for forged, name in (
         (Trace(replace(trace.first, config=5)), "State.config must be a Config, got 5"),
         (Trace(replace(trace.first, cache=trace.first.config)), "State.cache must be a Cache"),

@@ -44,7 +44,7 @@ ROOMY = {"page_size": 8, "num_pages": 64, "max_model_len": 64, "max_num_batched_
 
 
 def answer_of(sequence) -> tuple[tuple[int, ...], str]:
-    return sequence.tokens(len(sequence.request.prompt), sequence.settled), sequence.finish
+    return sequence.tokens(len(sequence.request.prompt), sequence.progress.settled), sequence.finish
 
 
 def decode(state: State, driver: TorchDriver) -> tuple[State, list[Plan]]:
@@ -191,7 +191,7 @@ def test_numbers_that_are_not_finite_end_only_their_request(checkpoints):
     weight = checkpoint.network.get_input_embeddings().weight
     kept = weight.detach().clone()
     expected = answers([0, 2, 3])
-    assert not any(poison in expected.find(number).tokens(0, expected.find(number).settled) for number in (0, 2, 3))
+    assert not any(poison in expected.find(number).tokens(0, expected.find(number).progress.settled) for number in (0, 2, 3))
     try:
         with torch.no_grad():
             weight[poison] = torch.nan

@@ -36,7 +36,7 @@ def expected(llm: LLM, dense: Dense, request: Request, template: ReadTemplate) -
     assert mask is not None
     fixed = dict(template.pinned)
     tokens = [*request.prompt, *[fixed.get(offset, mask) for offset in range(len(template.tokens))]]
-    tokens += [mask] * (strategy.reach(request) - len(tokens))
+    tokens += [mask] * (strategy.fed_end(request) - len(tokens))
     logits = dense.predict(tokens, strategy.grid(request).group).double()
     rows = [logits[len(request.prompt) + slot] for slot in template.slots]
     return [row[list(ids)].softmax(0).tolist() for row, ids in zip(rows, template.label_ids, strict=True)]

@@ -142,7 +142,7 @@ def test_decided_at_is_the_step_that_gave_each_token() -> None:
                 sequence = session.state.find(0)
                 assert sequence is not None
                 start, shown = len(sequence.request.prompt), {}
-                for block in (*sequence.past, *sequence.window):
+                for block in (*sequence.progress.past, *sequence.progress.window):
                     masked = set(getattr(block, "masked", ()))
                     shown |= {p - start: t for p, t in enumerate(block.tokens, block.start) if p not in masked}
                 tokens.append([shown.get(offset) for offset in range(64)])

@@ -111,6 +111,6 @@ def test_a_rule_advances_in_every_pass_although_its_inner_rule_keeps_all_positio
     driver, left = ShadowDriver(state.config.page_size, state.config.num_pages, SPEC), 8
     while not state.done:
         state = commit(state, driver.run(schedule(state)))
-        now = sum(len(block.masked) for sequence in state.running for block in sequence.window)
+        now = sum(len(block.masked) for sequence in state.running for block in sequence.progress.window)
         assert now < left
         left = now

@@ -50,7 +50,7 @@ class Step:
     @property
     def blocks(self) -> list[Block]:
         """The blocks that were open."""
-        return [block for block in self.before.window if block.start >= self.before.final]
+        return [block for block in self.before.progress.window if block.start >= self.before.progress.final]
 
     def editable(self, block: Block) -> list[int]:
         """The positions of the answer in a block."""
@@ -116,11 +116,11 @@ def check_step(step: Step, rule: Any, loop: Any, memories: dict[int, Memory]) ->
                 tokens[position - block.start] = token
                 chances[position - block.start] = 0.0 if token == MASK else step.answer(position)[1]
         assert step.after.tokens(block.start, block.end) == tuple(tokens)
-        kept = [b for b in step.after.window if b.start == block.start]
+        kept = [b for b in step.after.progress.window if b.start == block.start]
         assert all(b.probabilities == tuple(chances) for b in kept)
         sealed = sealed and ready
         end = min(block.end, step.after.request.limit)
-        assert (step.after.settled >= end) == sealed, "a block is sealed that is not ready, or waits though it is"
+        assert (step.after.progress.settled >= end) == sealed, "a block is sealed that is not ready, or waits though it is"
         assert not sealed or MASK not in tokens[: end - block.start], "a sealed block holds a mask"
 
 

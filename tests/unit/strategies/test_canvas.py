@@ -53,18 +53,18 @@ def test_unmasked_tokens_stay_and_come_block_by_block(strategy: type[Strategy], 
     case = data.draw(cases(strategy))
     size = case.strategy.block_size  # type: ignore[attr-defined]
     for span, before, after in samplings(run_case(case)):
-        was = [position for block in before.window for position in block.masked]
-        left = [position for block in after.window for position in block.masked]
-        for position in range(len(before.request.prompt), after.window[-1].end):
-            if position < was[0] or (position < before.window[-1].end and position not in was):
+        was = [position for block in before.progress.window for position in block.masked]
+        left = [position for block in after.progress.window for position in block.masked]
+        for position in range(len(before.request.prompt), after.progress.window[-1].end):
+            if position < was[0] or (position < before.progress.window[-1].end and position not in was):
                 assert after.tokens(position, position + 1) == before.tokens(position, position + 1)
         base = 0 if strategy is FastDLLMV2 else len(before.request.prompt)
         part = (was[0] - base) // size
         assert all((position - base) // size == part for position in span.wanted.sampled), "two parts are unmasked at once"
         due = tuple(position for position in was if (position - base) // size == part)
-        assert span.wanted.sampled == (due if span.rows.stop > before.window[0].start else due[:1])
+        assert span.wanted.sampled == (due if span.rows.stop > before.progress.window[0].start else due[:1])
         if not after.finish_info:
-            assert after.settled == left[0]
+            assert after.progress.settled == left[0]
 
 
 def test_models_and_values_that_do_not_fit() -> None:

@@ -169,7 +169,7 @@ def under_a_constraint(steps: int, forwards: list[tuple[tuple[int, int], tuple[f
         assert before is not None and sequence is not None
         if sequence.steps > before.steps:  # not the pass that stores the prompt
             assert sequence.finish or value.measure(sequence) < value.measure(before)
-            found.append(sequence.window[0].tokens)
+            found.append(sequence.progress.window[0].tokens)
     assert next(script, None) is None and sequence.answer in ((A, B), (B, A))
     return found
 

@@ -91,7 +91,10 @@ def test_soft_tokens_are_what_the_last_forward_said_of_the_tokens_of_open_blocks
 def test_a_lower_threshold_of_dmax_fills_no_less(rule: DMax, thresholds: list[float], seed: int) -> None:
     low, high = (next(decode(replace(rule, accept_threshold=each), Random(seed))) for each in thresholds)
     assert low.rows == high.rows
-    left = [{p for block in step.after.window for p in block.masked if p in step.span.wanted.sampled} for step in (low, high)]
+    left = [
+        {p for block in step.after.progress.window for p in block.masked if p in step.span.wanted.sampled}
+        for step in (low, high)
+    ]
     assert left[0] <= left[1] and (thresholds[0] > 0.0 or not left[0])
 
 

@@ -23,23 +23,23 @@ def test_every_answer_position_of_an_open_block_is_wanted(rule: Revising, random
 @given(rule=EDITS | DMAXES, random=RANDOMS)
 def test_a_block_opens_behind_a_stable_one(rule: Revising, random: Random) -> None:
     for step in decode(rule, random):
-        new = step.after.window[-1:] if step.after.finish is None else ()
-        if not new or new[0].opened < step.after.steps or len(step.after.window) < 2:
+        new = step.after.progress.window[-1:] if step.after.finish is None else ()
+        if not new or new[0].opened < step.after.steps or len(step.after.progress.window) < 2:
             continue
         last = next(block for block in step.blocks if block.end == new[0].start)
         filled = [p for p in step.editable(last) if p not in last.masked]
         same = [p for p in filled if step.answer(p)[0] == last.tokens[p - last.start]]
         if rule.most_forwards > step.after.steps - last.opened:
             assert not filled or len(same) / len(filled) >= rule.token_stability_threshold - 1e-9
-        assert not any(EOS in block.tokens for block in step.after.window) or step.before.request.params.ignore_eos
+        assert not any(EOS in block.tokens for block in step.after.progress.window) or step.before.request.params.ignore_eos
 
 
 @given(rule=EDITS | DMAXES, prompt=st.integers(1, 12))
 def test_what_was_never_sampled_is_not_stable(rule: Revising, prompt: int) -> None:
     (sequence,) = add(init(CONFIG, rule), Request(0, (1,) * prompt, SamplingParams(max_tokens=20))).waiting
-    first = sequence.window[0]
-    ahead = first.progress >= rule.add_block_threshold and not rule.token_stability_threshold and rule.buffer_size > 1
-    assert (len(sequence.window) > 1) == ahead
+    first = sequence.progress.window[0]
+    ahead = first.unmasked_share >= rule.add_block_threshold and not rule.token_stability_threshold and rule.buffer_size > 1
+    assert (len(sequence.progress.window) > 1) == ahead
 
 
 @given(rule=EDITS | DMAXES, random=RANDOMS)
@@ -50,7 +50,7 @@ def test_no_block_takes_more_forwards_than_it_may(rule: Revising, random: Random
         seen[first.start] = step.after.steps - first.opened
         assert seen[first.start] <= rule.most_forwards
         if seen[first.start] == rule.most_forwards:
-            assert step.after.settled >= min(first.end, step.after.request.limit)
+            assert step.after.progress.settled >= min(first.end, step.after.request.limit)
     assert len(step.after.answer) == step.after.request.params.max_tokens
 
 

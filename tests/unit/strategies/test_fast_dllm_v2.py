@@ -23,9 +23,9 @@ def test_fast_dllm_v2_feeds_seeds_blocks_and_parts(data: st.DataObject) -> None:
             assert before is not None and after is not None
             if not span.wanted.sampled or before.finish_info is not None:
                 continue
-            start, first = before.final, span.wanted.sampled[0]
+            start, first = before.progress.final, span.wanted.sampled[0]
             end, corner = min(start + size, before.request.limit), first - first % sub
-            assert start % size == 0 and (before.window[0].start, before.window[0].end) == (start, end)
+            assert start % size == 0 and (before.progress.window[0].start, before.progress.window[0].end) == (start, end)
             where = (span.rows.start + span.rows.query_only + span.rows.final_rows, span.rows.stop, span.rows.end)
             if first == start:
                 assert where == (start, start, start) and span.wanted.sampled == (start,) and span.rows.tokens, "no seed"
@@ -35,4 +35,4 @@ def test_fast_dllm_v2_feeds_seeds_blocks_and_parts(data: st.DataObject) -> None:
             else:
                 assert where == (corner, min(corner + sub, end), end)
             if not after.finish_info:
-                assert after.final == (start if after.settled < start + size else start + size)
+                assert after.progress.final == (start if after.progress.settled < start + size else start + size)

@@ -38,8 +38,8 @@ SPEC = Spec(mask_id=49, eos_ids=(48,), vocab_size=50, pieces=tuple(b"%c" % (32 +
 
 def tokens(sequence: SequenceState) -> dict[int, int]:
     """The unmasked tokens of an answer, read position by position."""
-    blocks = [*sequence.past, *sequence.window]
-    masked = {position for block in sequence.window for position in block.masked}
+    blocks = [*sequence.progress.past, *sequence.progress.window]
+    masked = {position for block in sequence.progress.window for position in block.masked}
     stop = min(max(block.end for block in blocks), sequence.request.limit) if blocks else 0
     answered = range(len(sequence.request.prompt), stop)
     return {position: sequence.tokens(position, position + 1)[0] for position in answered if position not in masked}
@@ -72,7 +72,10 @@ def check_difference(old: State, new: State) -> None:
             check_positions(request, tokens(before[key]) if key in before else {}, tokens(after[key]), new.config.spec)
         if key in after and key in before:
             one, two = before[key], after[key]
-            for name, was, now in (("settled", one.settled, two.settled), ("forward passes", one.nfe, two.nfe)):
+            for name, was, now in (
+                ("settled", one.progress.settled, two.progress.settled),
+                ("forward passes", one.nfe, two.nfe),
+            ):
                 moved = [part for part in request.parts if part.startswith(f"{name} ")]
                 assert moved == ([f"{name} {was} -> {now}"] if was != now else [])
 
@@ -122,9 +125,11 @@ def test_fields_that_nothing_else_shows_are_named() -> None:
         assert diff(state, changed).parts == (f"other {name}",)
         assert str(diff(state, changed)) == f"other {name}"
     assert str(diff(state, replace(state, waiting=waiting))) == "request 0: other params"
-    block = sequence.window[0]
+    block = sequence.progress.window[0]
     surer = replace(block, probabilities=tuple([1.0] * len(block.probabilities)))
-    blocks = state.waiting.remove([0]).push_front([replace(sequence, window=(surer, *sequence.window[1:]))])
+    blocks = state.waiting.remove([0]).push_front(
+        [sequence.with_progress(replace(sequence.progress, window=(surer, *sequence.progress.window[1:])))]
+    )
     assert str(diff(state, replace(state, waiting=blocks))) == "request 0: other window"
     assert diff(state, replace(state, config=replace(state.config, num_pages=8))).parts == ("num_pages 16 -> 8",)
     options = with_options(state.strategy, {"accept_threshold": 0.25})

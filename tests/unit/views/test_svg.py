@@ -28,7 +28,7 @@ def decoded(options: dict[str, object]) -> Trace:
 
 def masked(sequence: object) -> set[int]:
     """The masked positions of the window."""
-    return {position for block in sequence.window for position in block.masked}  # pyright: ignore
+    return {position for block in sequence.progress.window for position in block.masked}  # pyright: ignore
 
 
 @pytest.mark.parametrize("options", RULES, ids=lambda options: options.get("rule", "threshold"))
@@ -42,7 +42,7 @@ def test_a_stay_covers_exactly_the_states_between_its_forward_passes(options: di
             continue
         seen.add(sequence.steps)
         start, step = len(sequence.request.prompt), sequence.steps
-        blocks = [*sequence.past, *sequence.window]
+        blocks = [*sequence.progress.past, *sequence.progress.window]
         held = {
             p: t for block in blocks for p, t in enumerate(block.tokens, block.start) if start <= p < sequence.request.limit
         }
