@@ -157,12 +157,12 @@ def after_samples(state: State, sequence: SequenceState, samples: Samples, index
 
 def _with_best(before: SequenceState, after: SequenceState, span: Span, rows: SpanSamples, width: int) -> SequenceState:
     """Return `after` with the most probable ids (`width` per row) of the positions whose token this pass set."""
-    start, end, best = span.wanted.sampled[0], span.wanted.sampled[-1] + 1, after.best
-    old, new = before.cells(start, end), after.cells(start, end)
+    sampled, best = span.wanted.sampled, after.best
+    # A strategy drops wrong drafts, so `after` may have fewer positions.
+    old, new = [dict(enumerate(each.cells(sampled[0], sampled[-1] + 1), sampled[0])) for each in (before, after)]
     pairs = list(zip(rows.best_ids, rows.best_probabilities, strict=True))
-    for row, position in enumerate(span.wanted.sampled):
-        cell = slice(position - start, position - start + 1)  # may be empty: a strategy drops wrong drafts
-        if old[cell] != new[cell]:
+    for row, position in enumerate(sampled):
+        if old.get(position) != new.get(position):
             own = pairs[row * width : row * width + span.who.params.top_logprobs]
             best = best.insert(position, tuple([pair for pair in own if pair[1]]))  # probability 0: forbidden
     return replace(after, best=best)

@@ -185,20 +185,14 @@ class SpanSamples:
         """
         if given == needed:
             return self
-        ids, probabilities = self.best_ids, self.best_probabilities
-        if needed.best != given.best:
-            width = given.best
-            kept = [index for index in range(len(ids)) if index % width < needed.best]
-            ids, probabilities = tuple([ids[index] for index in kept]), tuple([probabilities[index] for index in kept])
-        return SpanSamples(
-            self.tokens,
-            self.probabilities,
-            self.entropies if "entropy" in needed.statistics else (),
-            self.margins if "margin" in needed.statistics else (),
-            ids,
-            probabilities,
-            self.noise if "noise" in needed.statistics else (),
-            self.scored_probabilities,
+        within = [index for index in range(len(self.best_ids)) if index % given.best < needed.best]
+        return replace(
+            self,
+            entropies=self.entropies if "entropy" in needed.statistics else (),
+            margins=self.margins if "margin" in needed.statistics else (),
+            best_ids=tuple([self.best_ids[index] for index in within]),
+            best_probabilities=tuple([self.best_probabilities[index] for index in within]),
+            noise=self.noise if "noise" in needed.statistics else (),
         )
 
 

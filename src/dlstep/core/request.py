@@ -290,7 +290,11 @@ def sorted_pins(given: object, max_tokens: int) -> Pins:
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """The request of a span."""
+    """The request of a span: what a device needs to know of it.
+
+    A span holds this part instead of the request, so that plans stay small. A trace records the plan of each forward
+    pass; it would store the prompt and the automaton once per pass.
+    """
 
     id: int
     """The caller's id of the request, which a later request may reuse."""
