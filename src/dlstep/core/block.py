@@ -154,12 +154,10 @@ class Block:
             tokens: Their tokens.
             probabilities: The probabilities of these tokens.
         """
-        start, masked = self.start, list(self.masked)
-        new_tokens, new_probabilities = list(self.tokens), list(self.probabilities)
-        for position, token, probability in zip(chosen, tokens, probabilities, strict=True):
+        masked = list(self.masked)
+        for position in chosen:
             del masked[bisect_left(masked, position)]
-            new_tokens[position - start], new_probabilities[position - start] = token, probability
-        return Block(start, tuple(new_tokens), tuple(masked), tuple(new_probabilities), self.given, self.opened, self.extra)
+        return self.written(chosen, tokens, probabilities, tuple(masked), self.extra)
 
     def edit(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "Block":
         """Return the block with other tokens at some unmasked positions.
@@ -169,10 +167,7 @@ class Block:
             tokens: Their new tokens.
             probabilities: The probabilities of these tokens.
         """
-        start, new_tokens, new_probabilities = self.start, list(self.tokens), list(self.probabilities)
-        for position, token, probability in zip(chosen, tokens, probabilities, strict=True):
-            new_tokens[position - start], new_probabilities[position - start] = token, probability
-        return Block(start, tuple(new_tokens), self.masked, tuple(new_probabilities), self.given, self.opened, self.extra)
+        return self.written(chosen, tokens, probabilities, self.masked, self.extra)
 
     def remask(self, chosen: Sequence[int], mask_id: int) -> "Block":
         """Return the block with some unmasked positions remasked: the inverse of `unmask`.
@@ -181,12 +176,30 @@ class Block:
             chosen: The positions.
             mask_id: Token id of the mask.
         """
-        start = self.start
-        tokens, probabilities = list(self.tokens), list(self.probabilities)
-        for position in chosen:
-            tokens[position - start], probabilities[position - start] = mask_id, 0.0
-        masked = tuple(sorted((*self.masked, *chosen)))
-        return Block(start, tuple(tokens), masked, tuple(probabilities), self.given, self.opened, self.extra)
+        masked, count = tuple(sorted((*self.masked, *chosen))), len(chosen)
+        return self.written(chosen, (mask_id,) * count, (0.0,) * count, masked, self.extra)
+
+    def written(
+        self,
+        chosen: Sequence[int],
+        tokens: Sequence[int],
+        probabilities: Sequence[float],
+        masked: tuple[int, ...],
+        extra: Extra | None,
+    ) -> "Block":
+        """Return the block with other tokens at some positions, other masked positions and other state.
+
+        Args:
+            chosen: The positions with other tokens.
+            tokens: Their new tokens.
+            probabilities: The probabilities of these tokens.
+            masked: All masked positions of the new block, ascending.
+            extra: New state of the strategy or rule.
+        """
+        start, new_tokens, new_probabilities = self.start, list(self.tokens), list(self.probabilities)
+        for position, token, probability in zip(chosen, tokens, probabilities, strict=True):
+            new_tokens[position - start], new_probabilities[position - start] = token, probability
+        return Block(start, tuple(new_tokens), masked, tuple(new_probabilities), self.given, self.opened, extra)
 
     def with_given(self, end: int) -> "Block":
         """Return the block with all positions before `end` given.
