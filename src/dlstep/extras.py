@@ -14,7 +14,7 @@ EXTRAS = {
         "lm_eval": "lm-eval",
         "math_verify": "math-verify",
     },
-    "laws": {"hypothesis": "hypothesis"},
+    "laws": {"hypothesis": "hypothesis", "pytest": "pytest", "pytest_timeout": "pytest-timeout"},
     "lora": {"peft": "peft"},
     "notebook": {"matplotlib": "matplotlib"},
     "parquet": {"pyarrow": "pyarrow"},

@@ -134,7 +134,7 @@ def test_every_line_works_as_pasted_in_an_empty_folder(installed: Installed, tmp
     assert report["package"].startswith(str(installed.bin.parent)), "dlstep is not the one of the wheel"
     outputs: dict[tuple[str, str], str] = {}
     for job, (code, output) in zip(jobs, [*results, *report["jobs"]], strict=True):
-        fails = "\n  broken  " in (job.block.printed or "")  # a law that the page shows to fail
+        fails = " FAILED\n" in (job.block.printed or "")  # a law that the page shows to fail
         assert code == int(fails), f"{shlex.join(job.arguments)}\n{output}"
         outputs[job.page, job.block.text] = outputs.get((job.page, job.block.text), "") + output
     for job in jobs:

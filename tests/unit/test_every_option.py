@@ -177,10 +177,9 @@ LINES: dict[str, list[str]] = {
     ],
     "report": ["run | gone | --show shells/0 | --against run | --json"],
     "laws": [
-        "quota --examples 2 --only [told] | threshold | --only [order] | --json",
+        "quota --examples 2 --only [told] | threshold | --only [order]",
         "!examples Random",
         "!seed Seed",
-        "!case_timeout Seconds",
         "!law_timeout Seconds",
     ],
     "models": [" | --json"],

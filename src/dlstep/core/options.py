@@ -144,10 +144,6 @@ Kind = TypeVar("Kind", bound=Options)
 DECORATOR = "@dataclass(frozen=True, slots=True)"
 
 
-class ImportFailed(ValueError):
-    """A failed import of the module of a strategy or rule. `__cause__` is the exception that the module raised."""
-
-
 @dataclass(frozen=True, slots=True)
 class PluginGroup(Generic[Kind]):
     """All classes of one kind (strategies or rules), found by name."""
@@ -189,8 +185,8 @@ class PluginGroup(Generic[Kind]):
                 path of a .py file.
 
         Raises:
-            ValueError: For an unknown name, or a class that cannot be used.
-            ImportFailed: For an error of the module's own code.
+            ValueError: For an unknown name, a class that cannot be used, or an error of the module's own code, which is
+                the `__cause__`.
         """
         name = self.aliases.get(name, name)
         if name in self.own():
@@ -281,7 +277,7 @@ class PluginGroup(Generic[Kind]):
             raise ValueError(f"{self.word} {name!r} cannot be imported: {needs}") from error
         except (Exception, SystemExit) as error:  # the user's module may raise anything
             frozen = f": write {DECORATOR} above the class" if "non-frozen dataclass" in str(error) else ""
-            raise ImportFailed(f"{self.word} {name!r} cannot be imported: {of_import(error)}{frozen}") from error
+            raise ValueError(f"{self.word} {name!r} cannot be imported: {of_import(error)}{frozen}") from error
 
     def _file(self, name: str, path: Path) -> ModuleType:
         """Return the module in a file. It is named after the file, so that values of its classes can be saved."""

@@ -5,7 +5,7 @@ Generators without parameters are created once, because Hypothesis validates eac
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, chain
 from math import ceil, floor, isfinite
@@ -372,9 +372,30 @@ class Case:
     forks: tuple[tuple[int, dict[str, Any]], ...] = ()
     within: bool = False
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print the fields that differ from their default, one per line: Hypothesis calls this for a failing case."""
+        printer.text("\n  ".join(["Case", *_changed_fields(self)]))
+
     def arriving(self, number: int) -> list[Request]:
         """Return the requests that arrive before step `number`."""
         return due(zip(self.arrive, self.requests, strict=True), number)
+
+
+def _changed_fields(value: Any) -> Iterator[str]:
+    """Yield `name=value` for each field of a dataclass that differs from its default."""
+    for field in fields(value):
+        default = field.default_factory() if field.default_factory is not MISSING else field.default
+        if field.repr and (own := getattr(value, field.name)) != default:
+            yield f"{field.name}={_compact(own)}"
+
+
+def _compact(value: Any) -> str:
+    """Return the repr of a value, without fields that have their default."""
+    if isinstance(value, tuple) and value is not PIECES:
+        return f"({''.join([f'{_compact(each)}, ' for each in value]).rstrip()})"
+    if is_dataclass(value):
+        return f"{type(value).__name__}({', '.join(_changed_fields(value))})"
+    return "PIECES" if value is PIECES else repr(value)
 
 
 def due(events: Iterable[tuple[int, Event]], number: int) -> list[Event]:

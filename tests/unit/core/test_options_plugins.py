@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dlstep import rules, strategies
-from dlstep.core.options import ImportFailed, PluginGroup, searched
+from dlstep.core.options import PluginGroup, searched
 from dlstep.rules.quota import Quota
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies.multi_bd import MultiBD
@@ -128,7 +128,7 @@ def test_a_file_without_a_class_is_one_sentence(group: Group, tmp_path: Path, la
 def test_what_the_code_of_a_file_raises_is_one_sentence(group: Group, tmp_path: Path, extra: str, message: str) -> None:
     path = write(tmp_path, group, extra)
     for name in (str(path), "odd_file"):
-        with pytest.raises(ImportFailed) as caught, searched(tmp_path):
+        with pytest.raises(ValueError) as caught, searched(tmp_path):
             group[0].load(name if name != "odd_file" else "odd_file:Odd")
         assert "odd_file" in str(caught.value) and "cannot be imported: " in str(caught.value) and "\n" not in str(caught.value)
         assert message in str(caught.value) and caught.value.__cause__ is not None
