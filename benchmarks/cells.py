@@ -3,21 +3,27 @@
 Weights are random, but heads are scaled so that some predictions are confident. This allows a
 threshold at which about `TOKENS_PER_FORWARD` positions are unmasked per forward pass, as with
 trained models.
+
+All times except `start_s` are from the last of `RUNS` runs. `start_s` is the time to create weights,
+compile layers and capture graphs. `prefill_s` ends when every request has sampled. `step_ms` is the
+mean over the later steps with all requests, `replay_ms` over those of them that capture nothing.
+`limit_ms` is the minimum time at the measured ceilings. `first` is the time of the first run divided
+by that of the last, `idle` the share of a step in which the device waits. `tokens_per_s` excludes the
+prefill; `stock` and `tuned` are the same for the peer, None if it was not measured.
 """
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from random import Random
 from statistics import fmean
 from time import perf_counter
 from typing import Any
 
 import torch
 
-from dlstep.core import Config, Plan, Request, SamplingParams, State, Strategy, add, commit, init, prepare, schedule
+from dlstep.core import Config, SamplingParams, Strategy, commit, schedule
 from dlstep.core.lifecycle import least_pages
 from dlstep.driver import TorchDriver
 from dlstep.models import Checkpoint
@@ -27,9 +33,9 @@ from dlstep.rules.threshold import Threshold
 from dlstep.strategies.multi_bd import MultiBD
 
 from . import entry
+from .decode import Decoding, Step, filled
 from .device import Ceilings, busy, kernel_device, measure_ceilings
 from .roofline import least_us, network_of
-from .scripts import unmasked
 from .shapes import SHAPES, random_checkpoint
 
 NAMES = ("sdar-8b", "sdar-1.7b")
@@ -46,44 +52,11 @@ PEER = Path(__file__).with_name("peer.json")
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """A row of the table. All times except `start_s` are from the last of `RUNS` runs.
-
-    `start_s` is the time to create weights, compile layers and capture graphs. `prefill_s` ends when
-    every request has sampled. `step_ms` is the mean over the later steps with all requests,
-    `replay_ms` over those of them that capture nothing. `limit_ms` is the minimum time at the
-    measured ceilings. `first` is the time of the first run divided by that of the last, `idle` the
-    share of a step in which the device waits. `tokens_per_s` excludes the prefill; `stock` and
-    `tuned` are the same for the peer, None if it was not measured.
-    """
-
-    shape: str
-    batch: int
-    context: int
-    accept_threshold: float
-    tokens_per_forward: float
-    start_s: float
-    prefill_s: float
-    step_ms: float
-    replay_ms: float
-    limit_ms: float
-    ratio: float
-    first: float
-    idle: float | None
-    captures: int
-    tokens_per_s: float
-    quantization: str
-    buffer_size: int
-    stock: int | None
-    tuned: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class Run:
     """The costs of one run.
 
-    `steps` has the seconds, the plan and the number of captured graphs of each step after the prefill
-    that includes all requests. `tokens` and `forwards` (one per request and pass) exclude the prefill.
+    `steps` are those after the prefill that include all requests. `tokens` and `forwards` (one per
+    request and pass) exclude the prefill.
     """
 
     seconds: float
@@ -91,7 +64,7 @@ class Run:
     decode_s: float
     tokens: int
     forwards: int
-    steps: tuple[tuple[float, Plan, int], ...]
+    steps: list[Step]
     busy_us: float | None
 
 
@@ -128,52 +101,31 @@ class Cells:
     def accept_threshold(self, context: int) -> float:
         """Return the threshold that comes closest to `TOKENS_PER_FORWARD`; one batch tries all thresholds."""
         params = [SamplingParams(64, strategy_options=(("accept_threshold", threshold),)) for threshold in THRESHOLDS]
-        state = self.filled(len(params), context, THRESHOLDS[0], params)
+        state = filled(self.config, self.strategy(THRESHOLDS[0]), params, context)
         while not state.done:
             state = commit(state, self.driver.run(schedule(state)))
         speeds = [len(state.finished[number].answer) / state.finished[number].nfe for number in range(len(params))]
         return min(zip(THRESHOLDS, speeds, strict=True), key=lambda pair: abs(pair[1] - TOKENS_PER_FORWARD))[0]
 
-    def filled(self, batch: int, context: int, accept_threshold: float, params: Sequence[SamplingParams]) -> State:
-        """Return a state with `batch` waiting requests, whose prompts are random ids."""
-        state, random, ids = init(self.config, self.strategy(accept_threshold)), Random(0), self.config.spec.vocab_size - 2
-        for number in range(batch):
-            prompt = tuple(random.choices(range(ids), k=context))
-            state = add(state, Request(number, prompt, replace(params[number], ignore_eos=True)))
-        return state
-
     def run(self, batch: int, context: int, accept_threshold: float, *, profiled: bool = False) -> Run:
         """Decode all requests or, if `profiled`, until `PROFILED` steps have been profiled."""
         params = [SamplingParams(ANSWER)] * batch
-        state, steps, busy_us = self.filled(batch, context, accept_threshold, params), [], None
-        begin = perf_counter()
-
-        def step() -> None:
-            nonlocal state
-            before, started = self.driver.graph_count, perf_counter()
-            plan = schedule(state)
-            pending = self.driver.start(plan)
-            prepared = prepare(state, plan)
-            state = commit(state, pending.wait(), prepared)
-            steps.append((perf_counter() - started, plan, self.driver.graph_count - before))
-
-        while state.waiting or not all(sequence.steps for sequence in state.running):
-            step()
-        prefilled, unmasked_before = perf_counter(), sum(unmasked(sequence) - context for sequence in state.running)
-        steps.clear()
-        while not state.done and busy_us is None:
+        decoding = Decoding(self.driver, filled(self.config, self.strategy(accept_threshold), params, context))
+        steps, busy_us, begin = list[Step](), None, perf_counter()
+        decoding.prefill()
+        prefilled, before = perf_counter(), decoding.unmasked()
+        while not decoding.state.done and busy_us is None:
             if profiled and len(steps) == PROFILED:
-                device_time = busy(step, PROFILED)
+                device_time = busy(decoding.step, PROFILED)
                 busy_us = device_time.us if device_time else None
                 break
-            step()
+            steps.append(decoding.step())
         done = perf_counter()
-        live = tuple([each for each in steps if len(each[1].spans) == batch])
-        forwards = sum(len(plan.spans) for _, plan, _ in steps)
-        tokens = batch * ANSWER - unmasked_before
+        live = [step for step in steps if len(step.plan.spans) == batch]
+        forwards, tokens = sum(len(step.plan.spans) for step in steps), batch * (context + ANSWER) - before
         return Run(done - begin, prefilled - begin, done - prefilled, tokens, forwards, live, busy_us)
 
-    def rows(self, ceilings: Ceilings) -> Iterator[Cell]:
+    def rows(self, ceilings: Ceilings) -> Iterator[dict[str, Any]]:
         """Yield a row for each batch and context."""
         for context in CONTEXTS:
             threshold = self.accept_threshold(context)
@@ -182,34 +134,36 @@ class Cells:
                 last = self.run(batch, context, threshold, profiled=self.driver.network.model.device.type == "cuda")
                 yield self._row(batch, context, threshold, runs, last, ceilings)
 
-    def _row(self, batch: int, context: int, threshold: float, runs: list[Run], last: Run, ceilings: Ceilings) -> Cell:
+    def _row(
+        self, batch: int, context: int, accept_threshold: float, runs: list[Run], last: Run, ceilings: Ceilings
+    ) -> dict[str, Any]:
         run = runs[-1]
-        replayed = [seconds for seconds, _, captures in run.steps if not captures]
-        step_s = fmean(seconds for seconds, _, _ in run.steps)
-        limit_us = fmean(least_us(self.network, plan, ceilings) for _, plan, _ in run.steps)
-        profiled_s = fmean(seconds for seconds, _, _ in run.steps[PROFILED : 2 * PROFILED])
+        replayed = [step.seconds for step in run.steps if not step.captures]
+        step_s = fmean(step.seconds for step in run.steps)
+        limit_us = fmean(least_us(self.network, step.plan, ceilings) for step in run.steps)
+        profiled_s = fmean(step.seconds for step in run.steps[PROFILED : 2 * PROFILED])
         stock, tuned = self.peer.get((batch, context), (None, None))
-        return Cell(
-            shape=self.name,
-            batch=batch,
-            context=context,
-            accept_threshold=threshold,
-            tokens_per_forward=run.tokens / run.forwards,
-            start_s=self.start_s,
-            prefill_s=run.prefill_s,
-            step_ms=1e3 * step_s,
-            replay_ms=1e3 * fmean(replayed),
-            limit_ms=limit_us / 1e3,
-            ratio=1e6 * step_s / limit_us,
-            first=runs[0].seconds / run.seconds,
-            idle=None if last.busy_us is None else max(0.0, 1.0 - last.busy_us / (1e6 * profiled_s)),
-            captures=sum(captures for each in runs for _, _, captures in each.steps),
-            tokens_per_s=run.tokens / run.decode_s,
-            quantization=self.quantization,
-            buffer_size=self.buffer_size,
-            stock=stock,
-            tuned=tuned,
-        )
+        return {
+            "shape": self.name,
+            "batch": batch,
+            "context": context,
+            "accept_threshold": accept_threshold,
+            "tokens_per_forward": run.tokens / run.forwards,
+            "start_s": self.start_s,
+            "prefill_s": run.prefill_s,
+            "step_ms": 1e3 * step_s,
+            "replay_ms": 1e3 * fmean(replayed),
+            "limit_ms": limit_us / 1e3,
+            "ratio": 1e6 * step_s / limit_us,
+            "first": runs[0].seconds / run.seconds,
+            "idle": None if last.busy_us is None else max(0.0, 1.0 - last.busy_us / (1e6 * profiled_s)),
+            "captures": sum(step.captures for each in runs for step in each.steps),
+            "tokens_per_s": run.tokens / run.decode_s,
+            "quantization": self.quantization,
+            "buffer_size": self.buffer_size,
+            "stock": stock,
+            "tuned": tuned,
+        }
 
 
 def peer_of(name: str, buffer_size: int) -> dict[tuple[int, int], tuple[int, int]]:
@@ -224,7 +178,7 @@ def measure_cells(
     quantizations: Sequence[str] = ("none",),
     buffer_sizes: Sequence[int] = (BUFFER_SIZE,),
     ceilings: Ceilings | None = None,
-) -> Iterator[Cell]:
+) -> Iterator[dict[str, Any]]:
     """Yield all rows. Raises ValueError without a CUDA device."""
     device = kernel_device()
     ceilings = ceilings or measure_ceilings(device, torch.bfloat16)

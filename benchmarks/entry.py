@@ -3,9 +3,8 @@
 import sys
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import yaml
 from rich.console import Console
@@ -14,8 +13,6 @@ from rich.table import Table
 from dlstep.cli.options import json_text
 from dlstep.views.progress_bars import measuring_bar
 
-CHECKS = ("equal", "good")  # fields that record whether the measured result is right
-
 
 def listed(text: str) -> tuple[Any, ...]:
     """Return the values of a list like [8,32], or the only value."""
@@ -23,16 +20,18 @@ def listed(text: str) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, list) else (value,)
 
 
-def facts(row: Any) -> str:
+def facts(row: Mapping[str, Any]) -> str:
     """Return the texts and integers of a row."""
-    values: Mapping[str, Any] = row if isinstance(row, dict) else asdict(row)
-    return ", ".join(f"{name} {value}" for name, value in values.items() if isinstance(value, str | int))
+    return ", ".join(f"{name} {value}" for name, value in row.items() if isinstance(value, str | int))
 
 
 def run(
-    summary: str | None, measure: Callable[..., Iterable[Any]], columns: tuple[str, ...] = (), **options: tuple[Any, str]
-) -> NoReturn:
-    """Call `measure` with the command-line options, print the rows that it yields, and exit.
+    summary: str | None,
+    measure: Callable[..., Iterable[Mapping[str, Any]]],
+    columns: tuple[str, ...] = (),
+    **options: tuple[Any, str],
+) -> None:
+    """Call `measure` with the command-line options, and print the rows that it yields.
 
     `options` maps option names to default and help text. An option whose default is a tuple takes a
     list, one whose default is False takes no value. `columns` are those of the table; JSON has all.
@@ -48,22 +47,15 @@ def run(
     parser.add_argument("--json", action="store_true", help="Print a JSON list of rows, and nothing else, on stdout.")
     values = vars(parser.parse_args())
     as_json = values.pop("json")
-    rows = list[Any]()
+    rows = list[Mapping[str, Any]]()
     with measuring_bar(None) as show:
         for row in measure(**values):
             rows.append(row)
             show(facts(row))
-    parser.exit(report(rows, columns, as_json=as_json))
-
-
-def report(rows: Iterable[Any], columns: Sequence[str] = (), *, as_json: bool) -> int:
-    """Print rows as JSON, or as a table of some columns. Return 1 if a check of a row failed, else 0."""
-    values: list[Mapping[str, Any]] = [row if isinstance(row, dict) else asdict(row) for row in rows]
     if as_json:
-        print(json_text(values))
+        print(json_text(rows))
     else:
-        print_rows(values, columns)
-    return int(any(row.get(name) is False for row in values for name in CHECKS))
+        print_rows(rows, columns)
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> None:

@@ -6,13 +6,10 @@ synthetic vocabulary, in a process with the limits of CPU time and memory that t
 accepted schema, random texts are validated with `jsonschema`.
 
 `--suite FOLDER` also reads a clone of JSON-Schema-Test-Suite: each of its groups is a schema with instances.
-`--beside PYTHON` compiles the schemas with llguidance and xgrammar, in an environment that has them.
 """
 
 import json
 import os
-import pickle
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -115,8 +112,8 @@ def measured(line: dict[str, Any], worker: LimitedWorker) -> dict[str, Any]:
     return {"seconds": float(seconds), "states": automaton.state_count, "wrong": len(wrong), **counts}
 
 
-def measure_schemas(limit: int, suite: str, beside: str, verbose: bool) -> Iterator[dict[str, Any]]:
-    """Yield one row for each set of schemas and engine."""
+def measure_schemas(limit: int, suite: str, verbose: bool) -> Iterator[dict[str, Any]]:
+    """Yield one row for each set of schemas."""
     folder = os.environ.get("DLSTEP_DATA")
     if folder is None:
         raise SystemExit(f"set DLSTEP_DATA to the folder of {FILE}")
@@ -128,20 +125,7 @@ def measure_schemas(limit: int, suite: str, beside: str, verbose: bool) -> Itera
         for line, row in zip(schemas, rows, strict=True):
             if verbose and ("refused" in row or row["wrong"] or row.get("invalid accepted")):
                 print(line["name"], row)
-        yield {"engine": "dlstep", "schemas": name, **summary(rows)}
-    if beside:
-        job = pickle.dumps(
-            (
-                [*PIECES[:-2], b"<mask>", b"<end>"],
-                VOCABULARY - 1,
-                [(json.dumps(line["schema"]), instances(line)) for line in lines],
-            )
-        )
-        script = str(Path(__file__).with_name("schemas_beside.py"))
-        done = subprocess.run([beside, script], input=job, stdout=subprocess.PIPE, check=True)
-        by_engine: dict[str, list[dict[str, Any]]] = json.loads(done.stdout.splitlines()[-1])
-        for engine, rows in by_engine.items():
-            yield {"engine": engine, "schemas": FILE, **summary(rows)}
+        yield {"schemas": name, **summary(rows)}
 
 
 def groups_of(suite: Path, draft: str) -> Iterator[dict[str, Any]]:
@@ -180,6 +164,5 @@ if __name__ == "__main__":
         measure_schemas,
         limit=(1000, "Most schemas to read."),
         suite=("", "A clone of JSON-Schema-Test-Suite."),
-        beside=("", "A Python that has llguidance and xgrammar."),
         verbose=(False, "Print each schema that is refused."),
     )

@@ -7,15 +7,13 @@ and streams `settled` text only, then also `drafts`.
 
 `generate_tokens_per_s` is the throughput of `LLM.generate`; `ratio` is `tokens_per_s` divided by it.
 Start times are the seconds from the start of the process until `/ready` returns 200 (server) or the
-constructor returns (LLM); only the first start has empty caches of compiled code. Other times are in
-milliseconds: `first` until the first settled text, `token` per token of an answer; `_p50` and `_p95`
-are percentiles. CPU times are those of the server's processes.
+constructor returns (LLM); only the first start has empty caches of compiled code. `first_p50` is the
+median time until the first settled text, in milliseconds.
 """
 
 import asyncio
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from socket import create_server
+from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter, sleep
 from typing import Any
@@ -31,7 +30,6 @@ from urllib.error import URLError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
-import numpy as np
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
@@ -58,7 +56,6 @@ LONGEST_START = 600.0  # seconds
 PYTHON = (sys.executable, "-c")
 SERVE = "from dlstep.cli import main; raise SystemExit(main())"
 GENERATE = "from benchmarks.serving import run_generate; run_generate()"
-METRIC = re.compile(r'^([\w:]+)(?:\{kind="(\w+)"\})? (\S+)$', re.MULTILINE)
 
 
 def write_folder(folder: Path, shape: Shape, device: torch.device, dtype: torch.dtype) -> None:
@@ -201,38 +198,17 @@ def _read(answer: Answer, event: dict[str, Any]) -> None:
         answer.status = 500
 
 
-def counters(url: str) -> dict[str, float]:
-    """Return the metrics of a server by name; a metric with a kind has the key `name/kind`."""
-    with urlopen(f"{url}/metrics") as answer:
-        text = answer.read().decode()
-    return {f"{name}/{kind}" if kind else name: float(value) for name, kind, value in METRIC.findall(text)}
-
-
-def row_of(answers: Sequence[Answer], before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
-    """Return the figures of the answers, and their cost according to the server's metrics."""
+def row_of(answers: Sequence[Answer]) -> dict[str, float]:
+    """Return the figures of the answers."""
     good = [answer for answer in answers if answer.status == 200]
     took = max(answer.ended for answer in answers) - min(answer.began for answer in answers)
     first = [1e3 * (answer.first - answer.began) for answer in good if answer.first is not None]
-    token = [1e3 * (answer.ended - answer.began) / answer.tokens for answer in good if answer.tokens]
     tokens, nfe = sum(answer.tokens for answer in good), sum(answer.nfe for answer in good)
-
-    first_p50, first_p95 = np.percentile(first or [0.0], (50, 95)).tolist()
-    token_p50, token_p95 = np.percentile(token or [0.0], (50, 95)).tolist()
-
-    def spent(name: str) -> float:
-        return after.get(name, 0.0) - before.get(name, 0.0)
-
-    forwards = spent("dlstep_forwards_total/sampling") + spent("dlstep_forwards_total/storing")
     return {
         "failed": len(answers) - len(good),
         "tokens_per_s": tokens / took,
-        "first_p50": first_p50,
-        "first_p95": first_p95,
-        "token_p50": token_p50,
-        "token_p95": token_p95,
+        "first_p50": median(first or [0.0]),
         "tokens_per_forward": tokens / max(nfe, 1),
-        "engine_ms_per_forward": 1e3 * spent("dlstep_engine_cpu_seconds_total") / max(forwards, 1.0),
-        "http_ms_per_request": 1e3 * spent("process_cpu_seconds_total") / len(answers),
     }
 
 
@@ -244,8 +220,7 @@ def _load(url: str, prompts: Sequence[str], answer: int, threshold: float, strea
     async def answers() -> list[Answer]:
         return await asyncio.gather(*[ask(url, body) for body in bodies])
 
-    before = counters(url)
-    return row_of(asyncio.run(answers()), before, counters(url))
+    return row_of(asyncio.run(answers()))
 
 
 def measure_serving(
@@ -304,7 +279,7 @@ def measure_serving(
                     }
 
 
-COLUMNS = ("batch", "stream", "generate_tokens_per_s", "tokens_per_s", "ratio", "http_ms_per_request", "second_start_s")
+COLUMNS = ("batch", "stream", "generate_tokens_per_s", "tokens_per_s", "ratio", "first_p50", "second_start_s")
 
 if __name__ == "__main__":
     entry.run(__doc__, measure_serving, COLUMNS, name=(NAME, "An SDAR shape."), batches=(BATCHES, "Requests at a time."))

@@ -2,7 +2,7 @@
 
     PYTHONPATH=src:. python3 tests/gpu/run_on_device.py OUT [--only kernels,cells,decode,tests,serve] [--seconds 580]
 
-Exit code 1 if a test failed or a kernel's answer is not its twin's, 2 if there is no device. Parts that no time is left for
+Exit code 1 if a test failed, 2 if there is no device. Parts that no time is left for
 are named.
 """
 
@@ -37,7 +37,7 @@ SERVE_SECONDS = 200.0  # that the part `serve` takes at most
 # What of the output of the tests is repeated.
 TOLD = ("FAILED", "ERROR", " passed", " failed", " skipped", "in bf16", "differ by at most")
 SHOWN = {
-    "kernels": ("kernel", "case", "equal", "error", "us", "least_us", "share"),
+    "kernels": ("kernel", "case", "us", "least_us", "share"),
     "decode": (
         "shape",
         "quantization",
@@ -47,11 +47,8 @@ SHOWN = {
         "step_us",
         "roofline_us",
         "ratio",
-        "device_us",
-        "queued_us",
+        "idle",
         "captures",
-        "host_share",
-        "host_us",
         "weights_gb",
         "tokens_per_s",
     ),
@@ -84,7 +81,6 @@ SHOWN = {
         "tokens_per_s",
         "ratio",
         "first_p50",
-        "http_ms_per_request",
         "failed",
         "first_start_s",
         "second_start_s",
@@ -186,11 +182,10 @@ def _finished(process: "subprocess.Popen[bytes]", left: Callable[[], float], sto
 
 
 def run_kernels(report: Report, ceilings: Any) -> None:
-    """Every kernel against its twin and the ceilings."""
+    """Every kernel against the ceilings."""
     from benchmarks.kernels import measure_kernels
 
-    rows = report.rows("kernels", measure_kernels(ceilings=ceilings))
-    report.failed |= not all(row["equal"] for row in rows)
+    report.rows("kernels", measure_kernels(ceilings=ceilings))
 
 
 def run_decode(report: Report, ceilings: Any, left: Callable[[], float]) -> None:

@@ -43,9 +43,7 @@ SHOWN |= {
         "batch",
         "rows",
         "step_us",
-        "device_us",
-        "queued_us",
-        "host_us",
+        "idle",
         "captures",
         "tokens_per_s",
         "since_start_s",
@@ -151,7 +149,7 @@ def measured(ranks: Ranks, name: str, device: str, number: int, file: Path, gate
     """
     import torch
 
-    from benchmarks.decode import WARM, DecodeRow, measure_loads
+    from benchmarks.decode import WARM, measure_loads, scripted_decoding
     from benchmarks.device import Ceilings, measure_ceilings
     from benchmarks.shapes import random_checkpoint
     from dlstep.models.compiled import compile_layers
@@ -174,14 +172,14 @@ def measured(ranks: Ranks, name: str, device: str, number: int, file: Path, gate
     if gate is None:
         return 0.0, 0.0
     (load,) = loads_for((REPLICA_BATCH,), device)
-    decode = DecodeRow(checkpoint, shape.strategy(load.tokens_per_forward), load, enforce_eager=False, captures=False)
+    decode = scripted_decoding(checkpoint, shape.strategy(load.tokens_per_forward), load, captures=False)
     decode.prefill()
     for _ in range((WARM - 1) * load.steps):
         decode.step()
 
     def pace() -> float:
         before = decode.unmasked()
-        seconds = sum(decode.step()[1] for _ in range(load.steps))
+        seconds = sum(decode.step().seconds for _ in range(load.steps))
         return (decode.unmasked() - before) / seconds
 
     gate.wait()

@@ -8,13 +8,7 @@ import pytest
 
 from benchmarks import entry, host
 from benchmarks.host import build, measure_group, measure_lowering
-from benchmarks.rule_answers import rule_scripts
 from benchmarks.scripts import SCRIPTS
-from dlstep import rules
-
-
-def test_every_rule_is_measured() -> None:
-    assert {form.partition(" ")[0] for form in rule_scripts()} == set(rules.own())
 
 
 def test_options_are_read_and_rows_are_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -24,8 +18,7 @@ def test_options_are_read_and_rows_are_printed(monkeypatch: pytest.MonkeyPatch, 
     def measure(strategy: str, batches: tuple[int, ...], lengths: tuple[int, ...]) -> list[dict[str, Any]]:
         return measure_group(strategy, "prompt", lengths[0], batches)
 
-    with pytest.raises(SystemExit, match="0"):
-        entry.run("Host cost.", measure, strategy=("multi_bd", ""), batches=((1, 8), ""), lengths=((512,), ""))
+    entry.run("Host cost.", measure, strategy=("multi_bd", ""), batches=((1, 8), ""), lengths=((512,), ""))
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["strategy"], row["length"], row["batch"]) == ("multi_bd", 64, 1)
     assert all(row[f"{part}_us"] > 0 for part in ("schedule", "lower", "unpack", "commit"))

@@ -15,7 +15,7 @@ def test_real_schemas_compile_and_allow_only_what_conforms(
     count: int, report: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DLSTEP_DATA", str(DATA))
-    (row,) = measure_schemas(count, "", "", verbose=False)
+    (row,) = measure_schemas(count, "", verbose=False)
     report(", ".join(f"{name} {value}" for name, value in row.items()))
     assert row["given"] == count and row["compiled"] >= 0.8 * count
     assert row["invalid"] > count and row["invalid_accepted"] == row["wrong_texts"] == 0

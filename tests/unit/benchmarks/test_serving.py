@@ -19,17 +19,14 @@ def test_prompts_become_a_row() -> None:
     with served(shadow_engine()) as server:
         row = _load(server.url, [f"{number} and" for number in range(64)], 8, 0.9, "settled")
     assert not row["failed"] and row["tokens_per_s"] > 0
-    assert 0 < row["first_p50"] <= row["first_p95"] and 0 < row["token_p50"] <= row["token_p95"]
-    assert row["tokens_per_forward"] >= 1 and row["http_ms_per_request"] > 0 and row["engine_ms_per_forward"] > 0
+    assert row["first_p50"] > 0 and row["tokens_per_forward"] >= 1
 
 
 def test_figures_are_those_of_the_answers() -> None:
     good = [Answer(200, float(n), n + 0.1, n + 1.0, tokens=10, nfe=5) for n in range(4)]
-    row = row_of([*good, Answer(429), Answer(500)], {"dlstep_forwards_total/sampling": 1.0},
-                 {"dlstep_forwards_total/sampling": 5.0, "dlstep_engine_cpu_seconds_total": 0.2})  # fmt: skip
+    row = row_of([*good, Answer(429), Answer(500)])
     assert (row["failed"], row["tokens_per_forward"]) == (2, 2.0)
-    assert (row["first_p50"], row["token_p50"]) == pytest.approx((100, 100))
-    assert row["engine_ms_per_forward"] == pytest.approx(50)
+    assert row["first_p50"] == pytest.approx(100)
 
 
 def test_a_written_folder_decodes_random_words(tmp_path: Path) -> None:
@@ -53,5 +50,5 @@ def test_serving_is_measured_next_to_generate() -> None:
     assert [(row["stream"], row["batch"]) for row in rows] == [("settled", 2), ("settled", 4), ("drafts", 2), ("drafts", 4)]
     for row in rows:
         assert not row["failed"] and row["ratio"] == pytest.approx(row["tokens_per_s"] / row["generate_tokens_per_s"])
-        assert row["tokens_per_forward"] >= 1 and row["http_ms_per_request"] > 0
+        assert row["tokens_per_forward"] >= 1
         assert min(row["first_start_s"], row["second_start_s"], row["llm_start_s"]) > 0
