@@ -436,7 +436,7 @@ MUTANTS = (
         "rules/remdm.py",
         ("ReMDM._after_llada_pass", "put the loops at the end of the schedule", "(size) * 7 // 8", "(size)"),
         ("ReMDM.commit", "start again after a schedule that left masks", "step < total or block.masked", "step < total"),
-        noticed_by=("reference/test_zoo_taking_back.py", "property/test_rules.py"),
+        noticed_by=("reference/test_zoo.py", "property/test_rules.py"),
     ),
     *in_file(
         "rules/saber.py",
@@ -578,7 +578,7 @@ MUTANTS = (
             "min(self.block_size + 1, left - count)",
             "self.block_size + 1",
         ),
-        noticed_by=("reference/test_strided.py",),
+        noticed_by=("reference/test_causal_loops.py",),
     ),
     *in_file(
         "strategies/_verified.py",
@@ -630,6 +630,6 @@ MUTANTS = (
             "self._most(count - 1)",
         ),
         ("CausalBlocks._progress", "never store a block", "final, stop = (end, end + 1)", "stop = end + 1"),
-        noticed_by=("reference/test_causal_blocks.py",),
+        noticed_by=("reference/test_causal_loops.py",),
     ),
 )

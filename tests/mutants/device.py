@@ -240,7 +240,7 @@ MUTANTS = (
             "before.facts == facts",
             "len(before.facts) == len(facts)",
         ),
-        noticed_by=("unit/driver/test_graphs.py", "reference/test_causal_blocks.py"),
+        noticed_by=("unit/driver/test_graphs.py", "reference/test_causal_loops.py"),
     ),
     *in_file(
         "driver/tables.py",

@@ -9,8 +9,10 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import pairwise
 
+from .models import MASK
+
 Chances = list[float]  # the probability of each id
-Network = Callable[[Sequence[int], int], Chances]  # of the canvas and a position
+Network = Callable[[int, Sequence[int]], Chances]  # of a position and the canvas
 
 
 def best_first(scores: dict[int, float], count: int) -> list[int]:
@@ -29,35 +31,35 @@ def maskgit_shares(size: int, steps: int) -> list[int]:
     return [before - after for before, after in pairwise(left)]
 
 
-def mdpo(network: Network, prompt: list[int], length: int, size: int, steps: int, mask: int) -> tuple[list[int], int]:
+def mdpo(network: Network, prompt: list[int], length: int, size: int, steps: int) -> tuple[list[int], int]:
     """MDPO's decode with running confidences (`rcr=True`): the answer, and the forwards before a full block."""
-    canvas, forwards, sure = [*prompt, *[mask] * length], 0, dict[int, float]()
+    canvas, forwards, sure = [*prompt, *[MASK] * length], 0, dict[int, float]()
     for begin in range(len(prompt), len(canvas), size):
         end = min(begin + size, len(canvas))
         shares = maskgit_shares(end - begin, steps)
         for number in range(steps):
-            forwards += mask in canvas[:end]
-            chances = {position: network(canvas, position) for position in range(end) if canvas[position] == mask}
+            forwards += MASK in canvas[:end]
+            chances = {position: network(position, canvas) for position in range(end) if canvas[position] == MASK}
             for position, row in chances.items():
                 canvas[position], sure[position] = top_id(row), max(row)
             kept = best_first(sure, len(sure) - sum(shares[number + 1 :]))
             for position in sure:
-                canvas[position] = canvas[position] if position in kept else mask
+                canvas[position] = canvas[position] if position in kept else MASK
     return canvas[len(prompt) :], forwards
 
 
-def remdm_llada(network: Network, prompt: list[int], length: int, size: int, count: int, mask: int) -> tuple[list[int], int]:
+def remdm_llada(network: Network, prompt: list[int], length: int, size: int, count: int) -> tuple[list[int], int]:
     """ReMDM for LLaDA (guanghanwang/ReMDM-LLaDA 169c9b9), one position a forward: the answer and the number of forwards."""
-    canvas, forwards = [*prompt, *[mask] * length], 0
+    canvas, forwards = [*prompt, *[MASK] * length], 0
     for begin in range(len(prompt), len(canvas), size):
         end, sure = begin + size, dict[int, float]()
         again = range(int(size / 8 * 7), int(size / 8 * 7) + size)
         for number in range(2 * size):
             if number in again:
                 for position in best_first({position: -chance for position, chance in sure.items()}, count):
-                    canvas[position] = mask
+                    canvas[position] = MASK
                     del sure[position]
-            chances = {position: network(canvas, position) for position in range(begin, end) if canvas[position] == mask}
+            chances = {position: network(position, canvas) for position in range(begin, end) if canvas[position] == MASK}
             confidence = {position: max(row) for position, row in chances.items()}
             for position in best_first(confidence, count if number in again else 1):
                 canvas[position], sure[position] = top_id(chances[position]), confidence[position]
@@ -81,12 +83,12 @@ def entropy_bound_spaced(entropies: dict[int, float], bound: float, gap: int) ->
     return sorted(chosen)
 
 
-def llada(network: Network, prompt: list[int], length: int, size: int, steps: int, ends: set[int], mask: int) -> list[int]:
+def llada(network: Network, prompt: list[int], length: int, size: int, steps: int, ends: set[int]) -> list[int]:
     """LLaDA (ML-GSAI/LLaDA b7e6c35) with `confidence_eos_eot_inf`: the softmax that ranks positions leaves `ends` out."""
-    canvas = [*prompt, *[mask] * length]
+    canvas = [*prompt, *[MASK] * length]
     for begin in range(len(prompt), len(canvas), size):
         for share in even_shares(size, steps):
-            chances = {p: network(canvas, p) for p in range(begin, begin + size) if canvas[p] == mask}
+            chances = {p: network(p, canvas) for p in range(begin, begin + size) if canvas[p] == MASK}
             scores = {}
             for position, row in chances.items():
                 others = 1.0 - math.fsum(row[token] for token in ends)
@@ -96,27 +98,27 @@ def llada(network: Network, prompt: list[int], length: int, size: int, steps: in
     return canvas[len(prompt) :]
 
 
-def saber(network: Network, prompt: list[int], length: int, size: int, least: int, mask: int) -> tuple[list[int], int]:
+def saber(network: Network, prompt: list[int], length: int, size: int, least: int) -> tuple[list[int], int]:
     """Saber (zhaoyMa/Saber 2f061e2) with blocks: what was unmasked in all of them counts, and may be remasked."""
-    canvas, forwards = [*prompt, *[mask] * length], 0
+    canvas, forwards = [*prompt, *[MASK] * length], 0
     final, last = dict[int, float](), dict.fromkeys(range(len(prompt), len(canvas)), 0.0)
     for end in range(len(prompt) + size, len(canvas) + 1, size):
-        while mask in canvas[:end]:
+        while MASK in canvas[:end]:
             forwards += 1
-            chances = {position: network(canvas, position) for position in range(len(prompt), end)}
+            chances = {position: network(position, canvas) for position in range(len(prompt), end)}
             now = {position: max(row) for position, row in chances.items()}
             delta = {p: now[p] - last[p] if last[p] > -math.inf else math.inf for p in now}
             last = {position: now.get(position, -math.inf) for position in last}
             bar = math.fsum(final.values()) / len(final) if final else 1.0
-            open_ones = {position: now[position] for position in now if canvas[position] == mask}
+            open_ones = {position: now[position] for position in now if canvas[position] == MASK}
             chosen = [position for position, chance in open_ones.items() if chance > bar]
             if len(chosen) < least:
                 chosen = best_first(open_ones, least)
             for position in chosen:
                 canvas[position], final[position] = top_id(chances[position]), now[position]
-            if mask in canvas[:end]:
+            if MASK in canvas[:end]:
                 count = max(least, len(chosen))
-                falls = {position: -delta[position] for position in now if canvas[position] != mask}
+                falls = {position: -delta[position] for position in now if canvas[position] != MASK}
                 for position in best_first(falls, min(max(least // 2, (count + 7) // 8), count - 1)):
-                    canvas[position] = mask
+                    canvas[position] = MASK
     return canvas[len(prompt) :], forwards

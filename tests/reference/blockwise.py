@@ -3,20 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .models import EOS, Dense
-from .window import open_window
+from .models import Dense
+from .window import BlockRules, open_window
 
 
-@dataclass(frozen=True)
-class Rules:
+@dataclass(frozen=True, kw_only=True)
+class Rules(BlockRules):
     """Hyperparameters; `from_prompt` counts blocks from the prompt's end, the prompt being one group of its own."""
 
-    block_size: int
-    buffer_size: int
-    accept_threshold: float = 0.9
     semi_complete_threshold: float = 0.9
-    add_block_threshold: float = 0.1
-    token_stability_threshold: float = 0.0
     always_force: bool = False
     from_prompt: bool = False
 
@@ -30,10 +25,9 @@ def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules, pins
             return position // size
         return 0 if position < length else 1 + (position - length) // size
 
-    first = length if rules.from_prompt else length // size * size
-    gates = (rules.add_block_threshold, rules.token_stability_threshold)
-    window = open_window(prompt, limit, first, (size, rules.buffer_size), gates, pins)
-    while (answer := window.step_over_pins()) is None:
+    window = open_window(prompt, limit, length if rules.from_prompt else length // size * size, rules, pins)
+
+    def forward() -> None:
         logits = network.predict(window.text, group)
         before_is_far = True
         for block in window.blocks:
@@ -53,13 +47,5 @@ def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules, pins
                 block.tokens[position - block.start] = proposals[position].token
             block.ready = not block.masked
             block.ratio = float(block.ready)
-        answer = window.seal()
-        if answer is not None:
-            return answer
-        if window.blocks:  # tokens stay as they are, so that an answer may end before the first mask
-            masked = window.blocks[0].masked
-            settled = window.text[length : masked[0]] if masked else []
-            if EOS in settled:
-                return settled[: settled.index(EOS)]
-        window.open_next()
-    return answer
+
+    return window.decode(forward, keeps=True)

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from dlstep import strategies
-from dlstep.core import Config, Request, SamplingParams, SequenceState, add, commit, init, schedule
-from dlstep.core.spec import Spec
-from dlstep.driver.torch_driver import TorchDriver
+from dlstep.core import SamplingParams, SequenceState, Spec
+from dlstep.driver import TorchDriver
 
+from ..helpers.decoding import by_driver, decoded_alone, room_for_one
 from .counted_draws import sample_numbers
 from .engine import Pair
 from .models import EOS, MASK, NEVER, ROWS, WORDS, Dense
@@ -64,12 +64,6 @@ def causal_rows(network: Dense, tokens: Sequence[int]) -> Tensor:
     return network.predict(tokens, lambda position: position).roll(-network.shift, 0)
 
 
-def until_end(tokens: Sequence[int], prompt: Sequence[int]) -> list[int] | None:
-    """The answer in `tokens` before the first end of sequence; None if there is none."""
-    answer = list(tokens[len(prompt) :])
-    return answer[: answer.index(EOS)] if EOS in answer else None
-
-
 def asked(seed: int, count: int, options: Callable[[Random], dict[str, Any]]) -> list[Asked]:
     """Random requests, greedy and sampled."""
     random = Random(seed)
@@ -101,11 +95,6 @@ def preferring(pair: Pair, likely: Sequence[int]) -> Iterator[None]:
 
 def engine_decode(pair: Pair, case: Asked, name: str, spec: Spec) -> SequenceState:
     """The engine's finished sequence, alone and with room to spare."""
-    config = Config(spec, page_size=4, num_pages=64, max_model_len=64, max_num_batched_tokens=512, max_num_reqs=1)
-    driver = TorchDriver(pair.checkpoint, config)
+    config, strategy = room_for_one(spec), strategies.make(name, **case.options)
     params = SamplingParams(max_tokens=case.max_tokens, temperature=case.temperature, seed=case.seed)
-    state = add(init(config, strategies.make(name, **case.options)), Request(0, case.prompt, params))
-    while not state.done:
-        state = commit(state, driver.run(schedule(state)))
-    assert state.finished[0].finish in ("stop", "length"), state.finished[0].error
-    return state.finished[0]
+    return decoded_alone(config, strategy, case.prompt, params, by_driver(TorchDriver(pair.checkpoint, config)))

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from .causal import Draws, causal_rows, until_end
-from .models import EOS, MASK, WORDS, Dense
+from .causal import Draws, causal_rows
+from .models import EOS, MASK, WORDS, Dense, before_end
 
 
 def block_rows(network: Dense, tokens: Sequence[int], start: int) -> Tensor:
@@ -45,7 +45,7 @@ def decode(
                 network.note(1.0 if accept is None else sure[position] - accept)
                 if position == surest or (accept is not None and sure[position] >= accept):
                     tokens[position] = sampled[position]
-        if (answer := until_end(tokens, prompt)) is not None:
+        if (answer := before_end(tokens[len(prompt) :])) is not None:
             return answer, forwards
     assert all(token < WORDS and token != MASK for token in tokens)
     return tokens[len(prompt) :], forwards

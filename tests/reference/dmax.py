@@ -7,24 +7,19 @@ import torch
 from torch import Tensor
 
 from .models import MASK, WORDS, Dense, Proposal
-from .window import Block, open_window
+from .window import Block, BlockRules, open_window
 
 CONFIDENT = 0.9
 
 
-@dataclass(frozen=True)
-class Rules:
+@dataclass(frozen=True, kw_only=True)
+class Rules(BlockRules):
     """Hyperparameters of the blocks, the rule and the merge."""
 
-    block_size: int
-    buffer_size: int = 1
-    accept_threshold: float = 0.9
     token_merge_mode: str = "dmax_topk"
     token_merge_top_k: int = 1
     token_merge_renormalize: bool = True
     token_merge_weight: float = 1.0
-    add_block_threshold: float = 0.1
-    token_stability_threshold: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -102,16 +97,17 @@ def soft_token(network: Dense, row: Tensor, proposal: Proposal, rules: Rules) ->
 def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules, pins: Mapping[int, int] | None = None) -> list[int]:
     """The answer to `prompt`, whose positions end before `limit`; `pins` are the tokens of pinned positions."""
     size = rules.block_size
-    gates = (rules.add_block_threshold, rules.token_stability_threshold)
-    window = open_window(prompt, limit, len(prompt) // size * size, (size, rules.buffer_size), gates, pins)
+    window = open_window(prompt, limit, len(prompt) // size * size, rules, pins)
     soft: dict[int, Soft] = {}
-    while (answer := window.step_over_pins()) is None:
+
+    def forward() -> None:
         text, embedding = window.text, network.embedding
         inputs = embedding[torch.tensor(text)].clone()
         for position, descriptor in soft.items():
-            inputs[position] = merged_embedding(embedding, descriptor, rules, text[position])
+            if position >= len(window.sealed):
+                inputs[position] = merged_embedding(embedding, descriptor, rules, text[position])
         logits = network.predict(text, lambda position: position // size, inputs)
-        soft = {}
+        soft.clear()
         for block in window.blocks:
             if not block.editable:
                 continue
@@ -119,27 +115,18 @@ def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules, pins
             editable = [position - block.start for position in block.editable]
             rows = logits[block.start : block.end]
             proposals = [network.propose(row) if i in editable else Proposal(MASK, 0.0) for i, row in enumerate(rows)]
-            note_decisions(network, editable, proposals, rules)
+            for offset in editable:
+                network.note(proposals[offset].probability - rules.accept_threshold)
+                network.note(proposals[offset].probability - CONFIDENT)
             verdict = uniform(block.tokens, editable, proposals, block.steps, rules.accept_threshold)
             block.tokens, block.ready, block.ratio = verdict.tokens, verdict.ready, verdict.ratio
             if rules.token_merge_weight > 0:
-                soft |= soft_block(network, block, rows, proposals, rules)
-        answer = window.seal()
-        if answer is not None:
-            return answer
-        soft = {position: descriptor for position, descriptor in soft.items() if position >= len(window.sealed)}
-        window.open_next()
-    return answer
+                soft.update(soft_block(network, block, rows, proposals, rules))
+
+    return window.decode(forward)
 
 
 def soft_block(network: Dense, block: Block, rows: Tensor, proposals: Sequence[Proposal], rules: Rules) -> dict[int, Soft]:
     """The soft tokens of a block: of every position of the answer that holds a token."""
     offsets = [position - block.start for position in block.editable]
     return {block.start + i: soft_token(network, rows[i], proposals[i], rules) for i in offsets if block.tokens[i] != MASK}
-
-
-def note_decisions(network: Dense, editable: Sequence[int], proposals: Sequence[Proposal], rules: Rules) -> None:
-    """Remember how close the thresholds were."""
-    for offset in editable:
-        network.note(proposals[offset].probability - rules.accept_threshold)
-        network.note(proposals[offset].probability - CONFIDENT)

@@ -6,23 +6,18 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from .models import MASK, Dense, Proposal
-from .window import Block, open_window
+from .window import Block, BlockRules, open_window
 
 
-@dataclass(frozen=True)
-class Rules:
+@dataclass(frozen=True, kw_only=True)
+class Rules(BlockRules):
     """Hyperparameters of the blocks and of the rule."""
 
-    block_size: int
-    buffer_size: int
-    accept_threshold: float = 0.9
     edit_threshold: float = 0.0
     max_post_edit_steps: int = 16
     penalty_lambda: float = 0.0
     remasking: bool = False
     remask_threshold: float = 0.4
-    add_block_threshold: float = 0.1
-    token_stability_threshold: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -89,10 +84,10 @@ def penalised(logits: Tensor, block: Block, penalty: float) -> Tensor:
 def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules, pins: Mapping[int, int] | None = None) -> list[int]:
     """The answer to `prompt`, whose positions end before `limit`; `pins` are the tokens of pinned positions."""
     size = rules.block_size
-    gates = (rules.add_block_threshold, rules.token_stability_threshold)
-    window = open_window(prompt, limit, len(prompt) // size * size, (size, rules.buffer_size), gates, pins)
+    window = open_window(prompt, limit, len(prompt) // size * size, rules, pins)
     revisions: dict[int, Revision] = {}
-    while (answer := window.step_over_pins()) is None:
+
+    def forward() -> None:
         logits = network.predict(window.text, lambda position: position // size)
         for block in window.blocks:
             if not block.editable:
@@ -105,11 +100,8 @@ def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules, pins
             verdict = joint_threshold(block.tokens, editable, proposals, revision, rules)
             block.tokens, block.ready, block.ratio = verdict.tokens, verdict.ready, verdict.ratio
             revisions[block.start] = verdict.revision
-        answer = window.seal()
-        if answer is not None:
-            return answer
-        window.open_next()
-    return answer
+
+    return window.decode(forward)
 
 
 def note_decisions(network: Dense, block: Block, editable: Sequence[int], proposals: Sequence[Proposal], rules: Rules) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from dlstep import Config, Request, SamplingParams, Strategy, add, commit, init, schedule, strategies
+from dlstep import SamplingParams, Strategy, strategies
 from dlstep.driver import TorchDriver
 from dlstep.models import Checkpoint, load_checkpoint
 
+from ..helpers.decoding import by_driver, decoded_alone, room_for_one
 from .models import EOS, MASK, NEVER, WORDS, BiasedHead, Dense, make_network, write_folder
 
 CLOSE = 1e-5  # decisions closer than this may differ by rounding
@@ -71,19 +72,10 @@ def random_cases(seed: int, count: int, block: int, options: Callable[[Random], 
 
 def engine_answer(pair: Pair, case: Case, strategy: Strategy, head_shift: int = 0) -> tuple[int, ...]:
     """The engine's answer, alone and with room to spare."""
-    spec = replace(pair.checkpoint.spec, head_shift=head_shift)
-    config = Config(
-        spec, page_size=4, num_pages=64, max_model_len=case.max_model_len, max_num_batched_tokens=512, max_num_reqs=1
-    )
-    driver = TorchDriver(pair.checkpoint, config)
+    config = room_for_one(replace(pair.checkpoint.spec, head_shift=head_shift), case.max_model_len)
     offsets = {position - len(case.prompt): token for position, token in case.pins.items()}
     params = SamplingParams(max_tokens=case.max_tokens, pinned=offsets)  # pyright: ignore[reportArgumentType]
-    state = add(init(config, strategy), Request(0, case.prompt, params))
-    while not state.done:
-        state = commit(state, driver.run(schedule(state)))
-    sequence = state.finished[0]
-    assert sequence.finish in ("stop", "length"), sequence.error
-    return sequence.answer
+    return decoded_alone(config, strategy, case.prompt, params, by_driver(TorchDriver(pair.checkpoint, config))).answer
 
 
 @dataclass
@@ -116,7 +108,7 @@ def compare(pairs: Sequence[Pair], cases: Sequence[Case], name: str, loop: Loop,
         if dense.smallest < CLOSE:
             tally.close += 1
             continue
-        strategy = strategies.make(name, **case.options)
+        strategy = strategies.make({"sliding": "dual_cache"}.get(name, name), **case.options)
         answer = engine_answer(pair, case, strategy, head_shift)
         assert list(answer) == expected, case
         assert MASK not in answer and EOS not in answer

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .models import EOS, MASK, Dense, Stored
+from .models import EOS, MASK, Dense, Stored, before_end
 
 
 @dataclass(frozen=True)
@@ -31,23 +31,14 @@ def full(network: Dense, tokens: Sequence[int], size: int) -> tuple[Tensor, Stor
 
 def refined(network: Dense, tokens: Sequence[int], start: int, stop: int, stored: Stored) -> tuple[Tensor, Stored]:
     """Rows of `[start, stop)`, which see each other and what is stored elsewhere, and what is stored afterwards."""
-    others = [(without(keys, start, stop), without(values, start, stop)) for keys, values in stored]
+
+    def spliced(rows: Tensor, *new: Tensor) -> Tensor:
+        return torch.cat((rows[:, :, :start], *new, rows[:, :, stop:]), 2)
+
+    others = [(spliced(keys), spliced(values)) for keys, values in stored]
     logits, own = network.forward(tokens[start:stop], start, others)
-    spliced = [
-        (replaced(keys, start, stop, new_keys), replaced(values, start, stop, new_values))
-        for (keys, values), (new_keys, new_values) in zip(stored, own, strict=True)
-    ]
-    return logits, spliced
-
-
-def without(rows: Tensor, start: int, stop: int) -> Tensor:
-    """`rows` of all positions but `[start, stop)`."""
-    return torch.cat((rows[:, :, :start], rows[:, :, stop:]), 2)
-
-
-def replaced(rows: Tensor, start: int, stop: int, new: Tensor) -> Tensor:
-    """`rows` with those of `[start, stop)` replaced."""
-    return torch.cat((rows[:, :, :start], new, rows[:, :, stop:]), 2)
+    pairs = zip(stored, own, strict=True)
+    return logits, [(spliced(keys, new), spliced(values, fresh)) for (keys, values), (new, fresh) in pairs]
 
 
 def seed(network: Dense, tokens: Sequence[int], position: int, size: int) -> int:
@@ -55,26 +46,23 @@ def seed(network: Dense, tokens: Sequence[int], position: int, size: int) -> int
     return network.propose(full(network, tokens[:position], size)[0][-1]).token
 
 
-def accepted(network: Dense, rows: dict[int, Tensor], threshold: float) -> dict[int, int]:
+def accepted(network: Dense, rows: dict[int, Tensor], threshold: float, *, inclusive: bool = False) -> dict[int, int]:
     """The tokens of confident positions, or of the most confident one."""
     proposals = {position: network.propose(row) for position, row in rows.items()}
-    for proposal in proposals.values():
-        network.note(proposal.probability - threshold)
-    chosen = [position for position, proposal in proposals.items() if proposal.probability > threshold]
+    chances = {position: proposal.probability for position, proposal in proposals.items()}
+    for chance in chances.values():
+        network.note(chance - threshold)
+    chosen = [p for p, chance in chances.items() if chance > threshold or (inclusive and chance == threshold)]
     if not chosen:
-        network.note_best([proposal.probability for proposal in proposals.values()])
-        chosen = [max(proposals, key=lambda position: proposals[position].probability)]
+        network.note_best([*chances.values()])
+        chosen = [max(chances, key=lambda position: chances[position])]
     return {position: proposals[position].token for position in chosen}
 
 
 def finished(tokens: Sequence[int], begin: int) -> list[int] | None:
     """The answer from `begin` on, if nothing before its end is masked."""
     known = list(tokens[begin:])
-    complete = MASK not in known
-    known = known if complete else known[: known.index(MASK)]
-    if EOS in known:
-        return known[: known.index(EOS)]
-    return known if complete else None
+    return before_end(known[: known.index(MASK)]) if MASK in known else before_end([*known, EOS])
 
 
 def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules) -> list[int]:

@@ -9,12 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from .authors_code import even_shares
 from .models import MASK, WORDS, Dense
-
-
-def even_shares(count: int, steps: int) -> list[int]:
-    """How many positions each of the `steps` passes over a block of `count` unmasks; what is left over goes first."""
-    return [count // steps + (step < count % steps) for step in range(steps)]
 
 
 def guided_logits(network: Dense, canvas: Sequence[int], length: int, cfg_scale: float) -> Tensor:

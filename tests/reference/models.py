@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, models
 from torch import Tensor, nn
-from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import DynamicCache, PreTrainedModel, Qwen3ForCausalLM
 
 from dlstep.models.transformers_internals import cache_argument
 
-WORDS, ROWS = 40, 48
-PAD, MASK, EOS = 0, 1, 2
+from ..helpers.random_checkpoints import EOS_ID as EOS, MASK_ID as MASK, ROWS, WORDS, save_tokenizer, tiny_config
+
 NEVER = -1e4  # the bias of an id that is not proposed
 
 # Keys and values of some positions, layer by layer: tensors of shape [1, heads, positions, head size].
@@ -31,6 +30,11 @@ class Proposal:
 
     token: int
     probability: float
+
+
+def before_end(tokens: Sequence[int]) -> list[int] | None:
+    """The tokens before the first end of sequence; None if there is none."""
+    return list(tokens[: tokens.index(EOS)]) if EOS in tokens else None
 
 
 def allowed(row: Tensor) -> Tensor:
@@ -114,21 +118,7 @@ def make_network(seed: int, settle: float = 0.0, sharp: float = 1.0) -> Qwen3For
 
     The larger `settle`, the more a token predicts itself, so that edits die out; `sharp` scales the logits.
     """
-    config = Qwen3Config(
-        vocab_size=ROWS,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        intermediate_size=48,
-        tie_word_embeddings=False,
-        max_position_embeddings=256,
-        eos_token_id=EOS,
-        pad_token_id=PAD,
-        bos_token_id=None,
-    )
-    network = Qwen3ForCausalLM(config).eval()
+    network = Qwen3ForCausalLM(tiny_config()).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in network.named_parameters():
@@ -145,18 +135,6 @@ def write_folder(network: Qwen3ForCausalLM, folder: Path) -> Path:
     network.save_pretrained(folder)
     save_tokenizer(folder)
     return folder
-
-
-def save_tokenizer(folder: Path) -> None:
-    """Write the files of a tokenizer of `WORDS` words."""
-    vocabulary = {"<pad>": PAD, "<mask>": MASK, "<eos>": EOS} | {f"w{number}": number for number in range(3, WORDS)}
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(models.WordLevel(vocabulary, unk_token="<pad>")),
-        pad_token="<pad>",
-        mask_token="<mask>",
-        eos_token="<eos>",
-    )
-    tokenizer.save_pretrained(folder)
 
 
 class BiasedHead(nn.Module):

@@ -9,9 +9,10 @@ from random import Random
 import torch
 from torch import Tensor
 
-from dlstep import Config, Request, Samples, SamplingParams, SpanSamples, Spec, State, Strategy, add, commit, init, schedule
-from dlstep.core import NO_SAMPLES, Span
+from dlstep import Plan, SamplingParams, SpanSamples, Spec, State, Strategy
+from dlstep.core import Span
 
+from ..helpers.decoding import by_spans, decoded_alone, room_for_one
 from .dmax import Rules, Soft, merged_embedding
 from .models import EOS, MASK, WORDS, Dense, Proposal, Stored, allowed
 
@@ -61,6 +62,49 @@ class Scripted(Dense):
         """Probabilities, rounded so that they often equal thresholds."""
         return [round(chance, 1) for chance in allowed(row).softmax(0).tolist()]
 
+    def samples(self, state: State, plan: Plan, span: Span) -> SpanSamples:
+        """The answer for the sampled positions of a span of the engine."""
+        sequence, best = state.find(span.who.id), plan.sample_spec.best
+        assert sequence is not None
+        text = sequence.tokens(0, span.rows.start) + span.rows.tokens
+        logits = self.predict(text, span.rows.grid.group, self.fed(span, text))
+        for position in span.wanted.sampled:
+            if span.rows.grid.group(position - 1) == span.rows.grid.group(position):
+                logits[position, text[position - 1]] -= span.wanted.penalty
+        proposals = [self.propose(logits[position]) for position in span.wanted.sampled]
+        ids: list[int] = []
+        probabilities: list[float] = []
+        for position in span.wanted.sampled:
+            chances = self.chances(logits[position])
+            ids += (order := sorted(range(WORDS), key=lambda token: (-chances[token], token))[:best])
+            probabilities += [chances[token] for token in order]
+        return SpanSamples(
+            tuple(proposal.token for proposal in proposals),
+            tuple(proposal.probability for proposal in proposals),
+            best_ids=tuple(ids),
+            best_probabilities=tuple(probabilities),
+        )
+
+    def fed(self, span: Span, text: Sequence[int]) -> Tensor:
+        """The tokens that the positions are fed as."""
+        inputs = self.table[torch.tensor(list(text))]
+        if span.rows.soft is None:
+            return inputs
+        soft, merge = span.rows.soft, span.rows.soft.merge
+        rules = Rules(
+            block_size=1,
+            token_merge_mode=merge.mode,
+            token_merge_renormalize=merge.renormalize,
+            token_merge_weight=merge.weight,
+        )
+        count = len(soft.ids) // len(soft.positions)
+        for number, position in enumerate(soft.positions):
+            assert position >= span.rows.start + span.rows.query_only + span.rows.final_rows, "final tokens are fed as they are"
+            part = slice(number * count, number * count + count)
+            likely = Soft(list(soft.ids[part]), list(soft.probabilities[part]))
+            inputs[position] = merged_embedding(self.table, likely, rules, text[position])
+        return inputs
+
 
 class Piecewise(Scripted):
     """A network that is fed parts of a request: a row depends on its position and on what `unit` of it is fed with it."""
@@ -80,77 +124,12 @@ class Piecewise(Scripted):
         empty = torch.zeros(1, 1, len(tokens), 1)
         return torch.tensor([self.piece(position + self.shift, fed) for position in fed]), [(empty, empty)]
 
-
-class Device:
-    """Answers the engine's plans with a scripted network."""
-
-    def __init__(self, network: Scripted) -> None:
-        self.network = network
-
-    def run(self, state: State) -> Samples:
-        """The samples of the next plan."""
-        plan = schedule(state)
-        best = plan.sample_spec.best
-        return Samples(plan, tuple(self.rows(state, span, best) if span.wanted.sampled else NO_SAMPLES for span in plan.spans))
-
-    def rows(self, state: State, span: Span, best: int) -> SpanSamples:
-        """The network's answer for the sampled positions of a span."""
-        sequence = state.find(span.who.id)
-        assert sequence is not None
-        text = sequence.tokens(0, span.rows.start) + span.rows.tokens
-        logits = self.network.predict(text, span.rows.grid.group, self.inputs(span, text))
-        for position in span.wanted.sampled:
-            if span.rows.grid.group(position - 1) == span.rows.grid.group(position):
-                logits[position, text[position - 1]] -= span.wanted.penalty
-        proposals = [self.network.propose(logits[position]) for position in span.wanted.sampled]
-        ids: list[int] = []
-        probabilities: list[float] = []
-        for position in span.wanted.sampled:
-            chances = self.network.chances(logits[position])
-            ids += (order := sorted(range(WORDS), key=lambda token: (-chances[token], token))[:best])
-            probabilities += [chances[token] for token in order]
-        return SpanSamples(
-            tuple(proposal.token for proposal in proposals),
-            tuple(proposal.probability for proposal in proposals),
-            best_ids=tuple(ids),
-            best_probabilities=tuple(probabilities),
-        )
-
-    def inputs(self, span: Span, text: Sequence[int]) -> Tensor:
-        """The tokens that the positions are fed as."""
-        inputs = self.network.table[torch.tensor(list(text))]
-        if span.rows.soft is None:
-            return inputs
-        soft, merge = span.rows.soft, span.rows.soft.merge
-        rules = Rules(
-            1,
-            token_merge_mode=merge.mode,
-            token_merge_renormalize=merge.renormalize,
-            token_merge_weight=merge.weight,
-        )
-        count = len(soft.ids) // len(soft.positions)
-        for number, position in enumerate(soft.positions):
-            assert position >= span.rows.start + span.rows.query_only + span.rows.final_rows, "final tokens are fed as they are"
-            part = slice(number * count, number * count + count)
-            likely = Soft(list(soft.ids[part]), list(soft.probabilities[part]))
-            inputs[position] = merged_embedding(self.network.table, likely, rules, text[position])
-        return inputs
-
-
-class PiecewiseDevice(Device):
-    """The same for a network that is fed parts of a request."""
-
-    def __init__(self, network: Piecewise) -> None:
-        super().__init__(network)
-        self.pieces = network
-
-    def rows(self, state: State, span: Span, best: int) -> SpanSamples:
-        """The network's answer for the sampled positions of a span."""
-        del state, best
+    def samples(self, state: State, plan: Plan, span: Span) -> SpanSamples:
+        """The answer for the sampled positions of a span, which is fed what they depend on."""
         fed = dict(enumerate(span.rows.tokens, span.rows.start))
-        assert all(position - self.pieces.shift in fed for position in span.wanted.sampled)
-        rows = torch.tensor([self.pieces.piece(position, fed) for position in span.wanted.sampled])
-        proposals = [self.pieces.propose(row) for row in rows]
+        assert all(position - self.shift in fed for position in span.wanted.sampled)
+        rows = torch.tensor([self.piece(position, fed) for position in span.wanted.sampled])
+        proposals = [self.propose(row) for row in rows]
         return SpanSamples(
             tuple(proposal.token for proposal in proposals), tuple(proposal.probability for proposal in proposals)
         )
@@ -158,12 +137,6 @@ class PiecewiseDevice(Device):
 
 def scripted_answer(network: Scripted, prompt: Sequence[int], max_tokens: int, strategy: Strategy) -> list[int]:
     """The engine's answer."""
-    config = Config(
-        Spec(MASK, (EOS,), WORDS, 1 if network.shift else 0), page_size=4, num_pages=32, max_model_len=96, max_num_reqs=1
-    )
-    state = add(init(config, strategy), Request(0, tuple(prompt), SamplingParams(max_tokens=max_tokens)))
-    device = PiecewiseDevice(network) if isinstance(network, Piecewise) else Device(network)
-    while not state.done:
-        state = commit(state, device.run(state))
-    assert state.finished[0].finish in ("stop", "length"), state.finished[0].error
-    return list(state.finished[0].answer)
+    config = room_for_one(Spec(MASK, (EOS,), WORDS, 1 if network.shift else 0))
+    params = SamplingParams(max_tokens=max_tokens)
+    return list(decoded_alone(config, strategy, prompt, params, by_spans(network.samples)).answer)

@@ -9,9 +9,9 @@ after all drafted tokens, is accepted, too. No token past the answer is drafted 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from .causal import Draws, causal_rows, until_end
+from .causal import Draws, causal_rows
 from .causal_blocks import block_rows
-from .models import MASK, Dense
+from .models import MASK, Dense, before_end
 
 Adapted = Callable[[int], AbstractContextManager[object]]
 
@@ -40,6 +40,6 @@ def decode(
             tokens.append(draws.sample(rows[len(tokens) - 1], len(tokens)))
             if tokens[-1] != draft:
                 break
-        if (answer := until_end(tokens, prompt)) is not None:
+        if (answer := before_end(tokens[len(prompt) :])) is not None:
             return answer, drafts, others
     return tokens[len(prompt) :], drafts, others

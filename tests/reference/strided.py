@@ -7,8 +7,8 @@ right proposals, the rows of the masks propose; after a wrong one, nothing is pr
 
 from collections.abc import Sequence
 
-from .causal import Draws, causal_rows, until_end
-from .models import MASK, Dense
+from .causal import Draws, causal_rows
+from .models import MASK, Dense, before_end
 
 
 def decode(network: Dense, prompt: Sequence[int], limit: int, masks: int, draws: Draws) -> tuple[list[int], int]:
@@ -28,7 +28,7 @@ def decode(network: Dense, prompt: Sequence[int], limit: int, masks: int, draws:
         checked = len(tokens) - pending
         if not wrong:
             tokens.append(draws.sample(rows[len(tokens) - 1], len(tokens)))
-        if (answer := until_end(tokens, prompt)) is not None:
+        if (answer := before_end(tokens[len(prompt) :])) is not None:
             return answer, forwards
         # A proposal for the last position could not be checked before that position is drawn itself.
         ahead = [] if wrong else range(pending + checked + 1, min(pending + checked + 1 + masks, limit - 1))

@@ -12,25 +12,12 @@ import torch
 from torch import Tensor
 from transformers import DiffusionGemmaForBlockDiffusion
 
-from dlstep import (
-    Config,
-    Request,
-    Samples,
-    SamplingParams,
-    SpanSamples,
-    Spec,
-    State,
-    Strategy,
-    add,
-    commit,
-    init,
-    schedule,
-    strategies,
-)
-from dlstep.core import NO_SAMPLES, Span
+from dlstep import Config, Plan, SamplingParams, SpanSamples, Spec, State, strategies
+from dlstep.core import Span
 from dlstep.driver import TorchDriver
-from dlstep.models import Checkpoint, load_checkpoint
+from dlstep.models import load_checkpoint
 
+from ..helpers.decoding import Run, by_driver, by_spans, decoded_alone, room_for_one
 from .counted_draws import CountedDraws
 from .diffusion_gemma import Asked, Draws, Gaps, GeneratorDraws, Network, Transformers, answer_of, replay
 from .gemma_recipe import CANVAS, VOCABULARY, Preset, Settings, generate, make_model, write_folder
@@ -58,7 +45,8 @@ def test_loop_and_strategy_generate_what_transformers_does(preset: Preset, seed:
         network = Transformers(model_of(preset))
         assert replay(network, prompt, CANVAS, asked, draws) == expected
         draws = GeneratorDraws(torch.Generator().manual_seed(seed), VOCABULARY)
-        assert engine_answer(network, prompt, VOCABULARY, CANVAS, asked, draws) == answer_of(expected, asked)
+        config, run = by_network(network, VOCABULARY, asked, draws)
+        assert engine_answer(config, prompt, CANVAS, asked, run) == answer_of(expected, asked)
 
 
 class Scripted:
@@ -84,12 +72,8 @@ class Device:
         self.network, self.draws = network, draws
         self.held: Tensor | None = None
 
-    def run(self, state: State) -> Samples:
-        """The samples of the next plan."""
-        plan = schedule(state)
-        return Samples(plan, tuple(self.rows(state, span) if span.wanted.sampled else NO_SAMPLES for span in plan.spans))
-
-    def rows(self, state: State, span: Span) -> SpanSamples:
+    @torch.inference_mode()
+    def samples(self, state: State, _: Plan, span: Span) -> SpanSamples:
         """The network's answer for a canvas."""
         assert span.rows.mode == "denoise" and span.wanted.sampled == tuple(range(span.rows.start, span.rows.end))
         sequence = state.find(span.who.id)
@@ -116,34 +100,26 @@ class Device:
         )
 
 
-def strategy_of(count: int, asked: Settings) -> Strategy:
-    """The engine's strategy."""
-    options = {"canvas_length": count} | asdict(asked)
-    del options["max_new_tokens"], options["eos_ids"]
-    return strategies.load("diffusion_gemma")(**options)
-
-
 def engine_answer(
-    network: Network, prompt: list[int], vocabulary: int, count: int, asked: Settings, draws: Draws, **brought: Any
+    config: Config, prompt: list[int], count: int, asked: Settings, run: Run, seed: int = 0, **brought: Any
 ) -> list[int]:
     """The answer of the engine's strategy."""
-    strategy = strategy_of(count, asked)
-    config = Config(Spec(None, asked.eos_ids, vocabulary), page_size=4, num_pages=32, max_model_len=96, max_num_reqs=1)
-    seed = draws.seed if isinstance(draws, CountedDraws) else 0
+    own = {name: value for name, value in asdict(asked).items() if name not in ("max_new_tokens", "eos_ids")}
     params = SamplingParams(max_tokens=asked.max_new_tokens, seed=seed, **brought)
-    state = add(init(config, strategy), Request(0, tuple(prompt), params))
-    device = Device(network, draws)
-    with torch.inference_mode():
-        while not state.done:
-            state = commit(state, device.run(state))
-    assert state.finished[0].finish in ("stop", "length"), state.finished[0].error
-    return list(state.finished[0].answer)
+    strategy = strategies.load("diffusion_gemma")(canvas_length=count, **own)
+    return list(decoded_alone(config, strategy, prompt, params, run).answer)
 
 
-@pytest.mark.parametrize("cases", [80, pytest.param(240, marks=pytest.mark.stress)])
-def test_the_strategy_unmasks_as_the_loop_does(cases: int, report: Callable[[str], None]) -> None:
+def by_network(network: Network, vocabulary: int, asked: Settings, draws: Draws) -> tuple[Config, Run]:
+    """A configuration for the network, and what answers the plans."""
+    return room_for_one(Spec(None, asked.eos_ids, vocabulary)), by_spans(Device(network, draws).samples)
+
+
+@pytest.mark.parametrize(("cases", "brings"), [(80, False), (300, True), pytest.param(240, False, marks=pytest.mark.stress)])
+def test_the_strategy_unmasks_as_the_loop_does(cases: int, brings: bool, report: Callable[[str], None]) -> None:
+    """Also if requests bring pins and the tokens that canvases open with."""
     random = Random(3)
-    compared = close = early = 0
+    compared = close = early = pinned = 0
     for seed in range(cases):
         vocabulary, count = random.choice((8, 20)), random.choice((2, 4, 5))
         asked = Settings(
@@ -155,65 +131,25 @@ def test_the_strategy_unmasks_as_the_loop_does(cases: int, report: Callable[[str
             eos_ids=random.choice(((), (0,), (0, 1))),
         )
         prompt = [random.randrange(2, vocabulary) for _ in range(random.randrange(1, 10))]
-        network, gaps = Scripted(seed, vocabulary, random.choice((0.0, 2.0, 6.0))), Gaps()
-        tokens = replay(network, prompt, count, asked, CountedDraws(seed, vocabulary, gaps), gaps)
-        if gaps.smallest < 1e-6:
-            close += 1
-            continue
-        draws = CountedDraws(seed, vocabulary, Gaps())
-        assert engine_answer(network, prompt, vocabulary, count, asked, draws) == answer_of(tokens, asked), seed
-        compared += 1
-        early += len(answer_of(tokens, asked)) < asked.max_new_tokens
-    report(f"diffusion_gemma: {compared} answers compared, {early} of them stopped early; {close} too close to call")
-    assert compared > 5 * cases // 6 and early > cases // 12
-
-
-def test_pins_and_canvases_are_treated_as_the_loop_does(report: Callable[[str], None]) -> None:
-    random = Random(5)
-    compared = close = pinned = 0
-    for seed in range(300):
-        vocabulary, count = random.choice((8, 20)), random.choice((2, 4, 5))
-        asked = Settings(
-            max_new_tokens=random.randrange(1, 3 * count + 1),
-            max_denoising_steps=random.choice((1, 2, 5, 8)),
-            entropy_bound=random.choice((0.05, 0.5, 2.0, 50.0)),
-            stability_threshold=random.choice((0, 1, 2)),
-            confidence_threshold=random.choice((0.05, 0.3, 1.0, 3.0)),
-            eos_ids=random.choice(((), (0,))),
-        )
-        prompt = [random.randrange(2, vocabulary) for _ in range(random.randrange(1, 10))]
         length, limit = len(prompt), len(prompt) + asked.max_new_tokens
-        chances = random.choice((0.0, 0.3, 0.7, 1.0))
-        pins = {place: random.randrange(vocabulary) for place in range(length, limit) if random.random() < chances}
-        given = [random.randrange(vocabulary) for _ in range(random.choice((0, count, asked.max_new_tokens)))]
+        share = random.choice((0.0, 0.3, 0.7, 1.0)) if brings else 0.0
+        pins = {place: random.randrange(vocabulary) for place in range(length, limit) if random.random() < share}
+        opening = [random.randrange(vocabulary) for _ in range(random.choice((0, count, asked.max_new_tokens)) * brings)]
         network, gaps = Scripted(seed, vocabulary, random.choice((0.0, 2.0, 6.0))), Gaps()
-        brought = Asked(pins, dict(enumerate(given, length)))
+        brought = Asked(pins, dict(enumerate(opening, length)))
         tokens = replay(network, prompt, count, asked, CountedDraws(seed, vocabulary, gaps), gaps, brought)
         if gaps.smallest < 1e-6:
             close += 1
             continue
-        draws, offsets = CountedDraws(seed, vocabulary, Gaps()), {place - length: token for place, token in pins.items()}
-        answer = engine_answer(network, prompt, vocabulary, count, asked, draws, pinned=offsets, canvas=given)
+        config, run = by_network(network, vocabulary, asked, CountedDraws(seed, vocabulary, Gaps()))
+        offsets = {place - length: token for place, token in pins.items()}
+        answer = engine_answer(config, prompt, count, asked, run, seed, pinned=offsets, canvas=opening)
         assert answer == answer_of(tokens, asked), seed
         compared += 1
+        early += len(answer) < asked.max_new_tokens
         pinned += bool(pins)
-    report(f"diffusion_gemma, scripted, with pins and canvases: {compared} answers compared; {close} too close to call")
-    assert compared > 200 and pinned > 100
-
-
-def driver_answer(checkpoint: Checkpoint, prompt: list[int], asked: Settings, seed: int) -> list[int]:
-    """The engine's answer on its own device."""
-    config = Config(
-        replace(checkpoint.spec, eos_ids=asked.eos_ids), page_size=4, num_pages=32, max_model_len=96, max_num_reqs=1
-    )
-    strategy = strategy_of(CANVAS, asked)
-    params = SamplingParams(max_tokens=asked.max_new_tokens, seed=seed)
-    state = add(init(config, strategy), Request(0, tuple(prompt), params))
-    driver = TorchDriver(checkpoint, config)
-    while not state.done:
-        state = commit(state, driver.run(schedule(state)))
-    assert state.finished[0].finish in ("stop", "length"), state.finished[0].error
-    return list(state.finished[0].answer)
+    report(f"diffusion_gemma, brings {brings}: {compared} answers compared, {early} stopped early; {close} too close to call")
+    assert compared > (2 * cases // 3 if brings else 5 * cases // 6) and early > cases // 12 and pinned >= cases // 3 * brings
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -234,7 +170,9 @@ def test_the_engine_answers_as_the_loop_does(cases: int, preset: Preset, tmp_pat
         if gaps.smallest < 1e-3:
             close += 1
             continue
-        assert driver_answer(checkpoint, prompt, asked, seed) == answer_of(tokens, asked), (seed, gaps.smallest)
+        config = room_for_one(replace(checkpoint.spec, eos_ids=asked.eos_ids))
+        answer = engine_answer(config, prompt, CANVAS, asked, by_driver(TorchDriver(checkpoint, config)), seed)
+        assert answer == answer_of(tokens, asked), (seed, gaps.smallest)
         compared += 1
     report(f"diffusion_gemma, {preset}: {compared} answers compared; {close} too close to call")
     assert compared > 5 * cases // 8

@@ -1,13 +1,15 @@
 """Rules against the decisions of the authors' released code."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from types import ModuleType
+from typing import Any
 
 import pytest
 
-from dlstep import Config, Request, Samples, SamplingParams, SpanSamples, Spec, Strategy, add, commit, init, schedule
-from dlstep.core import Rule, SampleSpec, open_block
+from dlstep import Request, SamplingParams, SpanSamples, Spec, Strategy, add, init
+from dlstep.core import Rule, open_block
 from dlstep.rules.entropy_bound import EntropyBound
 from dlstep.rules.quota import Quota
 from dlstep.rules.remdm import ReMDM
@@ -17,21 +19,28 @@ from dlstep.rules.spaced import Spaced
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
 
+from ..helpers.decoding import room_for_one
 from ..helpers.passes import pass_of
 from ..helpers.scripts import script
-from .authors_code import Network as Answer, entropy_bound_spaced, even_shares, llada, maskgit_shares, mdpo, remdm_llada, saber
+from .authors_code import entropy_bound_spaced, even_shares, llada, maskgit_shares, mdpo, remdm_llada, saber
 from .models import EOS, MASK, WORDS
-from .zoo import Network, Slow, View, check_on_canvases, check_on_grids, rows_of
+from .zoo import Network, Slow, View, canvases, check, engine_answer, grids
 
 CASES = 100
 ROOT = Path(__file__).parents[2]
-CONFIG = Config(Spec(MASK, (EOS,), WORDS), page_size=4, num_pages=32, max_model_len=96, max_num_reqs=1)
-STATISTICS = frozenset({"entropy", "margin"})
+PROMPT = [5, 6, 7]
 
 
-def as_function(network: Network) -> Answer:
-    """The network as the restated code calls it."""
-    return lambda canvas, position: network.chances(position, canvas)
+def problems(seed: int, *sizes: Any) -> Iterator[tuple[Random, Any, int, Network]]:
+    """Random numbers, one of the sizes, how many of them an answer has blocks, and a network."""
+    random = Random(seed)
+    for number in range(CASES):
+        yield random, random.choice(sizes), random.randrange(1, 4), Network(number, random.choice((0.0, 0.5)))
+
+
+def decoded(network: Network, length: int, strategy: Strategy) -> tuple[list[int], int]:
+    """The engine's answer, and in how many forwards it came; no token ends it."""
+    return engine_answer(network, PROMPT, len(PROMPT) + length, strategy, ignore_eos=True)
 
 
 def test_running_confidence_shares_like_mdpo() -> None:
@@ -41,26 +50,20 @@ def test_running_confidence_shares_like_mdpo() -> None:
 
 def test_running_confidence_with_segments_decodes_like_mdpo() -> None:
     """The confidences of all earlier segments count, and what becomes a mask there is filled again."""
-    random, earlier = Random(11), 0
-    for number in range(CASES):
-        size, steps = random.choice((2, 3, 4, 5, 8)), random.choice((1, 2, 3, 5, 8))
-        length, network, prompt = size * random.randrange(1, 5), Network(number, random.choice((0.0, 0.5))), [5, 6, 7]
-        expected = mdpo(as_function(network), prompt, length, size, steps, MASK)
+    earlier = 0
+    for random, size, blocks, network in problems(11, 2, 3, 4, 5, 8):
+        steps, length = random.choice((1, 2, 3, 5, 8)), size * blocks
         rule = RunningConfidence(steps, segment_size=size)
-        answer = decoded(network, prompt, length, DualCache(cache="none", rule=rule))
-        assert answer == expected, (number, rule)
-        earlier += answer[0] != decoded(network, prompt, length, DualCache(size, "none", RunningConfidence(steps)))[0]
+        answer = decoded(network, length, DualCache(cache="none", rule=rule))
+        assert answer == mdpo(network.chances, PROMPT, length, size, steps), (network.seed, rule)
+        earlier += answer[0] != decoded(network, length, DualCache(size, "none", RunningConfidence(steps)))[0]
     assert earlier > CASES // 4
 
 
 def test_remdm_by_default_masks_again_in_as_many_forwards_as_a_block_has_positions() -> None:
-    random = Random(12)
-    for number in range(CASES):
-        size, count = random.choice(((2, 1), (4, 1), (4, 2), (8, 1), (8, 4)))
-        length, network, prompt = size * random.randrange(1, 4), Network(number, random.choice((0.0, 0.5))), [5, 6, 7]
-        expected = remdm_llada(as_function(network), prompt, length, size, count, MASK)
-        rule = ReMDM(remask_count=count)
-        assert decoded(network, prompt, length, DualCache(size, "none", rule)) == expected, (number, rule)
+    for _, (size, count), blocks, network in problems(12, (2, 1), (4, 1), (4, 2), (8, 1), (8, 4)):
+        answer = decoded(network, size * blocks, DualCache(size, "none", ReMDM(remask_count=count)))
+        assert answer == remdm_llada(network.chances, PROMPT, size * blocks, size, count), (network.seed, size, count)
 
 
 def test_spaced_goes_through_the_inner_choice_by_the_inner_order() -> None:
@@ -74,21 +77,10 @@ def test_spaced_goes_through_the_inner_choice_by_the_inner_order() -> None:
         rule = Spaced(EntropyBound(bound), stride)
         strategy = MultiBD(block_size=16, buffer_size=1, rule=rule)
         request = Request(0, (7,), SamplingParams(max_tokens=size))
-        (sequence,) = add(init(CONFIG, strategy), request).waiting
-        chosen = rule.chosen(pass_of(rule, sequence.after_forward(sequence.storage, 1), block, rows, CONFIG.spec))
+        config = room_for_one(Spec(MASK, (EOS,), WORDS))
+        (sequence,) = add(init(config, strategy), request).waiting
+        chosen = rule.chosen(pass_of(rule, sequence.after_forward(sequence.storage, 1), block, rows, config.spec))
         assert chosen == entropy_bound_spaced(dict(enumerate(entropies)), bound, max(2, size * stride // size))
-
-
-def decoded(network: Network, prompt: list[int], length: int, strategy: Strategy) -> tuple[list[int], int]:
-    """The engine's answer, and in how many forwards it came; no token ends it."""
-    state = add(init(CONFIG, strategy), Request(0, tuple(prompt), SamplingParams(max_tokens=length, ignore_eos=True)))
-    spec = strategy.sample_spec
-    every = SampleSpec(STATISTICS, best=spec.best)
-    while not state.done:
-        plan = schedule(state)
-        rows = [rows_of(network, state, span, spec.best).trimmed(every, spec) for span in plan.spans]
-        state = commit(state, Samples(plan, tuple(rows)))
-    return list(state.finished[0].answer), state.finished[0].steps
 
 
 @pytest.fixture(scope="module")
@@ -98,27 +90,25 @@ def released() -> ModuleType:
 
 
 def test_measured_quota_without_ends_decodes_like_llada(released: ModuleType) -> None:
-    random, other = Random(14), 0
-    for number in range(CASES):
-        size, steps = random.choice((2, 4, 8)), random.choice((1, 2, 3))
-        length, network, prompt = size * random.randrange(1, 4), Network(number, random.choice((0.0, 0.5))), [5, 6, 7]
+    other = 0
+    for random, size, blocks, network in problems(14, 2, 4, 8):
+        steps, length = min(random.choice((1, 2, 3)), size), size * blocks
         ends = random.sample(range(2, WORDS), 12)  # many, so that they matter
-        expected = llada(as_function(network), prompt, length, size, min(steps, size), set(ends), MASK)
-        rule = released.QuotaWithoutEnds(min(steps, size), tuple(ends), WORDS)
-        assert decoded(network, prompt, length, DualCache(size, "none", rule))[0] == expected, number
-        other += decoded(network, prompt, length, DualCache(size, "none", Quota(min(steps, size))))[0] != expected
+        expected = llada(network.chances, PROMPT, length, size, steps, set(ends))
+        rule = released.QuotaWithoutEnds(steps, tuple(ends), WORDS)
+        assert decoded(network, length, DualCache(size, "none", rule))[0] == expected, network.seed
+        other += decoded(network, length, DualCache(size, "none", Quota(steps)))[0] != expected
     assert other > CASES // 10
 
 
 def test_measured_saber_over_blocks_decodes_like_saber(released: ModuleType) -> None:
-    random, other = Random(15), 0
-    for number in range(CASES):
-        size, least = random.choice((2, 4, 8)), random.choice((1, 2, 3))
-        length, network, prompt = size * random.randrange(1, 4), Network(number, random.choice((0.0, 0.5))), [5, 6, 7]
-        expected = saber(as_function(network), prompt, length, size, least, MASK)
+    other = 0
+    for random, size, blocks, network in problems(15, 2, 4, 8):
+        least, length = random.choice((1, 2, 3)), size * blocks
+        expected = saber(network.chances, PROMPT, length, size, least)
         rule = released.SaberOverBlocks(size, least)
-        assert decoded(network, prompt, length, DualCache(cache="none", rule=rule)) == expected, number
-        other += decoded(network, prompt, length, DualCache(size, "none", Saber(least)))[0] != expected[0]
+        assert decoded(network, length, DualCache(cache="none", rule=rule)) == expected, network.seed
+        other += decoded(network, length, DualCache(size, "none", Saber(least)))[0] != expected[0]
     assert other > CASES // 10
 
 
@@ -134,7 +124,7 @@ def test_measured_shares_of_a_block_are_those_of_sdar(released: ModuleType) -> N
 
         return released.QuotaOfBlock(steps), slow
 
-    check_on_grids(make, CASES)
+    check(make, grids, CASES)
 
 
 def test_measured_falling_threshold_counts_the_suffix_like_streaming_dllm(released: ModuleType) -> None:
@@ -146,11 +136,11 @@ def test_measured_falling_threshold_counts_the_suffix_like_streaming_dllm(releas
             ratio = (len(view.masked) + behind) / (len(view.positions) + behind)
             bar = accept * (1.0 - falling * (1.0 - ratio))
             sure = [position for position in view.masked if view.confidence(position) >= bar]
-            view.unmask(sure or view.top(1, view.confidence))
+            view.unmask_any(sure)
 
         return released.FallingWithSuffix(accept, falling, most), slow
 
-    check_on_canvases(make, CASES)
+    check(make, canvases, CASES)
 
 
 def test_the_page_has_a_row_for_every_pair_that_is_measured(released: ModuleType) -> None:

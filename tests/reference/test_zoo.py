@@ -4,46 +4,62 @@ from random import Random
 
 import pytest
 
-from dlstep.core import Rule
-from dlstep.rules.quota import Quota
-from dlstep.rules.threshold import Threshold
+from dlstep.rules.ada_block import AdaBlock
+from dlstep.strategies.dual_cache import DualCache
 
-from .zoo import Make, Slow, View, check_on_canvases, check_on_grids
+from .models import WORDS
+from .zoo import Carry, Make, Network, canvases, check, decode_canvas, engine_answer, grids, problem
+from .zoo_taking_back import MAKES, walk
+from .zoo_which import BOTH, dream, quota, threshold
+from .zoo_windows import decode_adaptively, early_commit, sliding, some_inner
 
-THRESHOLDS = (0.0, 0.3, 0.5, 0.6, 0.9, 1.0)
-
-
-def threshold(random: Random) -> tuple[Rule, Slow]:
-    accept, inclusive = random.choice(THRESHOLDS), random.random() < 0.5
-
-    def slow(view: View) -> None:
-        sure = {position: view.confidence(position) for position in view.masked}
-        chosen = [position for position in sure if sure[position] > accept or (inclusive and sure[position] == accept)]
-        view.unmask(chosen or (view.top(1, view.confidence) if view.must else []))
-
-    return Threshold(accept, inclusive=inclusive), slow
+by_name = {"ids": lambda given: given.__name__}
 
 
-def quota(random: Random) -> tuple[Rule, Slow]:
-    steps = random.choice((None, 1, 2, 3, 9))
-
-    def slow(view: View) -> None:
-        size = len(view.positions)
-        share, over = divmod(size, steps or size)
-        view.unmask(view.top(max(1, share + (view.number < over)), view.confidence))
-
-    return Quota(steps), slow
+@pytest.mark.parametrize("carry", [grids, canvases], **by_name)
+@pytest.mark.parametrize("make", [*BOTH, *MAKES], **by_name)
+def test_rules_unmask_as_their_loop_does(make: Make, carry: Carry) -> None:
+    check(make, carry)
 
 
-ON_GRIDS: list[Make] = [threshold, quota]
-ON_CANVASES: list[Make] = [threshold, quota]
+@pytest.mark.parametrize("make", [dream, sliding, early_commit], **by_name)
+def test_rules_of_canvases_unmask_as_their_loop_does(make: Make) -> None:
+    check(make, canvases)
 
 
-@pytest.mark.parametrize("make", ON_GRIDS, ids=lambda make: make.__name__)
-def test_rules_of_grids(make: Make) -> None:
-    check_on_grids(make)
+@pytest.mark.parametrize("carry", [grids, canvases], **by_name)
+@pytest.mark.parametrize("make", [threshold, quota], **by_name)
+def test_rules_around_pins_take_as_many_forwards_as_their_loop(make: Make, carry: Carry) -> None:
+    check(make, carry, pinned=True)
 
 
-@pytest.mark.parametrize("make", ON_CANVASES, ids=lambda make: make.__name__)
-def test_rules_of_canvases(make: Make) -> None:
-    check_on_canvases(make)
+def test_remdm_answers_as_if_every_step_ran_a_forward() -> None:
+    """Only forwards whose tokens are not kept are left out: greedy answers are those of the paper's loop."""
+    random, fewer = Random(3), 0
+    for number in range(100):
+        rule, slow = walk(random)
+        size, length = random.choice((1, 3, 8)), random.randrange(1, 20)
+        network, prompt = Network(number, 0.3), [5, 6, 7]
+        expected = decode_canvas(network, prompt, 3 + length, slow.every, size, remasks=True, seed=number)
+        strategy = DualCache(block_size=size, cache="none", rule=rule)
+        answer, forwards = engine_answer(network, prompt, 3 + length, strategy, number)
+        assert answer == expected[0], (number, strategy)
+        assert forwards <= expected[1]
+        fewer += forwards < expected[1]
+    assert fewer > 20
+
+
+def test_ada_block_ends_blocks_where_its_loop_does() -> None:
+    """Decisions of the engine and of the loop, on canvases; a fair share of the blocks must end early."""
+    random, shorter, stopped = Random(3), 0, 0
+    for number in range(200):
+        inner, unmask = some_inner(random)
+        size, delimiters = random.choice((1, 2, 3, 4, 8)), tuple(random.sample(range(WORDS), random.choice((0, 2, 5, WORDS))))
+        rule = AdaBlock(delimiters, random.choice((0.0, 0.3, 0.5, 0.9, 1.0)), random.choice((0.1, 0.25, 0.5, 1.0)), inner)
+        prompt, limit, network = problem(number, random, size)
+        expected = decode_adaptively(network, prompt, limit, size, rule, unmask)
+        assert engine_answer(network, prompt, limit, DualCache(size, "none", rule), number) == expected, (number, rule, size)
+        fixed = decode_adaptively(network, prompt, limit, size, AdaBlock((), inner=inner), unmask)
+        shorter += fixed != expected
+        stopped += len(expected[0]) < limit - len(prompt)
+    assert shorter > 15 and 0 < stopped < 200

@@ -1,9 +1,20 @@
 """The blocks that several of the loops keep open at a time, and when the next one opens."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .models import EOS, MASK
+from .models import EOS, MASK, before_end
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockRules:
+    """Hyperparameters of the blocks, and of when the next one opens."""
+
+    block_size: int
+    buffer_size: int = 1
+    accept_threshold: float = 0.9
+    add_block_threshold: float = 0.1
+    token_stability_threshold: float = 0.0
 
 
 @dataclass
@@ -42,10 +53,7 @@ class Window:
 
     prompt: Sequence[int]
     limit: int
-    block_size: int
-    buffer_size: int
-    add_block_threshold: float
-    token_stability_threshold: float
+    rules: BlockRules
     sealed: list[int]
     pins: Mapping[int, int] = field(default_factory=dict[int, int])  # tokens of pinned positions
     blocks: list[Block] = field(default_factory=list)
@@ -58,18 +66,19 @@ class Window:
     def open_next(self) -> None:
         """Open one more block, if there is room, something left to decode, and the last block is far enough."""
         start = self.blocks[-1].end if self.blocks else len(self.sealed)
-        if len(self.blocks) == self.buffer_size or start >= self.limit:
+        rules, size = self.rules, self.rules.block_size
+        if len(self.blocks) == rules.buffer_size or start >= self.limit:
             return
         if self.blocks:
             last = self.blocks[-1]
-            if last.progress < self.add_block_threshold or last.ratio < self.token_stability_threshold:
+            if last.progress < rules.add_block_threshold or last.ratio < rules.token_stability_threshold:
                 return
             if EOS in self.text[max(len(self.prompt), len(self.sealed)) : self.limit]:
                 return
-        given = list(self.prompt[start : start + self.block_size])
-        tokens = given + [MASK] * (self.block_size - len(given))
+        given = list(self.prompt[start : start + size])
+        tokens = given + [MASK] * (size - len(given))
         editable: list[int] = []
-        for position in range(start + len(given), min(start + self.block_size, self.limit)):
+        for position in range(start + len(given), min(start + size, self.limit)):
             if position in self.pins:
                 tokens[position - start] = self.pins[position]
             else:
@@ -82,40 +91,41 @@ class Window:
 
         The answer, if it ends at a pinned token before anything of it is sampled.
         """
-        while True:
-            answer = self.seal()
-            if answer is not None:
-                return answer
-            if not all(block.ready for block in self.blocks):
-                break
+        while (answer := self.seal()) is None and all(block.ready for block in self.blocks):
             self.open_next()
-        stands = self.text[len(self.prompt) : self.blocks[0].editable[0]] if self.blocks[0].editable else []
-        return stands[: stands.index(EOS)] if EOS in stands else None
+        if answer is not None or not self.blocks[0].editable:
+            return answer
+        return before_end(self.text[len(self.prompt) : self.blocks[0].editable[0]])
 
     def seal(self) -> list[int] | None:
         """Let go of ready blocks from the left; the answer, once its end is among them."""
         while self.blocks and self.blocks[0].ready:
             self.sealed += self.blocks.pop(0).tokens
         answer = self.sealed[len(self.prompt) : self.limit]
-        if EOS in answer:
-            return answer[: answer.index(EOS)]
-        return answer if len(self.sealed) >= self.limit else None
+        ended = before_end(answer)
+        return answer if ended is None and len(self.sealed) >= self.limit else ended
+
+    def decode(self, forward: Callable[[], None], *, keeps: bool = False) -> list[int]:
+        """The answer after as many forwards as it takes; if no token changes (`keeps`), it may end before the first mask."""
+        while (answer := self.step_over_pins()) is None:
+            forward()
+            answer = self.seal()
+            if answer is None and keeps and self.blocks and (masked := self.blocks[0].masked):
+                answer = before_end(self.text[len(self.prompt) : masked[0]])
+            if answer is not None:
+                break
+            self.open_next()
+        return answer
 
 
 def open_window(
-    prompt: Sequence[int],
-    limit: int,
-    first: int,
-    sizes: tuple[int, int],
-    gates: tuple[float, float],
-    pins: Mapping[int, int] | None = None,
+    prompt: Sequence[int], limit: int, first: int, rules: BlockRules, pins: Mapping[int, int] | None = None
 ) -> Window:
     """The window before the first forward: a block from `first` on, and one more if prompt and pins fill it far enough.
 
-    `sizes` are those of a block and of the buffer, `gates` the thresholds of progress and of stability. `pins` are the tokens
-    of pinned positions.
+    `pins` are the tokens of pinned positions.
     """
-    window = Window(prompt, limit, *sizes, *gates, list(prompt[:first]), pins or {})
+    window = Window(prompt, limit, rules, list(prompt[:first]), pins or {})
     window.open_next()
     window.open_next()
     return window

@@ -8,18 +8,20 @@ probabilities are tenths, so that ties and exact thresholds are common.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from random import Random
 from typing import Any
 
-from dlstep import Config, Request, Samples, SamplingParams, SpanSamples, Spec, State, Strategy, add, commit, init, schedule
-from dlstep.core import NO_SAMPLES, CanvasRule, Rule, SampleSpec, Span
+from dlstep import Plan, SamplingParams, SpanSamples, Spec, State, Strategy
+from dlstep.core import CanvasRule, Rule, SampleSpec, Span
 from dlstep.strategies.d2f import D2F
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
 
+from ..helpers.decoding import by_spans, decoded_alone, room_for_one
+from .blockwise import Rules
 from .counted_draws import number as drawn
-from .models import EOS, MASK, WORDS
+from .models import EOS, MASK, WORDS, before_end
 from .window import Block, open_window
 
 ALL = frozenset({"entropy", "margin"})
@@ -118,14 +120,19 @@ class View:
         for position in positions:
             self.tokens[position], self.sure[position] = self.token(position), self.confidence(position)
 
+    def unmask_any(self, chosen: Sequence[int], score: Callable[[int], float] | None = None) -> None:
+        """Unmask these; if there are none and the block has to get further, the best one."""
+        self.unmask(chosen or (self.top(1, score or self.confidence) if self.must else []))
+
     def mask(self, positions: Sequence[int]) -> None:
         """Make positions masks again."""
         for position in positions:
             self.tokens[position] = MASK
 
-    def uniform(self, position: int, purpose: int) -> float:
-        """The uniform number in (0, 1) of a position in this forward."""
-        return ((drawn(self.seed, position, self.number, purpose) >> 41) + 0.5) / (1 << 23)
+    def uniform(self, position: int, purpose: int, number: int | None = None) -> float:
+        """The uniform number in (0, 1) of a position in this forward, or in another one."""
+        number = self.number if number is None else number
+        return ((drawn(self.seed, position, number, purpose) >> 41) + 0.5) / (1 << 23)
 
 
 Slow = Callable[[View], None]
@@ -140,23 +147,12 @@ class Memory:
     sure: dict[int, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Grid:
-    """How blocks of a grid are opened; `from_prompt` counts them from the prompt's end."""
-
-    size: int
-    buffer: int
-    add_block: float = 0.1
-    semi_complete: float = 0.9
-    from_prompt: bool = False
-
-
 def decode_grid(
     network: Network,
     prompt: Sequence[int],
     limit: int,
     rule: Slow,
-    grid: Grid,
+    grid: Rules,
     *,
     remasks: bool = False,
     seed: int = 0,
@@ -166,32 +162,24 @@ def decode_grid(
 
     `pins` are the tokens of pinned positions.
     """
-    length = len(prompt)
-    first = length if grid.from_prompt else length // grid.size * grid.size
-    window = open_window(prompt, limit, first, (grid.size, grid.buffer), (grid.add_block, 0.0), pins)
+    first = len(prompt) if grid.from_prompt else len(prompt) // grid.block_size * grid.block_size
+    window = open_window(prompt, limit, first, grid, pins)
     memories: dict[int, Memory] = {}
     forwards = 0
-    while (answer := window.step_over_pins()) is None:
+
+    def forward() -> None:
+        nonlocal forwards
         forwards += 1
-        text = window.text
-        before_is_far = True
+        text, before_is_far = window.text, True
         for block in window.blocks:
             memory = memories.setdefault(block.start, Memory(own={"begin": block.start}))
             if block.ready:
                 before_is_far = True
                 continue
-            must, before_is_far = before_is_far, block.progress >= grid.semi_complete
+            must, before_is_far = before_is_far, block.progress >= grid.semi_complete_threshold
             _decide_block(network, text, block, memory, must, seed, rule)
-        answer = window.seal()
-        if answer is not None:
-            return answer, forwards
-        if window.blocks and not remasks:  # tokens stay as they are, so that an answer may end before the first mask
-            masked = window.blocks[0].masked
-            settled = window.text[length : masked[0]] if masked else []
-            if EOS in settled:
-                return settled[: settled.index(EOS)], forwards
-        window.open_next()
-    return answer, forwards
+
+    return window.decode(forward, keeps=not remasks), forwards
 
 
 def _decide_block(network: Network, text: list[int], block: Block, memory: Memory, must: bool, seed: int, rule: Slow) -> None:
@@ -231,8 +219,8 @@ def decode_canvas(
         end = min(begin + size, limit)
         positions = [position for position in range(begin, end) if position not in pins]
         settled = positions[0] if positions else end
-        if EOS in canvas[length:settled]:
-            return canvas[length : canvas.index(EOS, length)], forwards
+        if (answer := before_end(canvas[length:settled])) is not None:
+            return answer, forwards
         done = not positions
         while not done:
             chances = {position: network.chances(position, canvas) for position in positions}
@@ -242,21 +230,20 @@ def decode_canvas(
             forwards += 1
             done = not view.masked and not memory.own.get("open")
             settled = end if done else positions[0] if remasks else ([*view.masked, limit])[0]
-            answer = canvas[length:settled]
-            if EOS in answer:
-                return answer[: answer.index(EOS)], forwards
+            if (answer := before_end(canvas[length:settled])) is not None:
+                return answer, forwards
     return canvas[length:], forwards
 
 
-def rows_of(network: Network, state: State, span: Span, best: int) -> SpanSamples:
+def samples_of(network: Network, state: State, plan: Plan, span: Span) -> SpanSamples:
     """The answer of the network to a span of the engine."""
-    sequence = state.find(span.who.id)
+    sequence, best = state.find(span.who.id), plan.sample_spec.best
     assert sequence is not None and (span.rows.start == 0 or span.rows.start <= sequence.storage.stored or span.rows.final_rows)
     text = sequence.tokens(0, span.rows.start) + span.rows.tokens
     chances = [network.chances(position, text[: span.rows.grid.cover(position + 1)]) for position in span.wanted.sampled]
     orders = [ranked(row) for row in chances]
     firsts = [(row[order[0]], row[order[1]]) for row, order in zip(chances, orders, strict=True)]
-    return SpanSamples(
+    samples = SpanSamples(
         tuple(order[0] for order in orders),
         tuple(first for first, _ in firsts),
         tuple(entropy(row) for row in chances),
@@ -264,6 +251,7 @@ def rows_of(network: Network, state: State, span: Span, best: int) -> SpanSample
         tuple(token for order in orders for token in order[:best]),
         tuple(row[token] for row, order in zip(chances, orders, strict=True) for token in order[:best]),
     )
+    return samples.trimmed(SampleSpec(ALL, best=best), plan.sample_spec)
 
 
 def engine_answer(
@@ -273,18 +261,14 @@ def engine_answer(
     strategy: Strategy,
     seed: int = 0,
     pins: Mapping[int, int] | None = None,
+    *,
+    ignore_eos: bool = False,
 ) -> tuple[list[int], int]:
     """The engine's answer, and in how many forwards that sampled it came."""
-    offsets = {position - len(prompt): token for position, token in (pins or {}).items()}
-    config = Config(Spec(MASK, (EOS,), WORDS), page_size=4, num_pages=32, max_model_len=96, max_num_reqs=1)
-    params = SamplingParams(max_tokens=limit - len(prompt), seed=seed, pinned=offsets)  # pyright: ignore[reportArgumentType]
-    state = add(init(config, strategy), Request(0, tuple(prompt), params))
-    while not state.done:
-        plan, spec = schedule(state), strategy.sample_spec
-        rows = [rows_of(network, state, span, spec.best) if span.wanted.sampled else NO_SAMPLES for span in plan.spans]
-        state = commit(state, Samples(plan, tuple(row.trimmed(SampleSpec(ALL, best=spec.best), spec) for row in rows)))
-    (sequence,) = state.finished.values()
-    assert sequence.finish in ("stop", "length"), sequence.error
+    offsets: Any = {position - len(prompt): token for position, token in (pins or {}).items()}
+    params = SamplingParams(max_tokens=limit - len(prompt), seed=seed, pinned=offsets, ignore_eos=ignore_eos)
+    config = room_for_one(Spec(MASK, (EOS,), WORDS))
+    sequence = decoded_alone(config, strategy, prompt, params, by_spans(partial(samples_of, network)))
     return list(sequence.answer), sequence.steps
 
 
@@ -307,43 +291,41 @@ def random_pins(random: Random, first: int, limit: int) -> dict[int, int]:
     return {place: EOS if ends and random.random() < 0.2 else random.randrange(EOS + 1, WORDS) for place in sorted(chosen)}
 
 
-def check_on_grids(make: Make, count: int = 200, *, pinned: bool = False) -> None:
-    """Compare engine and loop on random grids: `make` draws a rule with its slow form."""
+Carry = Callable[[Random, Rule], tuple[Any, Callable[..., tuple[list[int], int]]]]
+
+
+def check(make: Make, carry: Carry, count: int = 200, *, pinned: bool = False) -> None:
+    """Compare engine and loop on random cases: `make` draws a rule with its slow form, `carry` a strategy with its loop."""
     random, stopped = Random(1), 0
     for number in range(count):
         rule, slow = make(random)
-        size, from_prompt = random.choice((1, 2, 3, 4, 8)), random.random() < 0.5
-        grid = Grid(size, random.choice((1, 1, 2, 4)), random.choice((0.1, 0.5)), random.choice((0.1, 0.5, 0.9)), from_prompt)
-        prompt, limit, network = problem(number, random, size)
+        strategy, decode = carry(random, rule)
+        prompt, limit, network = problem(number, random, strategy.block_size)
         pins = random_pins(random, len(prompt), limit) if pinned else {}
-        expected = decode_grid(network, prompt, limit, slow, grid, remasks=rule.remasks, seed=number, pins=pins)
-        carrier = D2F if from_prompt else MultiBD
-        strategy = carrier(
-            block_size=size,
-            buffer_size=grid.buffer,
-            add_block_threshold=grid.add_block,
-            semi_complete_threshold=grid.semi_complete,
-            rule=rule,
-        )
+        expected = decode(network, prompt, limit, slow, remasks=rule.remasks, seed=number, pins=pins)
         assert engine_answer(network, prompt, limit, strategy, number, pins) == expected, (number, strategy, pins)
         stopped += len(expected[0]) < limit - len(prompt)
     assert 0 < stopped < count
 
 
-def check_on_canvases(make: Make, count: int = 200, *, pinned: bool = False) -> None:
-    """Compare engine and loop on random canvases."""
-    random, stopped = Random(2), 0
-    for number in range(count):
-        rule, slow = make(random)
-        size = random.choice((1, 2, 3, 4, 8))
-        prompt, limit, network = problem(number, random, size)
-        whole = None if isinstance(rule, CanvasRule) and rule.whole else size
-        pins = random_pins(random, len(prompt), limit) if pinned else {}
-        expected = decode_canvas(network, prompt, limit, slow, whole, remasks=rule.remasks, seed=number, pins=pins)
-        strategy = DualCache(block_size=size, cache="none", rule=rule)
-        assert engine_answer(network, prompt, limit, strategy, number, pins) == expected, (number, strategy, pins)
-        stopped += len(expected[0]) < limit - len(prompt)
-    assert 0 < stopped < count
+def grids(random: Random, rule: Rule) -> tuple[Strategy, Callable[..., tuple[list[int], int]]]:
+    """A strategy with blocks on a random grid."""
+    fields: dict[str, Any] = {
+        "block_size": random.choice((1, 2, 3, 4, 8)),
+        "buffer_size": random.choice((1, 1, 2, 4)),
+        "add_block_threshold": random.choice((0.1, 0.5)),
+        "semi_complete_threshold": random.choice((0.1, 0.5, 0.9)),
+    }
+    from_prompt = random.random() < 0.5
+    grid = Rules(**fields, from_prompt=from_prompt)
+    return (D2F if from_prompt else MultiBD)(**fields, rule=rule), partial(decode_grid, grid=grid)
+
+
+def canvases(random: Random, rule: Rule) -> tuple[Strategy, Callable[..., tuple[list[int], int]]]:
+    """A strategy with blocks of a random size on a canvas."""
+    size = random.choice((1, 2, 3, 4, 8))
+    whole = isinstance(rule, CanvasRule) and rule.whole
+    return DualCache(block_size=size, cache="none", rule=rule), partial(decode_canvas, size=None if whole else size)
 
 
 def problem(number: int, random: Random, size: int) -> tuple[list[int], int, Network]:

@@ -3,39 +3,24 @@
 import math
 from random import Random
 
-import pytest
-
 from dlstep.core import Rule
 from dlstep.rules.credit import Credit
 from dlstep.rules.remdm import ReMDM
 from dlstep.rules.running_confidence import RunningConfidence
 from dlstep.rules.saber import Saber
-from dlstep.strategies.dual_cache import DualCache
 
-from .authors_code import maskgit_shares
-from .counted_draws import number as drawn
+from .authors_code import even_shares, maskgit_shares
 from .models import MASK
-from .zoo import Make, Network, Slow, View, check_on_canvases, check_on_grids, decode_canvas, engine_answer, ranked
+from .zoo import Make, Slow, View, ranked
 
 CHOOSE, REMASK = 3, 4
-
-
-def shares(size: int, steps: int | None) -> list[int]:
-    """The positions that each forward of LLaDA's schedule takes; forwards that would take nothing are left out."""
-    steps = steps or size
-    return [share for r in range(steps) if (share := size // steps + (1 if r < size % steps else 0))]
-
-
-def mdpo_shares(size: int, steps: int | None) -> list[int]:
-    """The positions that each forward of MDPO's linear schedule takes, as `tests/reference/authors_code.py` restates it."""
-    return maskgit_shares(size, steps or size)
 
 
 def running_confidence(random: Random) -> tuple[Rule, Slow]:
     steps = random.choice((None, 1, 2, 3, 5, 9))
 
     def slow(view: View) -> None:
-        later = sum(mdpo_shares(len(view.positions), steps)[view.number + 1 :])
+        later = sum(maskgit_shares(len(view.positions), steps or len(view.positions))[view.number + 1 :])
         view.unmask(view.masked)
         kept = view.top(len(view.positions) - later, lambda position: view.sure[position], view.positions)
         view.mask([position for position in view.positions if position not in kept])
@@ -70,7 +55,8 @@ def llada(random: Random) -> tuple[Rule, Slow]:
     steps, loops, k = random.choice((None, 1, 2, 3, 9)), random.choice((None, 0, 1, 3)), random.choice((None, 1, 2, 9))
 
     def slow(view: View) -> None:
-        usual = [("usual", share) for share in shares(len(view.positions), steps)]
+        # Forwards that would take nothing are left out.
+        usual = [("usual", share) for share in even_shares(len(view.positions), steps or len(view.positions)) if share]
         early = max(1, math.floor(len(usual) * 7 / 8))
         more = len(usual) if loops is None else loops
         program = [*usual[:early], *[("again", k or 1)] * more, *usual[early:], ("end", 0)]
@@ -122,8 +108,7 @@ class Walk:
     def lucky(self, view: View, step: int, purpose: int) -> list[int]:
         """The positions that a step takes, or masks."""
         chances = self.chances(view, step)[purpose == REMASK]
-        numbers = {p: ((drawn(view.seed, p, step, purpose) >> 41) + 0.5) / (1 << 23) for p in chances}
-        return [position for position, chance in chances.items() if numbers[position] < chance]
+        return [position for position, chance in chances.items() if view.uniform(position, purpose, step) < chance]
 
     def step(self, view: View, step: int) -> None:
         """One step: both choices look at the block as it was before it."""
@@ -194,29 +179,3 @@ def credit(random: Random) -> tuple[Rule, Slow]:
 
 
 MAKES: list[Make] = [running_confidence, saber, llada, sampler, credit]
-
-
-@pytest.mark.parametrize("make", MAKES, ids=lambda make: make.__name__)
-def test_rules_of_grids(make: Make) -> None:
-    check_on_grids(make)
-
-
-@pytest.mark.parametrize("make", MAKES, ids=lambda make: make.__name__)
-def test_rules_of_canvases(make: Make) -> None:
-    check_on_canvases(make)
-
-
-def test_remdm_answers_as_if_every_step_ran_a_forward() -> None:
-    """Only forwards whose tokens are not kept are left out: greedy answers are those of the paper's loop."""
-    random, fewer = Random(3), 0
-    for number in range(100):
-        rule, slow = walk(random)
-        size, length = random.choice((1, 3, 8)), random.randrange(1, 20)
-        network, prompt = Network(number, 0.3), [5, 6, 7]
-        expected = decode_canvas(network, prompt, 3 + length, slow.every, size, remasks=True, seed=number)
-        strategy = DualCache(block_size=size, cache="none", rule=rule)
-        answer, forwards = engine_answer(network, prompt, 3 + length, strategy, number)
-        assert answer == expected[0], (number, strategy)
-        assert forwards <= expected[1]
-        fewer += forwards < expected[1]
-    assert fewer > 20
