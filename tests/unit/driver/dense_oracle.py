@@ -3,27 +3,15 @@ class.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
 from transformers import Qwen3ForCausalLM
 
-from dlstep.core import (
-    Config,
-    Request,
-    Samples,
-    SequenceState,
-    Span,
-    SpanSamples,
-    State,
-    Strategy,
-    add,
-    commit,
-    draws as numbers,
-    init,
-    schedule,
-)
+from dlstep.core import Config, Plan, Request, Span, SpanSamples, State, Strategy, draws as numbers
+
+from ...helpers.decoding import by_spans, decoded, with_requests
 
 
 class DenseDriver:
@@ -33,11 +21,7 @@ class DenseDriver:
         self.network = Qwen3ForCausalLM.from_pretrained(folder, attn_implementation="sdpa", dtype=torch.float32).eval()
         self.head_shift = head_shift
 
-    def run(self, state: State) -> Samples:
-        plan = schedule(state)
-        return Samples(plan, tuple(self.rows(state, span) for span in plan.spans))
-
-    def rows(self, state: State, span: Span) -> SpanSamples:
+    def rows(self, state: State, _: Plan | None, span: Span) -> SpanSamples:
         if not span.wanted.sampled:
             return SpanSamples((), ())
         sequence = state.find(span.who.id)
@@ -87,14 +71,7 @@ class DenseDriver:
         return token, math.exp(allowed[token] - best) / sum(math.exp(x - best) for x in allowed.values())
 
 
-def dense_answers(
-    driver: DenseDriver, config: Config, strategy: Strategy, requests: Iterable[Request]
-) -> dict[int, SequenceState]:
-    """Each request alone, with all the room there is."""
-    answers: dict[int, SequenceState] = {}
+def dense_states(driver: DenseDriver, config: Config, strategy: Strategy, requests: Iterable[Request]) -> Iterator[State]:
+    """The end of each request alone, with all the room there is."""
     for request in requests:
-        state = add(init(config, strategy), request)
-        while not state.done:
-            state = commit(state, driver.run(state))
-        answers[request.id] = state.find(request.id)
-    return answers
+        yield decoded(with_requests(config, strategy, [request]), by_spans(driver.rows))

@@ -1,5 +1,6 @@
 """Steps that graphs capture, run without one: padded to a bucket, with kernels, they answer as in the plan's own sizes."""
 
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import lru_cache
@@ -15,7 +16,7 @@ from hypothesis import example, given, settings, strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dlstep import LLM
-from dlstep.core import Config, Request, SamplingParams, Strategy, add, commit, init, prepare, schedule
+from dlstep.core import Config, Request, SamplingParams, Spec, Strategy, add, commit, init, prepare, schedule
 from dlstep.core.automaton import Automaton
 from dlstep.driver import TorchDriver, graphs, tables as driver_tables
 from dlstep.driver.arena import Arena
@@ -34,11 +35,23 @@ from dlstep.strategies.multi_bd import MultiBD
 from dlstep.strategies.multi_bd_edit import MultiBDEdit
 from dlstep.testing.generators import table_automaton
 
+from ...helpers.decoding import by_driver, decoded, with_requests
 from ...helpers.naming import Loyal, NamingGrid
 from ...helpers.tiny_families import write_checkpoint
 from ...helpers.triton_interpreter import needs_interpreter
 from ...reference.gemma_recipe import write_preset
 from .test_torch_driver_canvas import GEMMA
+
+
+def config_of(spec: Spec, **own: int) -> Config:
+    """Room for a few short requests."""
+    usual = {"page_size": 4, "num_pages": 60, "max_model_len": 48, "max_num_batched_tokens": 64, "max_num_reqs": 3}
+    return Config(spec, **usual | own)
+
+
+def requests(lengths: Iterable[int], params: Callable[[int], SamplingParams]) -> list[Request]:
+    """Requests with prompts of these lengths, and parameters by number."""
+    return [Request(number, tuple(range(10, 10 + length)), params(number)) for number, length in enumerate(lengths)]
 
 
 def padded(checkpoint: Checkpoint, config: Config) -> TorchDriver:
@@ -65,10 +78,8 @@ PADDED = [
     ("gemma", GEMMA, 0.0),
 ]
 # The least room is tried of the first by `make test`, of all by `make stress`.
-ROOMS = [(case, "roomier", ()) for case in PADDED] + [(case, "least", pytest.mark.stress) for case in PADDED[1:]]
-
-
-ROOMS.append((PADDED[0], "least", ()))
+ROOMS = [(case, "roomier", ()) for case in PADDED]
+ROOMS += [(case, "least", () if case is PADDED[0] else pytest.mark.stress) for case in PADDED]
 
 
 @needs_interpreter
@@ -85,7 +96,7 @@ def test_padding_changes_no_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     checkpoint = load_checkpoint(write_preset("converging", tmp_path)) if kind == "gemma" else checkpoints[kind]
-    config = Config(checkpoint.spec, page_size=4, num_pages=60, max_model_len=48, max_num_batched_tokens=64, max_num_reqs=3)
+    config = config_of(checkpoint.spec)
     met: list[Bucket] = []
 
     def chosen(gathered: Gathered, canvas: int) -> Bucket:
@@ -95,12 +106,8 @@ def test_padding_changes_no_answer(
     monkeypatch.setattr(graphs, "bucket_of", chosen)
     answers = []
     for driver in (TorchDriver(checkpoint, config), padded(checkpoint, config)):
-        state = init(config, strategy)
-        for number, length in enumerate((3, 5)):
-            params = SamplingParams(max_tokens=2 + number, temperature=temperature, seed=number)
-            state = add(state, Request(number, tuple(range(10, 10 + length)), params))
-        while not state.done:
-            state = commit(state, driver.run(schedule(state)))
+        asked = requests((3, 5), lambda number: SamplingParams(max_tokens=2 + number, temperature=temperature, seed=number))
+        state = decoded(with_requests(config, strategy, asked), by_driver(driver))
         answers.append([state.finished[number].answer for number in range(2)])
     assert answers[0] == answers[1]
     assert len(met) > 1
@@ -110,12 +117,11 @@ def test_padding_changes_no_answer(
 @pytest.mark.parametrize("kind", ["plain", "sliding"])
 def test_tiles_that_are_left_are_those_that_would_be_made(kind: str, checkpoints: dict[str, Checkpoint]) -> None:
     checkpoint = checkpoints[kind]
-    config = Config(checkpoint.spec, page_size=4, num_pages=60, max_model_len=48, max_num_batched_tokens=64, max_num_reqs=3)
+    config = config_of(checkpoint.spec)
     driver = TorchDriver(checkpoint, config)
     target = driver._target
-    state = init(config, MultiBD(4, 2))
-    for number, length in enumerate((3, 6, 5)):
-        state = add(state, Request(number, tuple(range(10, 10 + length)), SamplingParams(max_tokens=9 + 4 * number)))
+    asked = requests((3, 6, 5), lambda number: SamplingParams(max_tokens=9 + 4 * number))
+    state = with_requests(config, MultiBD(4, 2), asked)
     kept: dict[Bucket, tuple[Arena, Gathered]] = {}
     left = 0
     while not state.done:
@@ -143,10 +149,8 @@ Networks = dict[str, tuple[PagedNetwork, LoweringTarget]]
 @pytest.fixture(scope="module")
 def networks(checkpoints: dict[str, Checkpoint], tmp_path_factory: pytest.TempPathFactory) -> Networks:
     gemma = load_checkpoint(write_preset("converging", tmp_path_factory.mktemp("gemma")))
-    config = Config(gemma.spec, page_size=4, num_pages=8, max_model_len=48, max_num_batched_tokens=64, max_num_reqs=3)
-    drivers = {
-        name: TorchDriver(each, replace(config, spec=each.spec)) for name, each in (*checkpoints.items(), ("gemma", gemma))
-    }
+    every = {**checkpoints, "gemma": gemma}
+    drivers = {name: TorchDriver(each, config_of(each.spec, num_pages=8)) for name, each in every.items()}
     return {name: (driver.network, driver._target) for name, driver in drivers.items()}
 
 
@@ -182,16 +186,15 @@ def test_all_that_requests_need_is_captured_before(
     least: int,
     temperature: float,
     seed: int,
-    networks: dict[str, tuple[PagedNetwork, LoweringTarget]],
+    networks: Networks,
 ) -> None:
     network, target = networks[kind]
-    config = Config(network.spec, 4, num_pages=200, max_model_len=48, max_num_batched_tokens=budget, max_num_reqs=reqs)
+    config = config_of(network.spec, num_pages=200, max_num_batched_tokens=budget, max_num_reqs=reqs)
     ready = captured(config, strategy, network, target)
     tables, slots = page_tables(config), CarrySlots()
-    state, random = init(config, strategy), Random(seed)
-    for number, length in enumerate(lengths):
-        params = SamplingParams(max_tokens=random.randrange(least, 28), temperature=temperature, ignore_eos=True)
-        state = add(state, Request(number, tuple(range(10, 10 + length)), params))
+    random, hot = Random(seed), SamplingParams(temperature=temperature, ignore_eos=True)
+    asked = requests(lengths, lambda _: replace(hot, max_tokens=random.randrange(least, 28)))
+    state = with_requests(config, strategy, asked)
     met = 0
     while not state.done:
         plan = schedule(state)
@@ -215,10 +218,7 @@ def test_what_is_taken_over_is_what_would_be_gathered(
     kind: str, lengths: list[int], pages: int, seed: int, checkpoints: dict[str, Checkpoint]
 ) -> None:
     checkpoint = checkpoints[kind]
-    reqs = 1 + seed % 2
-    config = Config(
-        checkpoint.spec, page_size=4, num_pages=pages, max_model_len=32, max_num_batched_tokens=64, max_num_reqs=reqs
-    )
+    config = config_of(checkpoint.spec, num_pages=pages, max_model_len=32, max_num_reqs=1 + seed % 2)
     driver = TorchDriver(checkpoint, config)
     state, random = init(config, MultiBD(4, 2)), Random(seed)
     for number, length in enumerate(lengths):
@@ -295,7 +295,7 @@ def test_graphs_read_the_masks_of_each_forward_pass(
     monkeypatch.setattr(driver_tables, "CAPACITY", capacity)
     checkpoint = checkpoints["plain"]
     spec = checkpoint.spec
-    config = Config(spec, page_size=4, num_pages=90, max_model_len=48, max_num_batched_tokens=64, max_num_reqs=3)
+    config = config_of(spec, num_pages=90)
     graphed = with_graphs(padded(checkpoint, config), monkeypatch)
     executor = graphed._caches.main.executor
     assert isinstance(executor, PaddedExecutor)
@@ -334,7 +334,7 @@ def test_a_pass_that_nobody_waits_for_changes_no_samples(
 ) -> None:
     """Neither its own, which may be taken later, nor those of the next pass, which replays the same graph."""
     checkpoint = checkpoints["plain"]
-    config = Config(checkpoint.spec, page_size=4, num_pages=40, max_model_len=40, max_num_batched_tokens=12, max_num_reqs=2)
+    config = config_of(checkpoint.spec, num_pages=40, max_model_len=40, max_num_batched_tokens=12, max_num_reqs=2)
     one, other = (with_graphs(padded(checkpoint, config), monkeypatch) for _ in range(2))
     state = init(config, MultiBD(4, 2))
     for number in range(3):  # the first prompt takes several passes that sample nothing
@@ -399,7 +399,7 @@ def test_the_first_bucket_of_a_kind_is_warmed_up_by_all_layers(
     kind: str, needed: int, checkpoints: dict[str, Checkpoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint = checkpoints[kind]
-    config = Config(checkpoint.spec, page_size=4, num_pages=60, max_model_len=48, max_num_batched_tokens=64, max_num_reqs=3)
+    config = config_of(checkpoint.spec)
     driver = padded(checkpoint, config)
     executor: Any = driver._caches.main.executor
     counts: list[int] = []

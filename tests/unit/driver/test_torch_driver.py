@@ -29,10 +29,11 @@ from dlstep.rules.threshold import Threshold
 from dlstep.strategies.d2f import D2F
 from dlstep.strategies.multi_bd import MultiBD
 
+from ...helpers.decoding import by_driver, decoded, with_requests
 from ...helpers.naming import Loyal, NamingGrid
 from ...helpers.random_checkpoints import BLOCK, WORDS
 from ...helpers.spans import changed
-from .dense_oracle import DenseDriver, dense_answers
+from .dense_oracle import DenseDriver, dense_states
 
 STRATEGIES = {
     "multi_bd": MultiBD(block_size=BLOCK, buffer_size=3, rule=Threshold(0.25)),
@@ -43,8 +44,9 @@ STRATEGIES = {
 ROOMY = {"page_size": 8, "num_pages": 64, "max_model_len": 64, "max_num_batched_tokens": 512, "max_num_reqs": 8}
 
 
-def answer_of(sequence) -> tuple[tuple[int, ...], str]:
-    return sequence.tokens(len(sequence.request.prompt), sequence.progress.settled), sequence.finish
+def answers(state: State) -> dict[int, tuple[tuple[int, ...], str | None]]:
+    """What was settled of each request, and how it ended."""
+    return {number: (s.tokens(len(s.request.prompt), s.progress.settled), s.finish) for number, s in state.finished.items()}
 
 
 def decode(state: State, driver: TorchDriver) -> tuple[State, list[Plan]]:
@@ -94,22 +96,21 @@ def budgets(draw) -> dict[str, int]:
 def test_tokens_are_those_of_dense_recomputation(checkpoints, dense, network, strategy, asked, room):
     checkpoint, rules = checkpoints[network], STRATEGIES[strategy]
     config = Config(checkpoint.spec, **room)
-    expected = dense_answers(dense[network], replace(config, num_pages=256, max_num_batched_tokens=512), rules, asked)
-    state = init(config, rules)
-    for request in asked:
-        state = add(state, request)
-    state, _ = decode(state, TorchDriver(checkpoint, config))
-    for request in asked:
-        assert answer_of(state.find(request.id)) == answer_of(expected[request.id])
+    roomy = replace(config, num_pages=256, max_num_batched_tokens=512)
+    state = decoded(with_requests(config, rules, asked), by_driver(TorchDriver(checkpoint, config)))
+    alone = dense_states(dense[network], roomy, rules, asked)
+    assert answers(state) == dict(pair for state in alone for pair in answers(state).items())
+
+
+def requests_of(*prompts: tuple[int, ...], max_tokens: int) -> list[Request]:
+    params = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
+    return [Request(number, prompt, params) for number, prompt in enumerate(prompts)]
 
 
 def crowded(checkpoint: Checkpoint, strategy: Strategy) -> tuple[State, Config]:
     config = Config(checkpoint.spec, 4, 20, 64, 64, 4)
-    state = init(config, strategy)
-    for number in range(5):
-        prompt = tuple(3 + (number * 5 + place) % (WORDS - 3) for place in range(9 + 3 * number))
-        state = add(state, Request(number, prompt, SamplingParams(max_tokens=24, ignore_eos=True)))
-    return state, config
+    prompts = [tuple(3 + (number * 5 + place) % (WORDS - 3) for place in range(9 + 3 * number)) for number in range(5)]
+    return with_requests(config, strategy, requests_of(*prompts, max_tokens=24)), config
 
 
 def test_memory_pressure_preempts_and_changes_nothing(checkpoints):
@@ -118,13 +119,10 @@ def test_memory_pressure_preempts_and_changes_nothing(checkpoints):
     state, plans = decode(state, TorchDriver(checkpoint, config))
     assert any(plan.preemptions for plan in plans)
     roomy = replace(config, num_pages=200, max_num_batched_tokens=512)
-    calm = init(roomy, strategy)
-    for number in range(5):
-        calm = add(calm, state.find(number).request)
+    calm = with_requests(roomy, strategy, [state.find(number).request for number in range(5)])
     calm, plans = decode(calm, TorchDriver(checkpoint, roomy))
     assert not any(plan.preemptions for plan in plans)
-    for number in range(5):
-        assert answer_of(state.find(number)) == answer_of(calm.find(number))
+    assert answers(state) == answers(calm)
 
 
 def test_a_shared_prefix_is_not_fed_again(checkpoints):
@@ -135,7 +133,7 @@ def test_a_shared_prefix_is_not_fed_again(checkpoints):
     first, _ = decode(add(init(config, STRATEGIES["multi_bd"]), Request(0, prompt, SamplingParams(max_tokens=8))), driver)
     second, plans = decode(add(first, Request(1, prompt, SamplingParams(max_tokens=8))), driver)
     assert len(plans[0].admissions[0].shared) == 3
-    assert answer_of(second.find(1)) == answer_of(first.find(0))
+    assert answers(second)[1] == answers(first)[0]
 
 
 def test_another_digest_is_refused_until_the_state_is_rebuilt(checkpoints):
@@ -154,8 +152,7 @@ def test_another_digest_is_refused_until_the_state_is_rebuilt(checkpoints):
         TorchDriver(checkpoints["plain"], config).run(schedule(state))
     expected, _ = decode(state, driver)
     again, _ = decode(rebuild(early), driver)
-    for number in range(5):
-        assert answer_of(again.find(number)) == answer_of(expected.find(number))
+    assert answers(again) == answers(expected)
 
 
 def test_a_forward_pass_that_failed_may_be_repeated(checkpoints):
@@ -171,8 +168,7 @@ def test_a_forward_pass_that_failed_may_be_repeated(checkpoints):
     with pytest.raises(CacheMismatch, match=r"rebuild\(state\)"):
         driver.run(schedule(abort(state, 1)))
     state, _ = decode(commit(state, driver.run(plan)), driver)
-    for number in range(5):
-        assert answer_of(state.find(number)) == answer_of(expected.find(number))
+    assert answers(state) == answers(expected)
 
 
 def test_numbers_that_are_not_finite_end_only_their_request(checkpoints):
@@ -181,27 +177,22 @@ def test_numbers_that_are_not_finite_end_only_their_request(checkpoints):
     config = Config(checkpoint.spec, **ROOMY)
     prompts = [tuple(range(3, 20)), (*range(5, 14), poison, 9, 9), tuple(range(8, 30)), tuple(range(3, 20))]
 
-    def answers(numbers: list[int]) -> State:
-        state = init(config, STRATEGIES["multi_bd"])
-        for number in numbers:
-            state = add(state, Request(number, prompts[number], SamplingParams(max_tokens=12, ignore_eos=True)))
-        state, _ = decode(state, TorchDriver(checkpoint, config))
-        return state
+    def finished(*numbers: int) -> State:
+        asked = [requests_of(*prompts, max_tokens=12)[number] for number in numbers]
+        return decoded(with_requests(config, STRATEGIES["multi_bd"], asked), by_driver(TorchDriver(checkpoint, config)))
 
     weight = checkpoint.network.get_input_embeddings().weight
     kept = weight.detach().clone()
-    expected = answers([0, 2, 3])
-    assert not any(poison in expected.find(number).tokens(0, expected.find(number).progress.settled) for number in (0, 2, 3))
+    expected = answers(finished(0, 2, 3))
+    assert not any(poison in tokens for tokens, _ in expected.values())
     try:
         with torch.no_grad():
             weight[poison] = torch.nan
-        poisoned = answers([0, 1, 2, 3])
+        poisoned = answers(finished(0, 1, 2, 3))
     finally:
         with torch.no_grad():
             weight.copy_(kept)
-    assert poisoned.find(1).finish == "error"
-    for number in (0, 2, 3):
-        assert answer_of(poisoned.find(number)) == answer_of(expected.find(number))
+    assert poisoned.pop(1)[1] == "error" and poisoned == expected
 
 
 def test_statistics_come_when_they_are_requested(checkpoints):
@@ -222,10 +213,11 @@ ALL_IDS = (*range(-1, WORDS + 3),)
 def test_scored_ids_have_the_probabilities_of_transformers(checkpoints, dense, network, tempered):
     """Every id of the vocabulary is scored, some requests have a temperature, and one has a single scored id."""
     config = Config(checkpoints[network].spec, **ROOMY)
-    state = init(config, STRATEGIES["multi_bd"])
-    for number, heat in enumerate((0.0, 0.6, 1.7)):
-        params = SamplingParams(max_tokens=10, temperature=heat, seed=number, ignore_eos=True)
-        state = add(state, Request(number, tuple(range(3 + number, 14 + 2 * number)), params))
+    asked = [
+        Request(n, tuple(range(3 + n, 14 + 2 * n)), SamplingParams(max_tokens=10, temperature=heat, seed=n, ignore_eos=True))
+        for n, heat in enumerate((0.0, 0.6, 1.7))
+    ]
+    state = with_requests(config, STRATEGIES["multi_bd"], asked)
     driver = TorchDriver(checkpoints[network], config)
     spec = SampleSpec(frozenset(("entropy", "margin", "noise")), best=3, tempered=tempered, scored=len(ALL_IDS))
     checked = 0
@@ -236,7 +228,7 @@ def test_scored_ids_have_the_probabilities_of_transformers(checkpoints, dense, n
         samples = driver.run(replace(planned, spans=tuple(spans), sample_spec=spec))
         for span, rows in zip(spans, samples.rows, strict=True):
             plain = span if tempered else changed(span, params=replace(span.who.params, temperature=0.0))
-            expected = dense[network].rows(state, plain).scored_probabilities
+            expected = dense[network].rows(state, None, plain).scored_probabilities
             assert rows.scored_probabilities == pytest.approx(expected, abs=2e-6)
             if span.who.id != 2:
                 own = [
@@ -252,17 +244,16 @@ def test_scored_ids_have_the_probabilities_of_transformers(checkpoints, dense, n
 
 def test_ids_that_a_filter_removed_have_no_probability(checkpoints, dense):
     config = Config(checkpoints["plain"].spec, **ROOMY)
-    state = init(config, STRATEGIES["multi_bd"])
-    for number, temperature in enumerate((0.0, 0.8)):
-        params = SamplingParams(max_tokens=8, temperature=temperature, top_k=4, seed=0)
-        state = add(state, Request(number, tuple(range(3, 15)), params))
+    params = [SamplingParams(max_tokens=8, temperature=temperature, top_k=4, seed=0) for temperature in (0.0, 0.8)]
+    asked = [Request(number, tuple(range(3, 15)), each) for number, each in enumerate(params)]
+    state = with_requests(config, STRATEGIES["multi_bd"], asked)
     plan = schedule(state)
     spans = tuple([changed(span, scored_ids=(*range(WORDS),) * len(span.wanted.sampled)) for span in plan.spans])
     for tempered in (True, False):
         scoring = replace(plan, spans=spans, sample_spec=SampleSpec(scored=WORDS, tempered=tempered))
         for span, rows in zip(spans, TorchDriver(checkpoints["plain"], config).run(scoring).rows, strict=True):
             plain = span if tempered else changed(span, params=replace(span.who.params, temperature=0.0))
-            whole = dense["plain"].rows(state, plain).scored_probabilities
+            whole = dense["plain"].rows(state, None, plain).scored_probabilities
             for row in range(len(span.wanted.sampled)):
                 found, expected = (each[row * WORDS :][:WORDS] for each in (rows.scored_probabilities, whole))
                 if tempered:

@@ -16,9 +16,8 @@ from dlstep.core import (
     Samples,
     SamplingParams,
     State,
-    add,
+    Strategy,
     commit,
-    init,
     rebuild,
     schedule,
 )
@@ -27,6 +26,7 @@ from dlstep.driver.lowering import lower
 from dlstep.models import Checkpoint, load_checkpoint
 from dlstep.strategies.diffusion_gemma import DiffusionGemma
 
+from ...helpers.decoding import with_requests
 from ...reference.gemma_recipe import CANVAS, WINDOW, Preset, write_preset
 
 GEMMA = DiffusionGemma(CANVAS, 12, 0.5, confidence_threshold=0.3)
@@ -68,29 +68,27 @@ def decode(state: State, driver: TorchDriver) -> tuple[State, list[Plan]]:
     return state, plans
 
 
-def answers(state: State) -> dict[int, tuple[tuple[int, ...], str | None, int]]:
-    return {request.id: (s.answer, s.finish, s.steps) for request in requests() if (s := state.finished[request.id])}
+Answers = dict[int, tuple[tuple[int, ...], str | None, int]]
+
+
+def answers(state: State) -> Answers:
+    return {number: (sequence.answer, sequence.finish, sequence.steps) for number, sequence in state.finished.items()}
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("preset", ["converging", "chaotic"])
 def test_pressure_and_company_change_no_answer(preset: str, gemmas: dict[str, Checkpoint]) -> None:
     checkpoint = gemmas[preset]
-    alone: dict[int, tuple[tuple[int, ...], str | None, int]] = {}
+    alone: Answers = {}
+    config = Config(checkpoint.spec, **ROOMY, enable_prefix_caching=False)
     for request in requests():
-        config = Config(checkpoint.spec, **ROOMY, enable_prefix_caching=False)
-        state, _ = decode(add(init(config, GEMMA), request), TorchDriver(checkpoint, config))
-        sequence = state.finished[request.id]
-        alone[request.id] = (sequence.answer, sequence.finish, sequence.steps)
+        alone |= answers(decode(with_requests(config, GEMMA, [request]), TorchDriver(checkpoint, config))[0])
     modes: set[frozenset[str]] = set()
     preemptions = shared = 0
     for page_size, pages, rows in ((3, 26, 20), (8, 12, 60)):
         limits = {"page_size": page_size, "num_pages": pages, "max_num_batched_tokens": rows, "max_model_len": 64}
         config = Config(checkpoint.spec, **(ROOMY | limits))
-        state = init(config, GEMMA)
-        for request in requests():
-            state = add(state, request)
-        state, plans = decode(state, TorchDriver(checkpoint, config))
+        state, plans = decode(with_requests(config, GEMMA, requests()), TorchDriver(checkpoint, config))
         assert answers(state) == alone
         modes |= {frozenset(span.rows.mode for span in plan.spans) for plan in plans}
         preemptions += sum(len(plan.preemptions) for plan in plans)
@@ -100,9 +98,7 @@ def test_pressure_and_company_change_no_answer(preset: str, gemmas: dict[str, Ch
 
 def test_a_rebuilt_state_answers_as_it_would_have(gemmas: dict[str, Checkpoint]) -> None:
     config = Config(gemmas["chaotic"].spec, **ROOMY)
-    state = init(config, GEMMA)
-    for request in requests():
-        state = add(state, request)
+    state = with_requests(config, GEMMA, requests())
     undisturbed, _ = decode(state, TorchDriver(gemmas["chaotic"], config))
     driver = TorchDriver(gemmas["chaotic"], config)
     for _ in range(9):
@@ -123,13 +119,17 @@ def test_temperatures_are_those_of_transformers() -> None:
             assert torch.equal(scores / ours, expected)
 
 
+def second_plan(driver: TorchDriver, config: Config, strategy: Strategy, prompt: tuple[int, ...]) -> Plan:
+    """The plan after the prompt was encoded."""
+    state = with_requests(config, strategy, [Request(0, prompt, SamplingParams(max_tokens=CANVAS))])
+    return schedule(commit(state, driver.run(schedule(state))))
+
+
 def test_the_window_is_that_of_the_whole_canvas(gemmas: dict[str, Checkpoint]) -> None:
     """Sliding layers see the same of the prompt in all rows, and it ends `WINDOW - 1` tokens before the canvas."""
     config = Config(gemmas["chaotic"].spec, **ROOMY)
     driver = TorchDriver(gemmas["chaotic"], config)
-    state = add(init(config, GEMMA), Request(0, PROMPT, SamplingParams(max_tokens=CANVAS)))
-    state = commit(state, driver.run(schedule(state)))
-    plan = schedule(state)
+    plan = second_plan(driver, config, GEMMA, PROMPT)
     driver.apply_ownership(plan)
     (gathered,) = driver.gather(plan)
     batch = lower(gathered, driver._target)
@@ -143,16 +143,13 @@ def test_the_window_is_that_of_the_whole_canvas(gemmas: dict[str, Checkpoint]) -
 
 
 def test_a_network_without_canvases_refuses_them(gemmas: dict[str, Checkpoint], checkpoints: dict[str, Checkpoint]) -> None:
+    gemma = gemmas["converging"]
     spec = replace(checkpoints["plain"].spec, mask_id=None)
-    config = Config(spec, **ROOMY)
-    driver, state = TorchDriver(checkpoints["plain"], config), init(config, GEMMA)
-    state = add(state, Request(0, (5,), SamplingParams(max_tokens=CANVAS)))
-    state = commit(state, driver.run(schedule(state)))
-    with pytest.raises(DlstepError, match="request 0: the network cannot denoise a canvas"):
-        driver.run(schedule(state))
-    config = Config(gemmas["converging"].spec, **ROOMY)
-    driver, state = TorchDriver(gemmas["converging"], config), init(config, replace(GEMMA, canvas_length=CANVAS // 2))
-    state = add(state, Request(0, (5,), SamplingParams(max_tokens=CANVAS)))
-    state = commit(state, driver.run(schedule(state)))
-    with pytest.raises(DlstepError, match=rf"whole canvases of {CANVAS} positions.*feeds {CANVAS // 2}"):
-        driver.run(schedule(state))
+    for checkpoint, config, length, message in (
+        (checkpoints["plain"], Config(spec, **ROOMY), CANVAS, "request 0: the network cannot denoise a canvas"),
+        (gemma, Config(gemma.spec, **ROOMY), CANVAS // 2, rf"whole canvases of {CANVAS} positions.*feeds {CANVAS // 2}"),
+    ):
+        driver = TorchDriver(checkpoint, config)
+        plan = second_plan(driver, config, replace(GEMMA, canvas_length=length), (5,))
+        with pytest.raises(DlstepError, match=message):
+            driver.run(plan)
