@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -26,13 +27,12 @@ from ..helpers.sampling_checks import (
     ROUNDING,
     Problem,
     assert_extreme,
-    assert_same,
+    check_alike,
     extreme_logits,
     extreme_settings,
-    far_blur,
     logits_of,
+    options_of,
     problems,
-    scores_of,
     settings_of,
 )
 
@@ -42,6 +42,8 @@ ALL = frozenset(("entropy", "margin", "noise", "log_sum"))
 ADDITIONS = 60  # to the sums of a row: up to 19 tiles of 2048 logits a program, and trees over lanes and parts
 # Few, for each is compiled.
 SAMPLERS = st.sampled_from((SamplerConfig(), SamplerConfig(ALL, "lowest", best=20, tempered=False), SamplerConfig(ALL)))
+OF_MODELS = {"vocab_size": 151_936, "mask_id": 151_666}
+check_head = partial(check_alike, head_and_sample, head_and_sample.twin, additions=ADDITIONS)
 
 
 def counters(rows: int) -> Noise:
@@ -61,10 +63,8 @@ def random_masks(rows: int, vocab_size: int) -> TokenMasks:
 @given(problem=problems(rows=40, width=9000, samplers=SAMPLERS))
 def test_sample_equals_the_twin(problem: Problem) -> None:
     logits, chosen = logits_of(problem, "cuda"), settings_of(problem, "cuda")
-    options = {"vocab_size": problem.vocab_size, "mask_id": problem.mask_id, "sampler": problem.sampler}
-    scores = scores_of(logits, chosen, vocab_size=problem.vocab_size, mask_id=problem.mask_id)
-    found, twin = sample(logits, chosen, **options), sample.twin(logits, chosen, **options)
-    assert_same(found, twin, problem.width, additions=ADDITIONS, scores=scores, blur=far_blur(problem.spread, scores))
+    of_both = {"spread": problem.spread, **options_of(problem)}
+    check_alike(sample, sample.twin, (logits,), chosen, additions=ADDITIONS, **of_both)
 
 
 @settings(max_examples=30)
@@ -79,12 +79,8 @@ def test_head_and_sample_equals_the_twin(problem: Problem, depth: int) -> None:
     weight = torch.randint(-2, 3, (problem.width, depth), generator=generator).div(4).to("cuda", problem.dtype)
     for row, column, value in problem.odd:
         hidden[row, column % depth] = value
-    chosen = settings_of(problem, "cuda")
-    options = {"vocab_size": problem.vocab_size, "mask_id": problem.mask_id, "sampler": problem.sampler}
-    found, twin = (each(hidden, weight, chosen, **options) for each in (head_and_sample, head_and_sample.twin))
-    logits = hidden.double() @ weight.double().T
-    scores = scores_of(logits, chosen, vocab_size=problem.vocab_size, mask_id=problem.mask_id)
-    assert_same(found, twin, problem.width, additions=ADDITIONS, scores=scores)
+    chosen, logits = settings_of(problem, "cuda"), hidden.double() @ weight.double().T
+    check_head((hidden, weight), chosen, logits=logits, **options_of(problem))
 
 
 @pytest.mark.parametrize("temperature", [None, 0.7])
@@ -96,11 +92,9 @@ def test_vocabularies_of_models(rows: int, dtype: torch.dtype, temperature: floa
     logits[0, 150_000] = math.nan
     hot = None if temperature is None else torch.full((rows,), temperature, device="cuda")
     chosen = Settings(hot, noise=counters(rows))
-    scores = scores_of(logits, chosen, vocab_size=151_936, mask_id=151_666)
     for sampler in (SamplerConfig(), SamplerConfig(ALL, "lowest", best=20, tempered=False)):
-        options = {"vocab_size": 151_936, "mask_id": 151_666, "sampler": sampler}
-        found, twin = sample(logits, chosen, **options), sample.twin(logits, chosen, **options)
-        assert_same(found, twin, 152_064, additions=ADDITIONS, scores=scores, blur=far_blur(3.0, scores))
+        of_both = {"spread": 3.0, "sampler": sampler, **OF_MODELS}
+        check_alike(sample, sample.twin, (logits,), chosen, additions=ADDITIONS, **of_both)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -111,11 +105,9 @@ def test_canvases_of_models(rows: int, dtype: torch.dtype) -> None:
     logits = (10 * torch.randn(rows, 262_144, device="cuda", generator=generator)).to(dtype)
     chosen = Settings(torch.full((rows,), 0.5, device="cuda"), noise=counters(rows))
     sampler = SamplerConfig(frozenset(("entropy", "noise")), "lowest", best=1, cap=30.0)
-    options = {"vocab_size": 262_144, "mask_id": None, "sampler": sampler}
-    scores = scores_of(capped(logits, 30.0), chosen, vocab_size=262_144, mask_id=None)
-    found, twin = sample(logits, chosen, **options), sample.twin(logits, chosen, **options)
+    options = {"vocab_size": 262_144, "mask_id": None, "sampler": sampler, "logits": capped(logits, 30.0)}
     blur = 8 * 30.0 * ROUNDING / 0.5  # as in the interpreter
-    assert_same(found, twin, 262_144, additions=ADDITIONS, scores=scores, blur=blur)
+    check_alike(sample, sample.twin, (logits,), chosen, additions=ADDITIONS, blur=blur, **options)
     shares = token_shares(logits, chosen.temperatures, cap=30.0)
     expected = token_shares.twin(logits, chosen.temperatures, cap=30.0)
     # In 16 bits, scores of at most 60 are rounded, some the other way: by up to 1/4 in bfloat16, 1/32 in float16.
@@ -135,11 +127,8 @@ def test_heads_of_models(rows: int, temperature: float | None, masked: bool) -> 
     hot = None if temperature is None else torch.full((rows,), temperature, device="cuda")
     chosen = Settings(hot, noise=counters(rows), masks=random_masks(rows, 151_936) if masked else None)
     logits = torch.mm(hidden, weight.T, out_dtype=torch.float32)
-    scores = scores_of(logits, chosen, vocab_size=151_936, mask_id=151_666)
     for sampler in (SamplerConfig(), SamplerConfig(ALL, "lowest", tempered=False)):
-        options = {"vocab_size": 151_936, "mask_id": 151_666, "sampler": sampler}
-        found, twin = (each(hidden, weight, chosen, **options) for each in (head_and_sample, head_and_sample.twin))
-        assert_same(found, twin, 152_064, additions=ADDITIONS, scores=scores)
+        check_head((hidden, weight), chosen, logits=logits, sampler=sampler, **OF_MODELS)
 
 
 def test_filters_stay_with_the_twin() -> None:

@@ -1,10 +1,11 @@
 """Problems for the sampling kernels, and what it means that an answer equals the twin's."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -215,6 +216,30 @@ def assert_same(
         torch.testing.assert_close(found.best_probabilities, twin.best_probabilities, atol=absolute, rtol=relative)
         counted = (twin.best_probabilities > 1e-30) | (twin.tokens < 0)[:, None]
         assert torch.equal(found.best_ids[counted], twin.best_ids[counted])
+
+
+def options_of(problem: Problem) -> dict[str, Any]:
+    return {"vocab_size": problem.vocab_size, "mask_id": problem.mask_id, "sampler": problem.sampler}
+
+
+def check_alike(
+    sample: Callable[..., Drawn],
+    twin: Callable[..., Drawn],
+    given: tuple[Tensor, ...],
+    chosen: Settings,
+    *,
+    additions: int,
+    logits: Tensor | None = None,
+    spread: float = 0.0,
+    blur: float = 0.0,
+    **options: Any,
+) -> None:
+    """Sample from the same arrays, which are logits or stand for `logits`, and compare; `spread` as in `far_blur`."""
+    logits = given[0] if logits is None else logits
+    scores = scores_of(logits, chosen, vocab_size=options["vocab_size"], mask_id=options["mask_id"])
+    found, expected = (each(*given, chosen, **options) for each in (sample, twin))
+    blur += far_blur(spread, scores)
+    assert_same(found, expected, logits.shape[1], additions=additions, scores=scores, blur=blur)
 
 
 EXTREME_TEMPERATURES = (1e-30, 1e30)  # the least and the most that a request may have

@@ -4,33 +4,16 @@ A case is compiled with the launch parameters and the specialisations that the c
 architecture. Every kernel that the call launches is reported.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 
-from .aot_experts import EXPERTS, QUANTIZED
+from .aot_case import Case, case
+from .aot_experts import EXPERTS
 from .aot_routing import ROUTING
 from .aot_sampling import SAMPLING
 from .aot_sums import SUMS
-
-
-@dataclass(frozen=True)
-class Case:
-    """A call to compile.
-
-    `quick` cases are compiled by the tests, all of them by `make kernels-aot`. `tensor_cores` are the kernels that must use
-    the tensor cores of Hopper in its own way, `spilling` are those that may spill registers. Architectures before `least`
-    are left out.
-    """
-
-    name: str
-    call: Callable[[], object]
-    quick: bool = False
-    tensor_cores: tuple[str, ...] = ()
-    spilling: tuple[str, ...] = ()
-    least: int = 80
 
 
 def _store(dtype: torch.dtype, kv_heads: int, head_dim: int) -> None:
@@ -112,14 +95,9 @@ ATTENTION = [
     *(_Heads(16, kv_heads, head_dim).case(BF16, 128, windowed=True) for kv_heads, head_dim in ((8, 256), (2, 512))),
 ]
 STORE = [
-    Case("store, 8 heads of 128, bf16", lambda: _store(torch.bfloat16, 8, 128), quick=True),
-    Case("store, 2 heads of 512, bf16", lambda: _store(torch.bfloat16, 2, 512)),
-    Case("store, 4 heads of 96, fp32", lambda: _store(torch.float32, 4, 96)),
+    case("store, 8 heads of 128, bf16", _store, BF16, 8, 128, quick=True),
+    case("store, 2 heads of 512, bf16", _store, BF16, 2, 512),
+    case("store, 4 heads of 96, fp32", _store, FP32, 4, 96),
 ]
 
-CASES: list[Case] = [
-    *ATTENTION,
-    *STORE,
-    *(Case(*case) for case in (*SAMPLING, *EXPERTS, *ROUTING, *SUMS)),
-    *(Case(*case, least=90) for case in QUANTIZED),
-]
+CASES: list[Case] = [*ATTENTION, *STORE, *SAMPLING, *EXPERTS, *ROUTING, *SUMS]

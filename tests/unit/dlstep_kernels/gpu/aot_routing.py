@@ -1,8 +1,8 @@
-"""Calls of the choice of experts to compile: name, call, whether quick, and kernels that must use the tensor cores."""
-
-from collections.abc import Callable
+"""Calls of the choice of experts to compile."""
 
 import torch
+
+from .aot_case import case
 
 BF16, FP32 = torch.bfloat16, torch.float32
 
@@ -24,10 +24,10 @@ def _choose_by_softmax(dtype: torch.dtype) -> None:
 
 
 PRODUCT = ("_multiply_part",)
-ROUTING: list[tuple[str, Callable[[], object], bool, tuple[str, ...]]] = [
-    ("choose, 160 rows, 256 experts in 8 groups, bf16", lambda: _choose(160, BF16, (256, 2048), 8, 4), True, PRODUCT),
-    ("choose, 1040 rows, 256 experts in 8 groups, bf16", lambda: _choose(1040, BF16, (256, 2048), 8, 4), False, PRODUCT),
-    ("choose, 4224 rows, 256 experts in 8 groups, bf16", lambda: _choose(4224, BF16, (256, 2048), 8, 4), False, PRODUCT),
-    ("choose, 128 rows, 12 experts in 3 groups, fp32", lambda: _choose(128, FP32, (12, 40), 3, 2, 2), False, ()),
-    ("choose by softmax, 128 experts, bf16", lambda: _choose_by_softmax(BF16), True, ()),
+ROUTING = [
+    case("choose, 160 rows, 256 experts in 8 groups, bf16", _choose, 160, BF16, (256, 2048), 8, 4, quick=True, cores=PRODUCT),
+    case("choose, 1040 rows, 256 experts in 8 groups, bf16", _choose, 1040, BF16, (256, 2048), 8, 4, cores=PRODUCT),
+    case("choose, 4224 rows, 256 experts in 8 groups, bf16", _choose, 4224, BF16, (256, 2048), 8, 4, cores=PRODUCT),
+    case("choose, 128 rows, 12 experts in 3 groups, fp32", _choose, 128, FP32, (12, 40), 3, 2, 2),
+    case("choose by softmax, 128 experts, bf16", _choose_by_softmax, BF16, quick=True),
 ]

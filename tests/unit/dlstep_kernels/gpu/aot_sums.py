@@ -1,8 +1,8 @@
-"""Calls of sums over ranks to compile: name, call, whether quick."""
-
-from collections.abc import Callable
+"""Calls of sums over ranks to compile."""
 
 import torch
+
+from .aot_case import case
 
 BF16, FP32 = torch.bfloat16, torch.float32
 
@@ -16,9 +16,9 @@ def _add(rows: int, dtype: torch.dtype, size: int) -> None:
     add_up(torch.empty(rows, 4096, dtype=dtype), Commons(1, (room,) * size, (pad,) * size, counts, gone, 132))
 
 
-SUMS: list[tuple[str, Callable[[], object], bool]] = [
-    ("sum over 2 ranks, 130 rows of 4096, bf16", lambda: _add(130, BF16, 2), True),
-    ("sum over 2 ranks, 1040 rows of 4096, bf16", lambda: _add(1040, BF16, 2), True),
-    ("sum over 2 ranks, 130 rows of 4096, fp32", lambda: _add(130, FP32, 2), False),
-    ("sum over 8 ranks, 1040 rows of 4096, bf16", lambda: _add(1040, BF16, 8), False),
+SUMS = [
+    case("sum over 2 ranks, 130 rows of 4096, bf16", _add, 130, BF16, 2, quick=True),
+    case("sum over 2 ranks, 1040 rows of 4096, bf16", _add, 1040, BF16, 2, quick=True),
+    case("sum over 2 ranks, 130 rows of 4096, fp32", _add, 130, FP32, 2),
+    case("sum over 8 ranks, 1040 rows of 4096, bf16", _add, 1040, BF16, 8),
 ]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def quiet_numpy() -> Iterator[None]:
     """The interpreter computes with numpy, which warns of what kernels mean to do with infinities and NaN."""
     with np.errstate(all="ignore"):

@@ -15,7 +15,7 @@ from dlstep_kernels.gpu.draws import complement, complements
 
 from ....helpers.triton_interpreter import needs_interpreter
 
-pytestmark = [needs_interpreter, pytest.mark.usefixtures("quiet_numpy")]
+pytestmark = needs_interpreter
 
 COUNT = 16
 

@@ -13,7 +13,7 @@ from ....helpers.sampling_checks import DTYPES, ROUNDING
 from ....helpers.triton_interpreter import needs_interpreter
 from ..profiles import up_to
 
-pytestmark = [needs_interpreter, pytest.mark.usefixtures("quiet_numpy")]
+pytestmark = needs_interpreter
 
 
 @up_to(25)

@@ -17,7 +17,7 @@ from ....helpers.sampling_checks import DTYPES, launched
 from ....helpers.triton_interpreter import needs_interpreter
 from ..profiles import up_to
 
-pytestmark = pytest.mark.usefixtures("quiet_numpy")
+pytestmark = needs_interpreter
 
 
 NEAR = {torch.float32: 1e-5, torch.bfloat16: 2**-6, torch.float16: 2**-9}
@@ -36,7 +36,6 @@ def in_fp8(gate_up: Tensor, down: Tensor) -> tuple[Tensor, ...]:
     return upper.view(gate_up.shape), lower.view(down.shape), outer.view(gate_up.shape[:2]), its.view(down.shape[:2])
 
 
-@needs_interpreter
 @up_to(40)
 @given(
     seed=st.integers(0, 10**6),
@@ -91,7 +90,6 @@ def test_equals_the_twin(
 
 
 @pytest.mark.full
-@needs_interpreter
 @up_to(8)
 @given(
     seed=st.integers(0, 10**6),

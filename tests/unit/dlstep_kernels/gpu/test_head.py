@@ -13,13 +13,13 @@ from dlstep_kernels import Drawn, SamplerConfig, head
 from dlstep_kernels.gpu import head as head_kernels
 from dlstep_kernels.vocabulary import Exchange, Share, cut_of
 
-from ....helpers.sampling_checks import Problem, assert_same, launched, problems, scores_of, settings_of
+from ....helpers.sampling_checks import Problem, assert_same, launched, options_of, problems, scores_of, settings_of
 from ....helpers.triton_interpreter import needs_interpreter
 from ..profiles import up_to
 from ..rank_rounds import all_ranks
 from .test_sampling import MASKED, SMALL
 
-pytestmark = [needs_interpreter, pytest.mark.usefixtures("quiet_numpy")]
+pytestmark = needs_interpreter
 ignored = pytest.mark.filterwarnings("ignore:All-NaN slice encountered:RuntimeWarning")
 # The only logit is infinite; one rank of two has no id.
 INFINITE = replace(
@@ -56,7 +56,7 @@ def test_head_and_sample_equals_the_twin(
         hidden[row, column % depth] = value
     bias = torch.randint(-2, 3, (problem.width,), generator=generator).to(problem.dtype) if biased else None
     chosen = settings_of(problem, "cpu")
-    options = {"vocab_size": problem.vocab_size, "mask_id": problem.mask_id, "sampler": problem.sampler}
+    options = options_of(problem)
 
     def of_rank(rank: int, exchange: Exchange) -> Drawn:
         cut = cut_of(problem.width, rank, ranks)

@@ -15,10 +15,9 @@ from ....helpers.sampling_checks import DTYPES
 from ....helpers.triton_interpreter import needs_interpreter
 from ..profiles import up_to
 
-pytestmark = pytest.mark.usefixtures("quiet_numpy")
+pytestmark = needs_interpreter
 
 
-@needs_interpreter
 @up_to(40)
 @given(
     seed=st.integers(0, 10**6),

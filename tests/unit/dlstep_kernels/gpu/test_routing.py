@@ -17,7 +17,7 @@ from ....helpers.sampling_checks import DTYPES, ROUNDING, launched
 from ....helpers.triton_interpreter import needs_interpreter
 from ..profiles import up_to
 
-pytestmark = [needs_interpreter, pytest.mark.usefixtures("quiet_numpy")]
+pytestmark = needs_interpreter
 GROUPINGS = st.sampled_from(((1, 1), (2, 1), (2, 2), (3, 2), (4, 2), (8, 4), (5, 1)))
 
 

@@ -20,22 +20,21 @@ from ....helpers.sampling_checks import (
     SAMPLERS,
     Problem,
     assert_extreme,
-    assert_same,
+    check_alike,
     extreme_logits,
     extreme_settings,
-    far_blur,
     launched,
     logits_of,
+    options_of,
     problems,
-    scores_of,
     settings_of,
 )
 from ....helpers.triton_interpreter import needs_interpreter
 from ..profiles import up_to
 
-pytestmark = [needs_interpreter, pytest.mark.usefixtures("quiet_numpy")]
+pytestmark = needs_interpreter
 
-
+BOTH = (sampling_kernels.sample, sampling.sample)
 ignored = pytest.mark.filterwarnings("ignore:All-NaN slice encountered:RuntimeWarning")
 SMALL = Problem(
     seed=1, rows=1, width=33, spread=2.0, odd=(), empty=False, layout="rows", dtype=torch.float32, vocab_size=33, mask_id=None,
@@ -67,13 +66,9 @@ MASKED = replace(
 @example(problem=replace(MASKED, temperatures=None, sampler=SamplerConfig()), block=32, programs=2, chunk=8)
 def test_sample_equals_the_twin(problem: Problem, block: int, programs: int, chunk: int) -> None:
     logits, chosen = logits_of(problem, "cpu"), settings_of(problem, "cpu")
-    options = {"vocab_size": problem.vocab_size, "mask_id": problem.mask_id, "sampler": problem.sampler}
+    options = options_of(problem) | {"spread": problem.spread, "additions": problem.width // block + 5}
     with launched(sampling_kernels, block=block, programs=programs), launched(parts, chunk=chunk):
-        found = sampling_kernels.sample(logits, chosen, **options)
-    scores = scores_of(logits, chosen, vocab_size=problem.vocab_size, mask_id=problem.mask_id)
-    blur = far_blur(problem.spread, scores)
-    twin = sampling.sample(logits, chosen, **options)
-    assert_same(found, twin, problem.width, additions=problem.width // block + 5, scores=scores, blur=blur)
+        check_alike(*BOTH, (logits,), chosen, **options)
 
 
 @pytest.mark.full
@@ -86,14 +81,12 @@ def test_capped_logits_equal_the_twin(problem: Problem, cap: float) -> None:
     """Also infinite ones, which a cap makes finite."""
     problem = replace(problem, temperatures=problem.temperatures or (0.7,) * problem.rows, named=0)
     logits, chosen = logits_of(problem, "cpu"), settings_of(problem, "cpu")
-    options = {"vocab_size": problem.vocab_size, "mask_id": problem.mask_id, "sampler": replace(problem.sampler, cap=cap)}
+    options = options_of(problem) | {"sampler": replace(problem.sampler, cap=cap), "logits": sampling.capped(logits, cap)}
     assert sampling.sampled_by_kernel(logits, chosen, sampler=options["sampler"])
-    with launched(sampling_kernels, block=16, programs=4):
-        found = sampling_kernels.sample(logits, chosen, **options)
-    scores = scores_of(sampling.capped(logits, cap), chosen, vocab_size=problem.vocab_size, mask_id=problem.mask_id)
     coldest = min(each or 1.0 for each in problem.temperatures)
     blur = 8 * cap * ROUNDING / coldest  # an exponential, a sum and a quotient near 2 are subtracted from the cap
-    assert_same(found, sampling.sample(logits, chosen, **options), problem.width, additions=11, scores=scores, blur=blur)
+    with launched(sampling_kernels, block=16, programs=4):
+        check_alike(*BOTH, (logits,), chosen, additions=11, blur=blur, **options)
 
 
 @ignored
@@ -106,11 +99,9 @@ def test_far_ranges(sampler: SamplerConfig) -> None:
     """Numbers that a program reads first, or all that it reads, may be far below the rest."""
     logits = torch.full((3, 64), -500.0)
     logits[0, 40], logits[1, 5], logits[2, 17] = 700.0, 90.0, -math.inf
-    options = {"vocab_size": 64, "mask_id": 63, "sampler": sampler}
     for programs in (3, 12):
         with launched(sampling_kernels, programs=programs):
-            found = sampling_kernels.sample(logits, Settings(), **options)
-        assert_same(found, sampling.sample(logits, Settings(), **options), 64, additions=9)
+            check_alike(*BOTH, (logits,), Settings(), additions=9, vocab_size=64, mask_id=63, sampler=sampler)
 
 
 @pytest.mark.full
@@ -132,7 +123,6 @@ def test_no_rows(sampler: SamplerConfig, dtype: torch.dtype) -> None:
     chosen = Settings(noise=sampling.Noise(nothing, nothing, nothing))
     options = {"vocab_size": 5, "mask_id": None, "sampler": sampler}
     logits = torch.zeros(0, 5, dtype=dtype)
-    found = sampling_kernels.sample(logits, chosen, **options)
-    assert_same(found, sampling.sample(logits, chosen, **options), 5, additions=1)
+    check_alike(*BOTH, (logits,), chosen, additions=1, **options)
     hidden, weight = torch.zeros(0, 16, dtype=dtype), torch.zeros(5, 16, dtype=dtype)
     assert head_kernels.head_and_sample(hidden, weight, chosen, **options).tokens.shape == (0,)
