@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from time import perf_counter
 from typing import Any
 
 from .. import tiny
@@ -54,9 +53,7 @@ def figures(llm: LLM, problems: Sequence[tiny.Problem], *, progress: bool = Fals
     `answer` is the share of problems whose last number is right, and `chain` the share whose every
     equation is right, too. `forwards` is the mean `nfe` per answer; ratios are ratios of sums.
     """
-    begin = perf_counter()
     outputs = llm.generate([problem.prompt for problem in problems], SamplingParams(max_tokens=MAX_TOKENS), progress=progress)
-    seconds = perf_counter() - begin
     scores = [tiny.score(problem, output.text) for problem, output in zip(problems, outputs, strict=True)]
     tokens, forwards = sum(len(output.token_ids) for output in outputs), sum(output.nfe for output in outputs)
     return {
@@ -65,9 +62,6 @@ def figures(llm: LLM, problems: Sequence[tiny.Problem], *, progress: bool = Fals
         "chain": fmean(score.chain for score in scores),
         "tokens_per_forward": tokens / forwards,
         "forwards": forwards / len(problems),
-        "tokens": tokens,
-        "seconds": seconds,
-        "tokens_per_second": tokens / seconds,
     }
 
 

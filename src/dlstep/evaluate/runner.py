@@ -34,21 +34,11 @@ AnsweredItem = tuple[Item, Line, Line]  # an item, what depends only on its requ
 
 
 class Live:
-    """A live request, with the step at which each token of the window was unmasked."""
+    """A live request."""
 
     def __init__(self, item: Item) -> None:
         self.item, self.begin = item, perf_counter()
         self.share = 0.0  # seconds of the steps, each divided by the number of its requests
-        self._unmasked: dict[int, tuple[int, int]] = {}  # offset in the answer: token, step
-
-    def fold(self, update: Update) -> None:
-        """Record the step at which each position got its current token."""
-        unmasked, first = self._unmasked, update.start - len(update.sequence.request.prompt)
-        for offset, token in enumerate([*update.tokens, *update.window[0]], first):
-            if token is None:
-                unmasked.pop(offset, None)
-            elif offset not in unmasked or unmasked[offset][0] != token:
-                unmasked[offset] = token, update.sequence.steps
 
     def answered(self, update: Update, engine: LoadedEngine) -> AnsweredItem:
         """Return the answer, from the update that ended it."""
@@ -64,7 +54,6 @@ class Live:
             "forwards": sequence.nfe,
             "seconds": round(perf_counter() - self.begin, ROUND),
             "share": round(self.share, ROUND),
-            "decided_at": [self._unmasked[offset][1] for offset in range(len(tokens))],
             "probabilities": [round(probability, ROUND) for probability in sequence.probabilities],
         }
         return item, row, beside
@@ -95,7 +84,6 @@ class Answering:
         self._elapsed = perf_counter() - begin
         for update in updates:
             live = self._live[update.id]
-            live.fold(update)
             live.share += self._elapsed / len(updates)
             if update.finish_info is not None:
                 ended.append(self._live.pop(update.id).answered(update, self._engine))

@@ -128,31 +128,6 @@ def test_rows_are_those_of_generate() -> None:
             assert beside["forwards"] == output.nfe and len(beside["probabilities"]) == len(row["tokens"])
 
 
-def test_decided_at_is_the_step_that_gave_each_token() -> None:
-    """Beside a session that is looked at after every forward."""
-    for strategy, model in (("multi_bd", "tiny-bd"), ("dmax", "tiny-edit")):
-        llm = LLM(model, decoding_strategy=strategy)
-        plain = [replace(item, params=replace(item.params, temperature=0.0, strategy_options=())) for item in ITEMS[:4]]
-        for item, (row, beside) in zip(plain, answered(llm.engine, plain), strict=True):
-            session = llm.session()
-            session.submit(item.prompt, item.params)
-            tokens: list[list[int | None]] = []
-            while not session.state.done:
-                session.step()
-                sequence = session.state.find(0)
-                assert sequence is not None
-                start, shown = len(sequence.request.prompt), {}
-                for block in (*sequence.progress.past, *sequence.progress.window):
-                    masked = set(getattr(block, "masked", ()))
-                    shown |= {p - start: t for p, t in enumerate(block.tokens, block.start) if p not in masked}
-                tokens.append([shown.get(offset) for offset in range(64)])
-            for offset, token in enumerate(row["tokens"]):
-                step = beside["decided_at"][offset]
-                column = [line[offset] for line in tokens[: row["steps"]]]
-                assert column[step - 1 :] == [token] * len(column[step - 1 :])
-                assert step == 1 or column[step - 2] != token
-
-
 def test_scores_are_written_once_all_answers_are_there(options: EvalOptions, unbroken: bytes, tmp_path: Path) -> None:
     folder = copied(Path(options.out), tmp_path / "run")
     (folder / SCORES).unlink()
