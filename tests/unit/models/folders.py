@@ -4,16 +4,18 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from dlstep import LLM
+from dlstep.cli import main
 from dlstep.engine.config import build, engine_config, resolve
 from dlstep.models import Description, read_description
 from training.model import save_tokenizer
 
+from ...helpers.files import edit
+
 Facts = dict[str, Any]
-
-
-def edit(path: Path, **changes: object) -> None:
-    facts = json.loads(path.read_text()) if path.is_file() else {}
-    path.write_text(json.dumps(facts | changes))
+Captured = pytest.CaptureFixture[str]
 
 
 def folder_of(folder: Path, facts: Facts, *, mask_token: str | None = None, **changes: object) -> Path:
@@ -32,3 +34,25 @@ def described(folder: Path, facts: Facts, **changes: object) -> Description:
 def strategy_of(description: Description, **options: Any) -> Any:
     """The strategy that a checkpoint is decoded with."""
     return build(resolve(engine_config(options), description), description.spec)[1]
+
+
+def told(capsys: Captured, folder: Path, lora_path: Path | None = None) -> list[str]:
+    """The problems that the command tells; it ends with 1 if there are any, and says nothing on stderr."""
+    arguments = ["models", "check", str(folder), *(["--lora_path", str(lora_path)] if lora_path else [])]
+    code = main([*arguments, "--json"])
+    out, err = capsys.readouterr()
+    problems = json.loads(out)["problems"]
+    assert (code, err) == (int(bool(problems)), "")
+    assert main(arguments) == code
+    out = capsys.readouterr().out
+    assert all(f"\n  {problem}" in out for problem in problems)
+    return problems
+
+
+def refused(capsys: Captured, folder: Path, lora_path: Path | None = None) -> Exception:
+    """The error of loading a folder, which has the words of the one problem that the command tells."""
+    (problem,) = told(capsys, folder, lora_path)
+    with pytest.raises((ValueError, FileNotFoundError)) as caught:
+        LLM(folder, device="cpu", lora_path=lora_path and str(lora_path))
+    assert problem in str(caught.value)
+    return caught.value

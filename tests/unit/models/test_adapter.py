@@ -1,8 +1,6 @@
 """LoRA adapters made by peft itself change a network as peft changes it, merged into the weights or kept separate."""
 
 import copy
-import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
 from dlstep.distributed.ranks import Ranks
@@ -23,6 +21,7 @@ from dlstep.models.reading import SINGLE, read_contents
 from dlstep.models.sharding import cuts_of
 from dlstep.models.weights import WeightRule
 
+from ...helpers.files import edit, edit_tensors
 from ...helpers.tiny_families import write_checkpoint
 
 # peft asks networks for this when it wraps them.
@@ -30,6 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is d
 IDS = torch.arange(2, 26)[None]
 PREFIX = "base_model.model."
 CLOSE = 2e-5
+CONFIG = "adapter_config.json"
 
 
 @dataclass(frozen=True)
@@ -90,17 +90,6 @@ def noisy_adapter(network: PreTrainedModel, **options: Any) -> PeftModel:
     return made.eval()
 
 
-def edit_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> None:
-    tensors = load_file(folder / "adapter_model.safetensors")
-    change(tensors)
-    save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
-
-
-def edit_config(folder: Path, **changes: Any) -> None:
-    facts = json.loads((folder / "adapter_config.json").read_text())
-    (folder / "adapter_config.json").write_text(json.dumps(facts | changes))
-
-
 def logits(network: torch.nn.Module) -> torch.Tensor:
     with torch.no_grad():
         return network(input_ids=IDS).logits
@@ -115,12 +104,12 @@ def saved(folder: Path, family: str, **options: Any) -> PeftModel:
     made = noisy_adapter(case(family).network, **options)
     made.save_pretrained(str(folder), save_embedding_layers=False)
     if family == "llada":
-        edit_tensors(folder, rename_to_llada)
+        edit_tensors(folder / "adapter_model.safetensors", rename_to_llada)
         targets = options["target_modules"]
         if isinstance(targets, list):
-            edit_config(folder, target_modules=[llada_module(target) for target in targets])
+            edit(folder / CONFIG, target_modules=[llada_module(target) for target in targets])
         for name in ("rank_pattern", "alpha_pattern"):
-            edit_config(folder, **{name: {llada_module(key): value for key, value in options.get(name, {}).items()}})
+            edit(folder / CONFIG, **{name: {llada_module(key): value for key, value in options.get(name, {}).items()}})
     return made
 
 
@@ -184,9 +173,9 @@ def test_trained_biases_are_taken_over(bias: str, merge: bool, tmp_path: Path) -
 @pytest.mark.parametrize("merge", [True, False], ids=["merged", "kept"])
 def test_the_head_of_llada_is_not_its_last_projection(merge: bool, tmp_path: Path) -> None:
     theirs = logits(saved(tmp_path, "llada", target_modules=["mlp.down_proj"]))
-    edit_config(tmp_path, target_modules=r"model\.transformer\.blocks\..*\.ff_out")
+    edit(tmp_path / CONFIG, target_modules=r"model\.transformer\.blocks\..*\.ff_out")
     assert (logits(case("llada").applied(tmp_path, merge=merge)) - theirs).abs().max() < CLOSE
-    edit_config(tmp_path, target_modules=["ff_out"])
+    edit(tmp_path / CONFIG, target_modules=["ff_out"])
     with pytest.raises(ValueError, match=r"missing: base_model\.model\.model\.transformer\.ff_out\.lora_A\.weight"):
         case("llada").applied(tmp_path, merge=merge)
 
@@ -202,7 +191,7 @@ def fused_adapter(folder: Path, targets: list[str]) -> dict[str, torch.Tensor]:
     }
     save_file({PREFIX + name: tensor for name, tensor in found.items()}, folder / "adapter_model.safetensors")
     facts = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": targets, "bias": "none"}
-    (folder / "adapter_config.json").write_text(json.dumps(facts))
+    edit(folder / CONFIG, **facts)
     return found
 
 
@@ -286,7 +275,7 @@ def test_every_tensor_that_does_not_fit_is_named(tmp_path: Path) -> None:
         tensors[f"{PREFIX}lm_head.weight"] = torch.zeros(case("dream").stored["lm_head.weight"])
         tensors[f"{at}.0.self_attn.k_proj.bias"] = torch.zeros(16)
 
-    edit_tensors(tmp_path, damage)
+    edit_tensors(tmp_path / "adapter_model.safetensors", damage)
     with pytest.raises(ValueError, match="does not fit Qwen2ForCausalLM") as caught:
         case("dream").applied(tmp_path, merge=True)
     for part in (

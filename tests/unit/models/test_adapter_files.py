@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from .test_adapter import case, edit_config, saved
+from ...helpers.files import edit
+from .test_adapter import CONFIG, case, saved
 
 # peft asks networks for this when it wraps them.
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is d
 )
 def test_options_that_are_not_supported_are_named(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     saved(tmp_path, "dream", target_modules=["q_proj"])
-    edit_config(tmp_path, **changes)
+    edit(tmp_path / CONFIG, **changes)
     with pytest.raises(ValueError, match=message):
         case("dream").applied(tmp_path, merge=True)
 

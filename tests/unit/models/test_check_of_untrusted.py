@@ -5,8 +5,8 @@ mark when it runs.
 """
 
 import copy
-import json
 import pickle
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from dlstep import LLM, SamplingParams
-from dlstep.cli import main
 
+from ...helpers.files import edit
 from ...helpers.tiny_families import write_checkpoint
+from .folders import Captured, refused, told
 from .test_adapter import noisy_adapter
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
@@ -51,11 +52,6 @@ class Marks:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (exec, (f"open({self.mark!r}, 'a').write('pickle')",))
-
-
-def edit(path: Path, **changes: Any) -> None:
-    said = json.loads(path.read_text()) if path.is_file() else {}
-    path.write_text(json.dumps(said | changes))
 
 
 def plant(folder: Path, mark: Path) -> None:
@@ -118,14 +114,8 @@ def folder(mark: Path) -> Path:
     return folder
 
 
-def checked(capsys: pytest.CaptureFixture[str], *options: str) -> list[str]:
-    """The problems that the command tells, and nothing else."""
-    main(["models", "check", *options, "--json"])
-    return json.loads(capsys.readouterr().out)["problems"]
-
-
-def test_code_and_pickles_beside_whole_weights_are_not_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert checked(capsys, str(folder)) == []
+def test_code_and_pickles_beside_whole_weights_are_not_run(folder: Path, capsys: Captured) -> None:
+    assert told(capsys, folder) == []
     llm = LLM(folder, device="cpu")
     assert len(llm.generate([[5, 9, 33]], SamplingParams(max_tokens=4, ignore_eos=True))[0].token_ids) == 4
     with pytest.raises(ValueError, match="the chat template cannot render these messages: "):
@@ -133,16 +123,12 @@ def test_code_and_pickles_beside_whole_weights_are_not_run(folder: Path, capsys:
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_the_strategy_of_a_folder_is_looked_up_only(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_strategy_of_a_folder_is_looked_up_only(name: str, folder: Path, capsys: Captured) -> None:
     edit(folder / "config.json", dlstep={"decoding_strategy": name})
-    (problem,) = checked(capsys, str(folder))
-    assert (
+    words = (
         f"asks for decoding_strategy={name!r}, and a checkpoint may only ask for one of autoregressive, causal_blocks, d2f, "
-        in problem
     )
-    with pytest.raises(ValueError) as caught:
-        LLM(folder, device="cpu")
-    assert str(caught.value) == problem
+    assert words in str(refused(capsys, folder))
     # What is given wins, so that the folder can be used at all.
     assert LLM(folder, device="cpu", decoding_strategy="multi_bd").engine.first.strategy
 
@@ -166,30 +152,22 @@ def test_the_strategy_of_a_folder_is_looked_up_only(name: str, folder: Path, cap
         {"rope_parameters": {"rope_type": "planted.Planted", "rope_theta": 1e4}, "rope_theta": None},
     ],
 )
-def test_names_of_classes_in_a_configuration(changes: Any, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_of_classes_in_a_configuration(changes: Any, folder: Path, capsys: Captured) -> None:
     edit(folder / "config.json", **changes)
-    problems = checked(capsys, str(folder))
-    assert len(problems) == 1
-    with pytest.raises(ValueError) as caught:
-        LLM(folder, device="cpu")
-    assert problems[0] in str(caught.value)
+    assert isinstance(refused(capsys, folder), ValueError)
 
 
-def test_a_tokenizer_that_is_code_is_not_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tokenizer_that_is_code_is_not_run(folder: Path, capsys: Captured) -> None:
     (folder / "tokenizer.json").unlink()
-    (problem,) = checked(capsys, str(folder))
-    assert "code that a checkpoint brings is never run" in problem
-    with pytest.raises(FileNotFoundError, match="code that a checkpoint brings is never run"):
-        LLM(folder, device="cpu")
+    error = refused(capsys, folder)
+    assert isinstance(error, FileNotFoundError) and "code that a checkpoint brings is never run" in str(error)
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
-def test_a_pickle_is_not_opened_under_any_name(file: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pickle_is_not_opened_under_any_name(file: str, folder: Path, capsys: Captured) -> None:
     (folder / "model.safetensors").unlink()
     (folder / file).write_bytes(pickle.dumps(Marks(str(folder.parent / "mark")), protocol=0 if file.endswith("s") else 4))
-    assert len(checked(capsys, str(folder))) == 1
-    with pytest.raises((ValueError, FileNotFoundError)):
-        LLM(folder, device="cpu")
+    refused(capsys, folder)
 
 
 ADAPTER_PLACES: dict[str, Any] = {
@@ -221,22 +199,17 @@ def adapter(folder: Path, mark: Path) -> Path:
 
 @pytest.mark.parametrize("option", ADAPTER_PLACES)
 def test_names_in_an_adapter_are_not_imported(
-    option: str, folder: Path, adapter: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    option: str, folder: Path, adapter: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(adapter)
     edit(adapter / "adapter_config.json", **{option: ADAPTER_PLACES[option]})
-    problems = checked(capsys, str(folder), "--lora_path", str(adapter))
-    if not problems:
+    if told(capsys, folder, adapter):
+        refused(capsys, folder, adapter)
+    else:
         LLM(folder, device="cpu", lora_path=str(adapter))
-        return
-    with pytest.raises(ValueError) as caught:
-        LLM(folder, device="cpu", lora_path=str(adapter))
-    assert problems == [str(caught.value)]
 
 
-def test_a_pickled_adapter_is_not_opened(folder: Path, adapter: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pickled_adapter_is_not_opened(folder: Path, adapter: Path, capsys: Captured) -> None:
     (adapter / "adapter_model.safetensors").unlink()
-    (problem,) = checked(capsys, str(folder), "--lora_path", str(adapter))
-    assert "adapter_model.bin" in problem and "may hold code and is not read" in problem
-    with pytest.raises(FileNotFoundError, match="may hold code and is not read"):
-        LLM(folder, device="cpu", lora_path=str(adapter))
+    error = refused(capsys, folder, adapter)
+    assert isinstance(error, FileNotFoundError) and re.search("adapter_model.bin.*may hold code and is not read", str(error))

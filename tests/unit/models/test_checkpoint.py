@@ -16,6 +16,7 @@ from dlstep.models.checkpoint import SMALL, default_dtype
 from dlstep.models.description import pieces
 from dlstep.models.reading import Contents, Stored
 
+from ...helpers.files import edit
 from ...helpers.random_checkpoints import BLOCK, EOS_ID, MASK_ID, ROWS, WORDS, write_checkpoint
 
 
@@ -32,11 +33,6 @@ def folder(folders: dict[str, Path], tmp_path: Path) -> Path:
     return Path(shutil.copytree(folders["plain"], tmp_path / "copy"))
 
 
-def edit(folder: Path, name: str, **changes: object) -> None:
-    facts = json.loads((folder / name).read_text())
-    (folder / name).write_text(json.dumps(facts | changes))
-
-
 def test_the_facts_of_a_folder(folders):
     description = read_description(folders["shifted"])
     assert (description.name, description.family.name) == ("shifted", "qwen3")
@@ -49,16 +45,16 @@ def test_the_facts_of_a_folder(folders):
 
 
 def test_only_a_canvas_as_long_as_the_answer_has_a_default_length(folder):
-    edit(folder, "generation_config.json", max_new_tokens=24)
+    edit(folder / "generation_config.json", max_new_tokens=24)
     own = json.loads((folder / "config.json").read_text())["dlstep"]
     for training, able in TRAININGS.items():
-        edit(folder, "config.json", dlstep=own | {"training": training, "decoding_strategy": able[0]})
+        edit(folder / "config.json", dlstep=own | {"training": training, "decoding_strategy": able[0]})
         assert read_description(folder).max_tokens == (24 if training == BIDIRECTIONAL else None), training
-    edit(folder, "config.json", dlstep=own | {"training": BIDIRECTIONAL, "decoding_strategy": "dual_cache"})
-    edit(folder, "generation_config.json", max_new_tokens=None)
+    edit(folder / "config.json", dlstep=own | {"training": BIDIRECTIONAL, "decoding_strategy": "dual_cache"})
+    edit(folder / "generation_config.json", max_new_tokens=None)
     assert read_description(folder).max_tokens == 512
     for wrong in (0, -1, 2.5, True, "24"):
-        edit(folder, "generation_config.json", max_new_tokens=wrong)
+        edit(folder / "generation_config.json", max_new_tokens=wrong)
         with pytest.raises(ValueError, match=r"generation_config\.json: max_new_tokens must be at least 1, got "):
             read_description(folder)
 
@@ -89,11 +85,11 @@ def test_weights_have_a_dtype_that_the_device_multiplies_fast(stored, device, pr
 
 
 def test_the_tokenizer_is_the_last_source(folder):
-    edit(folder, "config.json", eos_token_id=None, mask_token_id=None, dlstep=None)
-    edit(folder, "generation_config.json", eos_token_id=None)
+    edit(folder / "config.json", eos_token_id=None, mask_token_id=None, dlstep=None)
+    edit(folder / "generation_config.json", eos_token_id=None)
     spec = read_description(folder).spec
     assert (spec.mask_id, spec.eos_ids) == (MASK_ID, (EOS_ID,))
-    edit(folder, "tokenizer_config.json", mask_token=None)
+    edit(folder / "tokenizer_config.json", mask_token=None)
     with pytest.raises(ValueError, match="names no mask token"):
         read_description(folder)
 
@@ -104,12 +100,12 @@ def test_a_tokenizer_with_gaps_in_its_ids_keeps_its_largest_ids(folder):
     for name, moved in (("w38", ROWS - 3), ("w39", ROWS - 2)):
         vocabulary[name] = moved
     (folder / "tokenizer.json").write_text(json.dumps(described))
-    edit(folder, "config.json", eos_token_id=ROWS - 2)
+    edit(folder / "config.json", eos_token_id=ROWS - 2)
     spec = read_description(folder).spec
     assert (spec.vocab_size, spec.eos_ids) == (ROWS - 1, (ROWS - 2, EOS_ID))
     assert spec.pieces[37:] == (b"w37", *[b""] * (ROWS - 41), b"w38", b"w39")
     assert not check(folder).problems
-    edit(folder, "config.json", eos_token_id=[ROWS - 2, ROWS - 1])
+    edit(folder / "config.json", eos_token_id=[ROWS - 2, ROWS - 1])
     (problem,) = check(folder).problems
     assert f"eos_token_id={ROWS - 1} is not an id of its tokenizer, whose largest one is {ROWS - 2}: " in problem
     with pytest.raises(ValueError, match="is not an id of its tokenizer"):

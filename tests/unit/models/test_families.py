@@ -13,8 +13,9 @@ from dlstep.rules.quota import Quota
 from dlstep.rules.threshold import Threshold
 from training.tokenizer import EOS_ID, MASK_ID
 
+from ...helpers.files import edit
 from ...helpers.tiny_families import FACTS, write_checkpoint
-from .folders import Facts, described, edit, folder_of, strategy_of
+from .folders import Facts, described, folder_of, strategy_of
 from .published import (
     DIFFUSION_GEMMA_26B,
     DREAM_7B,

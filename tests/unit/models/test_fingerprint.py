@@ -1,6 +1,5 @@
 """A fingerprint notices every changed number and byte, and nothing else."""
 
-import json
 import shutil
 from pathlib import Path
 from random import Random
@@ -8,12 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from dlstep.models import load_checkpoint, read_adapter
 from dlstep.models.fingerprint import fingerprint
 from dlstep.models.reading import read_header
 
+from ...helpers.files import edit, edit_tensors
 from ...helpers.tiny_families import write_checkpoint
 
 # Other values that keep the shapes of the weights; which fields of which family count is tested in `test_configs.py`.
@@ -28,11 +28,6 @@ OTHER_FACTS: dict[str, Any] = {
 def written(folder: Path) -> Path:
     write_checkpoint(folder, "sdar", shards=2)
     return folder
-
-
-def edit(folder: Path, **facts: Any) -> None:
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | facts))
 
 
 def of(folder: Path, **more: Any) -> str:
@@ -65,7 +60,7 @@ def test_every_number_of_the_configuration_is_noticed(tmp_path: Path) -> None:
     facts = (folder / "config.json").read_text()
     seen = [of(folder), of(folder, dtype=torch.bfloat16)]
     for name, value in OTHER_FACTS.items():
-        edit(folder, **{name: value})
+        edit(folder / "config.json", **{name: value})
         seen.append(of(folder))
         (folder / "config.json").write_text(facts)
     assert len(set(seen)) == len(seen), seen
@@ -80,7 +75,13 @@ def test_an_equal_checkpoint_elsewhere_has_the_same_fingerprint(tmp_path: Path) 
         target = tmp_path / f"{file.name}.blob"
         shutil.copy(file, target)
         (tmp_path / "links" / file.name).symlink_to(target)
-    edit(tmp_path / "copy", _name_or_path="elsewhere", transformers_version="4.0", torch_dtype="float16", unknown=1)
+    edit(
+        tmp_path / "copy" / "config.json",
+        _name_or_path="elsewhere",
+        transformers_version="4.0",
+        torch_dtype="float16",
+        unknown=1,
+    )
     assert of(folder) == of(tmp_path / "copy") == of(tmp_path / "links")
 
 
@@ -96,11 +97,8 @@ def test_adapters_are_noticed_with_every_byte(tmp_path: Path) -> None:
         return fingerprint(checkpoint, read_adapter(path), merged=merged)
 
     seen = [fingerprint(checkpoint), now(), now(merged=False)]
-    tensors = load_file(path / "adapter_model.safetensors")
-    for tensor in tensors.values():
-        tensor.view(-1)[-1] += 1e-6
-        save_file(tensors, path / "adapter_model.safetensors", metadata={"format": "pt"})
+    for name in load_file(path / "adapter_model.safetensors"):
+        edit_tensors(path / "adapter_model.safetensors", lambda tensors, name=name: tensors[name].view(-1)[-1:].add_(1e-6))
         seen.append(now())
-    stated = json.loads((path / "adapter_config.json").read_text())
-    (path / "adapter_config.json").write_text(json.dumps(stated | {"lora_alpha": stated["lora_alpha"] + 1}))
+    edit(path / "adapter_config.json", lora_alpha=99)
     assert len({*seen, now()}) == len(seen) + 1

@@ -1,7 +1,7 @@
 """8-bit checkpoints: loading dequantizes their weights, and errors name what is not supported."""
 
-import json
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from dlstep.models.check import check
 from dlstep.models.configs import check_stored_quantization
 from dlstep.models.quantization import QuantizedLinear
 
+from ...helpers.files import edit, edit_tensors
 from ...helpers.tiny_families import write_checkpoint
 
 CONFIG: dict[str, Any] = {
@@ -45,10 +46,10 @@ KINDS = [("float", "channel"), ("float", "tensor"), ("float", "block"), ("int", 
 
 def stated(kind: str, strategy: str) -> dict[str, Any]:
     """Return the quantization_config of weights of this type and strategy."""
-    config = deepcopy(CONFIG)
-    group = config["config_groups"]["group_0"]
-    group["weights"] |= {"type": kind, "strategy": strategy, "block_structure": [128, 128] if strategy == "block" else None}
-    group["input_activations"] |= {"type": kind} | ({"strategy": "group", "group_size": 128} if strategy == "block" else {})
+    blocks = strategy == "block"
+    config = group(type=kind, strategy=strategy, block_structure=[128, 128] if blocks else None)
+    own = {"type": kind} | ({"strategy": "group", "group_size": 128} if blocks else {})
+    config["config_groups"]["group_0"]["input_activations"] |= own
     return config
 
 
@@ -85,13 +86,8 @@ def quantized_folder(folder: Path, family: str, kind: str, strategy: str) -> tup
             assert torch.equal(numbers[name].double(), back), "codes times scales are exact in float32"
     save_file(tensors, coded / "model.safetensors")
     save_file(numbers, plain / "model.safetensors")
-    edit(coded, quantization_config=stated(kind, strategy))
+    edit(coded / "config.json", quantization_config=stated(kind, strategy))
     return coded, plain
-
-
-def edit(folder: Path, **facts: Any) -> None:
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | facts))
 
 
 @pytest.mark.parametrize(("kind", "strategy"), KINDS)
@@ -124,18 +120,14 @@ def test_fp8_reproduces_stored_codes_with_channel_scales(dtype: str, tmp_path: P
             assert torch.equal(module.weight.view(torch.uint8), codes.view(torch.uint8)), name
 
 
-def group(**weights: Any) -> dict[str, Any]:
-    """Return the configuration with these fields of the weights."""
+def group(part: str = "weights", **changes: Any) -> dict[str, Any]:
+    """Return the configuration with these fields of the weights, or of the input activations."""
     config = deepcopy(CONFIG)
-    config["config_groups"]["group_0"]["weights"] |= weights
+    config["config_groups"]["group_0"][part] |= changes
     return config
 
 
-def inputs(**activations: Any) -> dict[str, Any]:
-    """Return the configuration with these fields of the input activations."""
-    config = deepcopy(CONFIG)
-    config["config_groups"]["group_0"]["input_activations"] |= activations
-    return config
+inputs = partial(group, "input_activations")
 
 
 @pytest.mark.parametrize(
@@ -169,15 +161,16 @@ def test_checkpoints_may_quantize_only_weights() -> None:
 
 def test_check_reports_missing_and_misshapen_scales(tmp_path: Path) -> None:
     coded, _ = quantized_folder(tmp_path, "sdar", "float", "channel")
-    path = coded / "model.safetensors"
-    tensors = load_file(path)
     first, second = "model.layers.0.self_attn.q_proj.weight", "model.layers.1.mlp.up_proj.weight"
-    del tensors[f"{first}_scale"]
-    tensors[f"{second}_scale"] = tensors[f"{second}_scale"][:5].clone()
-    tensors["model.norm.weight_scale"] = torch.ones(1)
     third = "model.layers.1.mlp.down_proj.weight"
-    tensors[f"{third}_scale"] = tensors[f"{third}_scale"].to(torch.float8_e5m2)
-    save_file(tensors, path)
+
+    def damage(tensors: dict[str, Tensor]) -> None:
+        del tensors[f"{first}_scale"]
+        tensors[f"{second}_scale"] = tensors[f"{second}_scale"][:5].clone()
+        tensors["model.norm.weight_scale"] = torch.ones(1)
+        tensors[f"{third}_scale"] = tensors[f"{third}_scale"].to(torch.float8_e5m2)
+
+    edit_tensors(coded / "model.safetensors", damage)
     problems = check(coded, "sdar").problems
     assert f"other dtype: {first} is F8_E4M3, not one of F32, F16, BF16, and {first}_scale is missing" in problems
     assert f"other shape: {second}_scale has [5, 1], expected [] or [1] or [1, 1] or [144] or [144, 1] or [2, 1]" in problems

@@ -5,31 +5,27 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from dlstep.models import load_checkpoint, weights
+from dlstep.models.reading import SINGLE
 
+from ...helpers.files import edit_tensors
 from ...helpers.tiny_families import FACTS, write_checkpoint
-
-
-def edit_tensors(folder: Path, change: Any) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    change(tensors)
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("family", FACTS)
 def test_one_tensor_less_or_more_is_named(family: str, tmp_path: Path) -> None:
     write_checkpoint(tmp_path, family)
-    names = sorted(load_file(tmp_path / "model.safetensors"))
-    whole = (tmp_path / "model.safetensors").read_bytes()
+    names = sorted(load_file(tmp_path / SINGLE))
+    whole = (tmp_path / SINGLE).read_bytes()
     for removed in {names[0], names[len(names) // 2], names[-1], *(name for name in names if ".1.mlp" in name)}:
-        edit_tensors(tmp_path, lambda tensors, removed=removed: tensors.pop(removed))
+        edit_tensors(tmp_path / SINGLE, lambda tensors, removed=removed: tensors.pop(removed))
         with pytest.raises(ValueError, match=r"do not fit .*missing: "):
             load_checkpoint(tmp_path, model_name=family)
-        (tmp_path / "model.safetensors").write_bytes(whole)
-    edit_tensors(tmp_path, lambda tensors: tensors.update({"model.layers.0.surplus.weight": torch.ones(3)}))
+        (tmp_path / SINGLE).write_bytes(whole)
+    edit_tensors(tmp_path / SINGLE, lambda tensors: tensors.update({"model.layers.0.surplus.weight": torch.ones(3)}))
     with pytest.raises(ValueError, match=r"do not fit .*not used: model\.layers\.0\.surplus\.weight"):
         load_checkpoint(tmp_path, model_name=family)
 
@@ -58,11 +54,11 @@ def test_a_head_stored_beside_the_embedding_it_is_tied_to(tmp_path: Path) -> Non
     def store(tensors: dict[str, torch.Tensor]) -> None:
         tensors["lm_head.weight"] = head.setdefault("is", tensors["model.embed_tokens.weight"].clone())
 
-    edit_tensors(tmp_path, store)
+    edit_tensors(tmp_path / SINGLE, store)
     network: Any = load_checkpoint(tmp_path).network
     assert network.lm_head.weight is network.model.embed_tokens.weight
     head["is"][3] += 1.0
-    edit_tensors(tmp_path, store)
+    edit_tensors(tmp_path / SINGLE, store)
     with pytest.raises(ValueError, match=r"model\.embed_tokens\.weight with other values than lm_head\.weight"):
         load_checkpoint(tmp_path)
 
@@ -70,7 +66,9 @@ def test_a_head_stored_beside_the_embedding_it_is_tied_to(tmp_path: Path) -> Non
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int8, torch.float8_e4m3fn], ids=str)
 def test_numbers_that_cannot_be_read_are_named(dtype: torch.dtype, tmp_path: Path) -> None:
     write_checkpoint(tmp_path, "sdar")
-    edit_tensors(tmp_path, lambda tensors: tensors.update({"model.norm.weight": tensors["model.norm.weight"].to(dtype)}))
+    edit_tensors(
+        tmp_path / SINGLE, lambda tensors: tensors.update({"model.norm.weight": tensors["model.norm.weight"].to(dtype)})
+    )
     with pytest.raises(ValueError, match=r"other dtype: model\.norm\.weight is [FI]\w+, not one of F32, F16, BF16"):
         load_checkpoint(tmp_path)
 

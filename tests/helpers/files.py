@@ -1,0 +1,22 @@
+"""Changes of files of checkpoints."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+
+def edit(path: Path, /, **changes: Any) -> None:
+    """Change keys of a JSON file, which may not be there yet."""
+    facts = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps(facts | changes))
+
+
+def edit_tensors(path: Path, change: Callable[[dict[str, Tensor]], object]) -> None:
+    """Change the tensors of a file."""
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path, metadata={"format": "pt"})
