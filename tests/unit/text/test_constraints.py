@@ -76,15 +76,7 @@ def test_a_constraint_may_follow_a_text_between_marks(opening: str, before: str,
         assert not made.accepts(tuple(text.encode()))
 
 
-SCHEMAS = [
-    {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}, "required": ["name", "age"]},
-    {"type": "array", "items": {"enum": ["a", "é", 1, None]}, "minItems": 1, "maxItems": 3},
-    {"anyOf": [{"type": "boolean"}, {"type": "null"}, {"const": {"a": [1]}}]},
-    {"type": "object", "properties": {"x": {"$ref": "#/$defs/x"}}, "required": ["x"], "$defs": {"x": {"type": "number"}}},
-    {"type": "string", "minLength": 2, "maxLength": 4},
-    {"type": "string", "format": "date"},
-    {"type": "object"},
-]
+PERSON = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}, "required": ["name", "age"]}
 
 
 @given(
@@ -94,13 +86,7 @@ SCHEMAS = [
 )
 def test_instances_are_texts_of_the_schema(name: str, age: int, spaced: bool) -> None:
     text = json.dumps({"name": name, "age": age}, ensure_ascii=False, separators=(", ", ": ") if spaced else (",", ":"))
-    assert accepts("json_schema", json.dumps(SCHEMAS[0]), text)
-
-
-@given(items=st.lists(st.sampled_from(["a", "é", 1, None]), max_size=5))
-def test_lists_are_texts_of_the_schema_if_their_length_is_right(items: list[object]) -> None:
-    text = json.dumps(items, ensure_ascii=False, separators=(",", ":"))
-    assert accepts("json_schema", json.dumps(SCHEMAS[1]), text) == (1 <= len(items) <= 3)
+    assert accepts("json_schema", json.dumps(PERSON), text)
 
 
 @pytest.mark.parametrize(

@@ -230,13 +230,16 @@ def check_with(schema: dict[str, Any], shared: dict[str, Any], seed: int) -> Non
     check_texts(whole, 10, seed)
 
 
+fewer = settings(max_examples=max(4, (settings.default.max_examples if settings.default else 20) // 6))
+
+
 @given(schema=SCHEMAS, shared=SHARED, seed=st.integers(0, 99))
 def test_every_text_conforms(schema: dict[str, Any], shared: dict[str, Any], seed: int) -> None:
     check_with(schema, shared, seed)
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=max(4, (settings.default.max_examples if settings.default else 20) // 6))
+@fewer
 @given(data=st.data())
 def test_every_text_of_each_form_conforms(form: str, data: st.DataObject) -> None:
     check_with(data.draw(FORMS[form](LEAVES)), data.draw(SHARED), data.draw(st.integers(0, 99)))
@@ -244,7 +247,7 @@ def test_every_text_of_each_form_conforms(form: str, data: st.DataObject) -> Non
 
 @pytest.mark.full
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=max(4, (settings.default.max_examples if settings.default else 20) // 6))
+@fewer
 @given(data=st.data())
 def test_every_text_of_a_call_conforms_to_the_schema_of_its_function(form: str, data: st.DataObject) -> None:
     schemas = data.draw(st.lists(FORMS[form](LEAVES | st.just({"$ref": "#/$defs/shared"})), min_size=1, max_size=2))
@@ -259,28 +262,6 @@ def test_every_text_of_a_call_conforms_to_the_schema_of_its_function(form: str, 
     for text in texts_of(found, 10, random):
         call = json.loads(text)
         assert Draft202012Validator(whole[call["name"]], format_checker=FORMAT_CHECKER).is_valid(call["arguments"]), call
-
-
-DRAFT_2019 = "https://json-schema.org/draft/2019-09/schema"
-
-
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"oneOf": [{"type": "string"}, {"type": "integer"}, {"enum": [None, True]}]},
-        {"properties": {"a": {"$ref": "#/$defs/tree"}}, "required": ["a"], "$defs": {"tree": TREE}},
-        {"type": "object", "properties": {"value": {"type": "integer"}, "next": {"$ref": "#"}}},
-        {"allOf": [{"properties": {"a": {"minimum": 3}}}, {"properties": {"a": {"type": "integer"}}, "required": ["a"]}]},
-        {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
-        {"type": "array", "items": {"type": ["object", "null"]}},
-        {"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}, {"maxLength": 2}], "$defs": {"a": {"type": "string"}}},
-        {"$schema": "http://json-schema.org/draft-07/schema#", "items": [{"const": "a"}, {"type": "null"}]},
-        {"$schema": DRAFT_2019, "$ref": "#/$defs/a", "maxLength": 2, "$defs": {"a": {"type": "string", "minLength": 1}}},
-        {"$schema": DRAFT_2019, "$ref": "#/$defs/a", "items": [{"const": 1}], "$defs": {"a": {"additionalItems": False}}},
-    ],
-)  # fmt: skip
-def test_every_text_of_these_conforms(schema: dict[str, Any]) -> None:
-    check_texts(schema, 30, 0)
 
 
 def test_properties_have_the_order_of_the_schema_and_others_follow() -> None:
@@ -302,6 +283,7 @@ WHOLE += [{"a": one, "b": other} for one, other in product(SCALARS, repeat=2)] +
     {"x": 1},
     {"b": 1, "x": "a"},
 ]
+DRAFT_2019 = "https://json-schema.org/draft/2019-09/schema"
 AB = {"properties": {"a": {}, "b": {}}}
 EXACT: list[dict[str, Any]] = [
     {},
@@ -349,6 +331,11 @@ EXACT: list[dict[str, Any]] = [
     {"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 1, "exclusiveMinimum": True, "const": 12},
     {"$schema": "http://json-schema.org/draft-07/schema#", "items": [{"type": "integer"}], "additionalItems": False},
     {"$schema": "http://json-schema.org/draft-07/schema#", "$ref": "#/definitions/a", "minimum": 9, "definitions": {"a": {}}},
+    {"$schema": "http://json-schema.org/draft-07/schema#", "items": [{"const": "a"}, {"type": "null"}]},
+    {"$schema": DRAFT_2019, "$ref": "#/$defs/a", "maxLength": 2, "$defs": {"a": {"type": "string", "minLength": 1}}},
+    {"$schema": DRAFT_2019, "$ref": "#/$defs/a", "items": [{"const": 1}], "$defs": {"a": {"additionalItems": False}}},
+    {"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}, {"maxLength": 2}], "$defs": {"a": {"type": "string"}}},
+    {"exclusiveMinimum": 0, "exclusiveMaximum": 12},
     {"nullable": True, "x-a": 1, "format": "unheard-of", "type": "string"},
 ]
 

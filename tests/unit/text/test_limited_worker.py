@@ -15,6 +15,8 @@ import pytest
 from dlstep.text import limited_worker
 from dlstep.text.limited_worker import LimitedWorker
 
+from ...helpers.waiting import until
+
 BOMBS = {
     "a long wait": ("time:sleep", 60, "was killed: try again"),
     "one long operation": ("math:factorial", 10**9, "more than 1 seconds of processor time"),
@@ -128,10 +130,8 @@ def test_a_process_ends_with_the_one_that_started_it() -> None:
     done = subprocess.run([sys.executable, "-u", "-c", script], capture_output=True, text=True, check=False, timeout=100)
     text, pid = done.stdout.split()
     assert (text, done.returncode) == ("0", -signal.SIGKILL)
-    end = time.monotonic() + 10
-    while Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes():  # a zombie has no command
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    command = Path(f"/proc/{pid}/cmdline")  # a zombie has none
+    until(lambda: not (command.exists() and command.read_bytes()), 10)
 
 
 def test_a_forked_process_starts_another_one() -> None:
