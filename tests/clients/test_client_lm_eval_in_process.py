@@ -1,7 +1,6 @@
-"""lm_eval in process, lm_eval over HTTP and `dlstep eval` give the same score on the same documents."""
+"""lm_eval in process, lm_eval over HTTP and `dlstep eval` give the same texts and score on the same documents."""
 
 import json
-import os
 import subprocess
 import sysconfig
 from collections.abc import Callable
@@ -12,7 +11,7 @@ import pytest
 from dlstep.cli import main
 from dlstep.tiny import problems
 
-from .third_party import CLIENT, HERE, MODEL, Server, client, environment
+from .third_party import HERE, MODEL, Server, client, environment, ran
 
 COUNT, SEED = 100, 11
 # The sources of this package, and behind the client's own packages those that it lacks: torch and what comes with it.
@@ -21,6 +20,7 @@ HARNESS = (
     "{before}from dlstep.cli.lm_eval import main; main()"
 )
 TASK = ["--tasks", "shells", "--include_path", str(HERE / "shells"), "--log_samples", "--output_path", "found"]
+KINDS = {"completions": [], "chat-completions": ["--apply_chat_template"]}  # of requests over HTTP, and options
 
 pytestmark = pytest.mark.clients
 
@@ -30,18 +30,8 @@ def in_process(folder: Path, *arguments: str, before: str = "") -> "subprocess.C
     root = HERE.parents[1]
     paths = {"src": str(root / "src"), "root": str(root), "site": sysconfig.get_path("purelib")}
     command = HARNESS.format(**paths, before=before)
-    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(folder / "hub"), "OMP_NUM_THREADS": "1"}
-    outside = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONWARNINGS")}
-    return subprocess.run(
-        [str(environment("lm_eval") / "python"), "-c", command, "run", "--model", "dlstep", *arguments],
-        env=outside | offline,
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=CLIENT,
-        check=False,
-    )
+    program = [str(environment("lm_eval") / "python"), "-c", command]
+    return ran([*program, "run", "--model", "dlstep", *arguments], folder, OMP_NUM_THREADS="1")
 
 
 def found(folder: Path) -> tuple[dict[str, str], float]:
@@ -52,22 +42,24 @@ def found(folder: Path) -> tuple[dict[str, str], float]:
     return texts, json.loads(results.read_text())["results"]["shells"]["exact_match,flexible-extract"]
 
 
-def test_three_ways_give_one_score(server: Server, tmp_path: Path, report: Callable[[str], None]) -> None:
+def test_all_ways_give_one_score(server: Server, tmp_path: Path, report: Callable[[str], None]) -> None:
     rows = [json.dumps({"prompt": each.prompt, "answer": str(each.answer)}) for each in problems(COUNT, seed=SEED)]
-    for name in ("inside", "http"):
+    for name in ("inside", *KINDS):
         (tmp_path / name).mkdir()
         (tmp_path / name / "problems.jsonl").write_text("\n".join(rows))
     told = in_process(tmp_path / "inside", "--model_args", f"model={MODEL}", *TASK)
     assert told.returncode == 0, told.stdout[-20_000:]
-    model = f"model={MODEL},base_url={server.url}/v1/completions,num_concurrent=16,tokenizer_backend=None"
-    client("lm_eval", "lm_eval", "run", "--model", "local-completions", "--model_args", model, *TASK, folder=tmp_path / "http")
+    for kind, options in KINDS.items():
+        url = f"{server.url}/v1/{kind.replace('-', '/')}"
+        chosen = ["--model_args", f"model={MODEL},base_url={url},num_concurrent=16,tokenizer_backend=None", *options, *TASK]
+        client("lm_eval", "lm_eval", "run", "--model", f"local-{kind}", *chosen, folder=tmp_path / kind)
     out = tmp_path / "eval"
     options = ["--problem_seed", str(SEED), "--dataset_limit", str(COUNT), "--accept_threshold", "0.3", "--out", str(out)]
     assert main(["eval", "--model", MODEL, *options, "--stop", "\n\n"]) == 0
     own = [json.loads(line) for line in (out / "answers.jsonl").read_text().splitlines()]
     scores = [json.loads(line)["score"] for line in (out / "scores.jsonl").read_text().splitlines()]
     texts, score = found(tmp_path / "inside")
-    assert found(tmp_path / "http") == (texts, score)
+    assert {kind: found(tmp_path / kind) for kind in KINDS} == dict.fromkeys(KINDS, (texts, score))
     assert {row["prompt"]: row["answer"] for row in own} == texts
     assert score == pytest.approx(sum(scores) / COUNT, abs=1e-9) and 0 < score < 1
-    report(f"lm_eval in process, over HTTP, and dlstep eval: {len(texts)} texts equal, score {score:.3f}")
+    report(f"lm_eval in process, over HTTP as {', '.join(KINDS)}, and dlstep eval: {len(texts)} texts equal, score {score:.3f}")

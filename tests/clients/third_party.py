@@ -74,13 +74,11 @@ def outside() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONWARNINGS")}
 
 
-def client(name: str, command: str, *arguments: str, folder: Path, **variables: str) -> str:
-    """Run a command of a client, or `node`, offline. Return its output; fail if the client fails."""
-    commands = environment(name)
-    own = {"HF_HOME": str(folder / "hub"), "OPENAI_API_KEY": KEY, "NODE_PATH": str(commands.parent)}
-    found = subprocess.run(
-        [command if command == "node" else str(commands / command), *arguments],
-        env=outside() | OFFLINE | own | variables,
+def ran(command: list[str], folder: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command in a folder, offline."""
+    return subprocess.run(
+        command,
+        env=outside() | OFFLINE | {"HF_HOME": str(folder / "hub")} | variables,
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -88,6 +86,13 @@ def client(name: str, command: str, *arguments: str, folder: Path, **variables: 
         timeout=CLIENT,
         check=False,
     )
+
+
+def client(name: str, command: str, *arguments: str, folder: Path, **variables: str) -> str:
+    """Run a command of a client, or `node`, offline. Return its output; fail if the client fails."""
+    commands = environment(name)
+    own = {"OPENAI_API_KEY": KEY, "NODE_PATH": str(commands.parent)} | variables
+    found = ran([command if command == "node" else str(commands / command), *arguments], folder, **own)
     assert found.returncode == 0, found.stdout[-20_000:]
     return found.stdout
 
