@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from ..helpers.random_checkpoints import write_checkpoint
+from ..helpers.waiting import until
 from .blocks import ROOT, blocks_of
 from .test_add_your_own import FORKING, Installed, installed, path_of
 
@@ -124,11 +124,8 @@ def serving(installed: Installed, folder: Path) -> Iterator[str]:
     arguments = [str(installed.bin / "dlstep"), "serve", "--port", "0"]
     with log.open("w") as file, subprocess.Popen(arguments, cwd=folder, env=installed.environment, stderr=file) as server:
         try:
-            end = time.monotonic() + START
-            while not (found := re.search(r"listening on (\S+);", log.read_text())):
-                assert server.poll() is None and time.monotonic() < end, log.read_text()
-                time.sleep(0.1)
-            yield found[1]
+            until(lambda: "listening on" in log.read_text() or server.poll() is not None, START, log.read_text)
+            yield re.findall(r"listening on (\S+);", log.read_text())[0]
         finally:
             server.terminate()
             server.wait(60)

@@ -1,9 +1,10 @@
 """The pictures of terminals are what `make terminal-pictures` would write now."""
 
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
+
+from ..helpers.scripts import script
 
 FOLDER = Path(__file__).parents[2] / "docs"
 
@@ -11,10 +12,7 @@ FOLDER = Path(__file__).parents[2] / "docs"
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("theme", ["dark", "light"])
 def test_the_pictures_are_current(width: int, theme: str) -> None:
-    spec = spec_from_file_location("make_terminal_pictures", FOLDER / "make_terminal_pictures.py")
-    assert spec is not None and spec.loader is not None
-    maker = module_from_spec(spec)
-    spec.loader.exec_module(maker)
+    maker = script("make_terminal_pictures")
     stored = (FOLDER / "terminal" / f"demo_{width}_{theme}.svg").read_text(encoding="utf-8")
     assert stored == maker.picture(width, maker.THEMES[theme], f"demo-{width}-{theme}")
     assert "recorded" in stored and "http" not in stored.replace("http://www.w3.org/2000/svg", "").replace(

@@ -31,6 +31,8 @@ from dlstep.testing.shadow import ShadowDriver
 from dlstep.tiny import problems
 from training.tokenizer import EOS_ID, MASK_ID, build_tokenizer
 
+from .waiting import until
+
 TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
 PAGE_SIZE = 8
 
@@ -187,10 +189,7 @@ class Served:
 
     def until(self, holds: Callable[[], bool], seconds: float = 60.0) -> None:
         """Wait until a condition holds; fail after too long."""
-        end = time.monotonic() + seconds
-        while not holds():
-            assert time.monotonic() < end, f"still not after {seconds} seconds: {self.load}, {self.router.live} live"
-            time.sleep(0.01)
+        until(holds, seconds, lambda: f"still not after {seconds} seconds: {self.load}, {self.router.live} live")
 
     def until_idle(self) -> None:
         """Wait until no request runs or waits and no page is owned."""

@@ -1,6 +1,5 @@
 """The health check of containers kills a server that hangs, and no other."""
 
-import importlib.util
 import os
 import signal
 import socket
@@ -10,22 +9,17 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 from types import ModuleType
 
 import psutil
 import pytest
 
-SOURCE = Path(__file__).parents[3] / "deploy" / "healthcheck.py"
+from ...helpers.scripts import script
 
 
 @pytest.fixture(scope="module")
 def healthcheck() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("healthcheck", SOURCE)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("healthcheck", "deploy")
 
 
 @contextmanager

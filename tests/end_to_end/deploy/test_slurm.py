@@ -5,11 +5,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
+from contextlib import suppress
 from pathlib import Path
 
 import httpx2
 import pytest
+
+from ...helpers.waiting import until
 
 FOLDER = Path(__file__).parents[3] / "deploy" / "slurm"
 START = 120.0  # seconds; torch is loaded on a busy machine
@@ -73,10 +75,8 @@ def test_servers_end_with_the_job_and_their_addresses_are_listed_meanwhile(tmp_p
     serving = f'exec {sys.executable} {tmp_path}/serving.py "$@"'
     variables = environment(tmp_path, scontrol=SCONTROL, srun=SRUN, dlstep=serving)
     with subprocess.Popen(["bash", str(FOLDER / "serve.sh"), "/model"], env=variables, cwd=tmp_path) as job:
-        end = time.monotonic() + START
-        while not ((tmp_path / "log").exists() and "\ndlstep serve" in (tmp_path / "log").read_text()):
-            assert job.poll() is None and time.monotonic() < end
-            time.sleep(0.02)
+        log = tmp_path / "log"
+        until(lambda: job.poll() is not None or (log.exists() and "\ndlstep serve" in log.read_text()), START)
         assert (tmp_path / "dlstep-7.txt").read_text() == "http://node-a:8000\nhttp://node-b:8000\n"
         job.send_signal(signal.SIGTERM)
         assert job.wait(START) == 0
@@ -94,17 +94,16 @@ def test_a_real_server_runs_under_the_script(tmp_path: Path) -> None:
     variables |= {"PORT": str(port), "HOST": "127.0.0.1", "SLURM_GPUS_ON_NODE": "2"}
     command = ["bash", str(FOLDER / "serve.sh"), "tiny-bd", "--num_threads", "1"]
     with subprocess.Popen(command, env=variables, cwd=tmp_path) as job, httpx2.Client(timeout=30) as http:
-        end = time.monotonic() + START
-        while True:
-            assert job.poll() is None and time.monotonic() < end
-            try:
-                address = (tmp_path / "dlstep-7.txt").read_text().strip()
+        address = f"http://127.0.0.1:{port}"
+
+        def ready() -> bool:
+            with suppress(OSError, httpx2.TransportError):
                 replicas = http.get(f"{address}/ready").json()["replicas"]
-                if [each["status"] for each in replicas] == ["ready", "ready"]:
-                    break
-            except (OSError, httpx2.TransportError):
-                pass
-            time.sleep(0.2)
+                return [each["status"] for each in replicas] == ["ready", "ready"]
+            return job.poll() is not None
+
+        until(ready, START)
+        assert (tmp_path / "dlstep-7.txt").read_text().strip() == address
         answer = http.post(f"{address}/v1/completions", json={"prompt": "Max has 53 shells.", "max_tokens": 8})
         assert answer.status_code == 200
         job.send_signal(signal.SIGTERM)

@@ -19,6 +19,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from ...helpers.waiting import until
 from .hostile_bodies import JSON_HEADERS, Body, bodies
 
 STALL = 0.2  # seconds of CPU time of the event loop in one turn
@@ -119,10 +120,7 @@ class Attacked:
         raise AssertionError("the server has ended")
 
     def _until(self, path: str, *words: str) -> None:
-        end = time.monotonic() + 120
-        while not all(word in httpx2.get(self.url + path, timeout=60).text for word in words):
-            assert time.monotonic() < end, f"{path} never said {words}"
-            time.sleep(0.1)
+        until(lambda: all(word in httpx2.get(self.url + path, timeout=60).text for word in words), 120, lambda: words)
 
     def report(self) -> dict[str, Any]:
         """Return the longest turn of the event loop since the last report, and the memory once the server is idle."""

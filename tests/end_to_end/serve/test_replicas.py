@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ...helpers.serving import questions
+from ...helpers.waiting import until
 from ...unit.cli.test_serve import START, Command, command, engines_of
 
 CLIENTS = 6
@@ -19,10 +20,8 @@ CLIENTS = 6
 
 def until_states(server: Command, holds: Callable[[list[str]], bool]) -> None:
     """Wait until a condition on the states of the replicas holds."""
-    end = time.monotonic() + START
-    while not holds([each["status"] for each in server.http.get("/ready").json()["replicas"]]):
-        assert server.process.poll() is None and time.monotonic() < end, server.log.read_text()
-        time.sleep(0.05)
+    states = lambda: [each["status"] for each in server.http.get("/ready").json()["replicas"]]  # noqa: E731
+    until(lambda: holds(states()), START, server.log.read_text)
 
 
 @pytest.mark.stress

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from dlstep import LLM, SamplingParams, tiny
-from dlstep.core import DlstepError, Plan, Samples, SpanSamples
+from dlstep.core import DlstepError, Plan, Samples
 from dlstep.distributed.control_channel import RanksDisagree
 from dlstep.distributed.rank_zero import End, RankZeroDriver, follow_rank_zero
 from dlstep.distributed.ranks import ALONE, Ranks
@@ -25,6 +25,7 @@ from dlstep.driver.warmup import buckets_for
 from dlstep.engine.loader import build_engine
 
 from ...helpers.crowds import EMBEDDED, Case, Lent, crowd, crowds, flips
+from ...helpers.drivers import Agree, Around
 from ...helpers.faulty import FaultyChoice
 from ...helpers.ranks_running import run_ranks
 from ...helpers.tiny_families import FACTS, write_checkpoint
@@ -72,34 +73,22 @@ def test_the_script_for_two_devices_also_runs_without_them(tmp_path: Path):
     subprocess.run([sys.executable, "-m", "tests.gpu.run_on_devices", tmp_path, "--cpu"], check=True)
 
 
-class Lying:
+class Lying(Around):
     """A driver that gives one token another number, in one forward pass."""
 
     def __init__(self, driver: Any, step: int) -> None:
-        self.driver, self.step = driver, step
+        super().__init__(driver)
+        self.step = step
 
-    def start(self, plan: Plan, owner: int, agree: Callable[[], None]) -> Any:
-        pending = self.driver.start(plan, owner, agree)
+    def start(self, plan: Plan, owner: int, agree: Agree) -> Any:
+        pending = super().start(plan, owner, agree)
         if plan.step != self.step:
             return pending
         return SimpleNamespace(wait=lambda: self._changed(plan, pending.wait()))
 
     def _changed(self, plan: Plan, samples: Samples) -> Samples:
         first, *others = samples.rows
-        changed = SpanSamples(((first.tokens[0] + 1) % 5 + 3, *first.tokens[1:]), first.probabilities)
-        return Samples(plan, (replace(first, tokens=changed.tokens), *others))
-
-    def holds(self, plan: Plan, owner: int) -> bool:
-        return self.driver.holds(plan, owner)
-
-    def fork(self, cache_digest: int, owner: int) -> bool:
-        return self.driver.fork(cache_digest, owner)
-
-    def release(self, owner: int) -> None:
-        self.driver.release(owner)
-
-    def drop_graphs(self) -> None:
-        self.driver.drop_graphs()
+        return Samples(plan, (replace(first, tokens=((first.tokens[0] + 1) % 5 + 3, *first.tokens[1:])), *others))
 
 
 def disagreeing(ranks: Ranks, step: int) -> str:
@@ -152,29 +141,18 @@ def whole() -> LLM:
     return LLM(num_threads=1)
 
 
-class Interrupted:
+class Interrupted(Around):
     """A driver that is interrupted, so many times, in the middle of its third forward pass."""
 
     def __init__(self, driver: Any, times: int) -> None:
-        self.driver, self.times, self.forwards = driver, times, 0
+        super().__init__(driver)
+        self.times, self.forwards = times, 0
 
-    def start(self, plan: Plan, owner: int, agree: Callable[[], None]) -> Any:
+    def start(self, plan: Plan, owner: int, agree: Agree) -> Any:
         self.forwards += 1
         for _ in range(self.times if self.forwards == 3 else 0):
             signal.raise_signal(signal.SIGINT)
-        return self.driver.start(plan, owner, agree)
-
-    def holds(self, plan: Plan, owner: int) -> bool:
-        return self.driver.holds(plan, owner)
-
-    def fork(self, cache_digest: int, owner: int) -> bool:
-        return self.driver.fork(cache_digest, owner)
-
-    def release(self, owner: int) -> None:
-        self.driver.release(owner)
-
-    def drop_graphs(self) -> None:
-        self.driver.drop_graphs()
+        return super().start(plan, owner, agree)
 
 
 def interrupted(llm: LLM, prompts: list[str], params: SamplingParams, expected: list[Any]) -> None:

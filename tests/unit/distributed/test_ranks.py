@@ -3,7 +3,6 @@
 import os
 import signal
 import time
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from threading import Event
 from types import SimpleNamespace
@@ -14,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from dlstep import LLM
-from dlstep.core import DlstepError, PendingSamples, Plan
+from dlstep.core import DlstepError
 from dlstep.distributed import rank_zero, ranks
 from dlstep.distributed.rank_zero import RankZeroDriver
 from dlstep.distributed.ranks import ALONE, Ranks
@@ -28,6 +27,7 @@ from dlstep.processes import worker
 from dlstep_kernels.sampling import SIMPLE
 
 from ...helpers.ranks_running import prepared
+from ...helpers.waiting import until
 
 SOON = 5.0  # seconds
 VARIABLE = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
@@ -55,22 +55,10 @@ class Nccl:
 
 
 class Graphs:
-    """A driver with graphs."""
+    """A driver with graphs, of which nothing else is asked."""
 
     def __init__(self, nccl: Nccl) -> None:
         self.nccl = nccl
-
-    def start(self, plan: Plan, owner: int, agree: Callable[[], None]) -> PendingSamples:
-        raise NotImplementedError
-
-    def holds(self, plan: Plan, owner: int) -> bool:
-        raise NotImplementedError
-
-    def fork(self, cache_digest: int, owner: int) -> bool:
-        raise NotImplementedError
-
-    def release(self, owner: int) -> None:
-        raise NotImplementedError
 
     def drop_graphs(self) -> None:
         self.nccl.said.append("dropped")
@@ -105,7 +93,7 @@ def sleep(_: Connection) -> None:
 def test_graphs_are_freed_before_a_group_is_left(processes: int, nccl: Nccl):
     """NCCL does not say goodbye to ranks that were ended."""
     group = group_of(processes)
-    driver = RankZeroDriver(Graphs(nccl), group)
+    driver = RankZeroDriver(Graphs(nccl), group)  # pyright: ignore[reportArgumentType]
     del driver
     for thread in ranks._aborts:
         thread.join(SOON)
@@ -118,12 +106,11 @@ def test_graphs_are_freed_before_a_group_is_left(processes: int, nccl: Nccl):
 def test_a_rank_that_is_killed_ends_the_group_soon(nccl: Nccl):
     """Both who waits for processes and who runs forward passes notice it; neither waits for graphs that the other has."""
     group, reasons = group_of(1), list[str]()
-    driver = RankZeroDriver(Graphs(nccl), group)
+    driver = RankZeroDriver(Graphs(nccl), group)  # pyright: ignore[reportArgumentType]
     group.when_lost(reasons.append)
     os.kill(group.pids[0], signal.SIGKILL)
     start = time.monotonic()
-    while not reasons:
-        time.sleep(0.01)
+    until(lambda: reasons, SOON)
     with pytest.raises(DlstepError, match="rank 1 of 2 was killed by SIGKILL"):
         raise group.ended_by(RuntimeError("rank 1 is gone: its connection is closed"))
     assert time.monotonic() - start < SOON

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,9 @@ from dlstep.engine import loader
 from dlstep.processes import worker
 
 from ...helpers.crowds import Case, crowd
+from ...helpers.drivers import Agree, Around
 from ...helpers.ranks_running import prepared, run_ranks
+from ...helpers.waiting import until
 from .rank_faults import AT_START, FAULTS, IN_A_STEP, rank_with
 
 LIMIT = 4.0  # seconds without a sign of life
@@ -51,10 +53,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     monkeypatch.setattr(worker_group.Worker, "__init__", noted)
     yield pids
     assert pids
-    gone = time.monotonic() + SOON
-    while left := [pid for pid in pids if lives(pid)]:
-        assert time.monotonic() < gone, f"ranks are left: {left}"
-        time.sleep(0.05)
+    until(lambda: not any(map(lives, pids)), SOON, lambda: f"ranks are left: {[*filter(lives, pids)]}")
 
 
 def lives(pid: int) -> bool:
@@ -65,8 +64,33 @@ def lives(pid: int) -> bool:
         return False
 
 
-def ends(moment: str, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call ends in time with the reason of a fault; so does each call after it."""
+MOMENTS = ("unpickling", *AT_START, *IN_A_STEP)
+# One of each fault and of each moment, and SIGSTOP and kill -9 where ranks wait for one another in different ways.
+FEW = (
+    *(("unpickling", "import"), ("arriving", "stop"), ("arriving", "mistake"), ("loading", "memory"), ("calling", "kill")),
+    *(
+        ("calling", "stop"),
+        ("message", "stop"),
+        ("digest", "exit"),
+        ("digest", "stop"),
+        ("forward", "bug"),
+        ("forward", "kill"),
+    ),
+    *(("forward", "stop"), ("commit", "sys_exit"), ("loading", "failed_forward")),
+)
+
+
+@pytest.mark.usefixtures("fast", "started")
+@pytest.mark.parametrize(
+    ("moment", "fault"),
+    [
+        pytest.param(moment, fault, marks=() if (moment, fault) in FEW else pytest.mark.stress)
+        for moment in MOMENTS
+        for fault in FAULTS
+    ],
+)
+def test_a_fault_of_a_rank_ends_the_call_with_its_reason(moment: str, fault: str, monkeypatch: pytest.MonkeyPatch):
+    """The call ends in time, and so does each call after it."""
     monkeypatch.setattr(loader, "run_rank", rank_with(moment, fault))
     llm: list[LLM] = []
     begin = time.monotonic()
@@ -82,42 +106,6 @@ def ends(moment: str, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
             each.generate(QUESTION, progress=False)
 
 
-MOMENTS = ("unpickling", *AT_START, *IN_A_STEP)
-# One of each fault and of each moment, and SIGSTOP and kill -9 where ranks wait for one another in different ways.
-FEW = [
-    ("unpickling", "import"),
-    ("arriving", "stop"),
-    ("arriving", "mistake"),
-    ("loading", "memory"),
-    ("calling", "kill"),
-    ("calling", "stop"),
-    ("message", "stop"),
-    ("digest", "exit"),
-    ("digest", "stop"),
-    ("forward", "bug"),
-    ("forward", "kill"),
-    ("forward", "stop"),
-    ("commit", "sys_exit"),
-    ("loading", "failed_forward"),
-]
-REST = [(moment, fault) for moment in MOMENTS for fault in FAULTS if (moment, fault) not in FEW]
-
-
-@pytest.mark.usefixtures("fast", "started")
-@pytest.mark.parametrize(("moment", "fault"), FEW)
-def test_a_fault_of_a_rank_ends_the_call_with_its_reason(moment: str, fault: str, monkeypatch: pytest.MonkeyPatch):
-    ends(moment, fault, monkeypatch)
-
-
-@pytest.mark.stress
-@pytest.mark.usefixtures("fast", "started")
-@pytest.mark.parametrize(("moment", "fault"), REST)
-def test_any_fault_of_a_rank_at_any_moment_ends_the_call_with_its_reason(
-    moment: str, fault: str, monkeypatch: pytest.MonkeyPatch
-):
-    ends(moment, fault, monkeypatch)
-
-
 @pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("fault", ["kill", "stop"])
 def test_a_fault_of_an_idle_rank_is_noticed_before_the_next_call(fault: str, started: list[int]):
@@ -126,30 +114,26 @@ def test_a_fault_of_an_idle_rank_is_noticed_before_the_next_call(fault: str, sta
     rank_zero: Any = llm.engine.driver
     rank_zero.when_lost(reasons.append)
     os.kill(started[0], getattr(signal, f"SIG{fault.upper()}"))
-    until = time.monotonic() + SOON
-    while not reasons and time.monotonic() < until:
-        time.sleep(0.05)
-    assert reasons and FAULTS[fault][1] in reasons[0]
+    until(lambda: reasons, SOON)
+    assert FAULTS[fault][1] in reasons[0]
     with pytest.raises(DlstepError, match=re.escape(reasons[0])):
         llm.generate(QUESTION, progress=False)
 
 
-class Broken:
+class Broken(Around):
     """A driver of rank 0 that fails in its second forward pass, after the digests were compared or before."""
 
     def __init__(self, driver: Any, error: BaseException, *, compared: bool) -> None:
-        self.driver, self.error, self.compared, self.forwards = driver, error, compared, 0
+        super().__init__(driver)
+        self.error, self.compared, self.forwards = error, compared, 0
 
-    def start(self, plan: Plan, owner: int, agree: Callable[[], None]) -> PendingSamples:
+    def start(self, plan: Plan, owner: int, agree: Agree) -> PendingSamples:
         self.forwards += 1
         if self.forwards < 2:
-            return self.driver.start(plan, owner, agree)
+            return super().start(plan, owner, agree)
         if self.compared:
             agree()
         raise self.error
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.driver, name)
 
 
 @pytest.mark.usefixtures("fast", "started")
@@ -169,23 +153,21 @@ def test_any_exception_of_rank_0_within_a_forward_pass_ends_the_group(error: Bas
         llm.generate(QUESTION, progress=False)
 
 
-class Forgetful:
+class Forgetful(Around):
     """A driver that has lost its KV cache in one forward pass, and knows it before or finds it out."""
 
     def __init__(self, driver: Any, step: int, *, knows: bool) -> None:
-        self.driver, self.step, self.knows = driver, step, knows
+        super().__init__(driver)
+        self.step, self.knows = step, knows
 
     def holds(self, plan: Plan, owner: int) -> bool:
         return self.driver.holds(plan, owner) and not (self.knows and plan.step == self.step)
 
-    def start(self, plan: Plan, owner: int, agree: Callable[[], None]) -> PendingSamples:
+    def start(self, plan: Plan, owner: int, agree: Agree) -> PendingSamples:
         if plan.step == self.step:
             agree()
             raise CacheMismatch("nothing is held")
-        return self.driver.start(plan, owner, agree)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.driver, name)
+        return super().start(plan, owner, agree)
 
 
 def forgetting(ranks: Ranks, who: int, knows: bool) -> str:
@@ -254,10 +236,7 @@ def test_no_rank_outlives_rank_0(of_rank: str, of_first: str, tmp_path: Path):
                 first.send_signal(signal.SIGSTOP)
                 time.sleep(1.0)
             first.kill()
-        end = time.monotonic() + SOON
-        while lives(rank):
-            assert time.monotonic() < end, "rank 1 is left"
-            time.sleep(0.05)
+        until(lambda: not lives(rank), SOON)
     finally:
         first.kill()
         first.communicate()  # closes its pipes
