@@ -20,7 +20,7 @@ from dlstep.core.options import options_of
 from dlstep.evaluate.comparing import CARRIERS, suited_options
 from dlstep.rules import PLUGINS, own
 from dlstep.text.words import counted
-from dlstep.views import filling_svg
+from dlstep.views import filling_picture
 
 FOLDER = Path(__file__).parent
 MODELS = FOLDER / "models.md"
@@ -30,6 +30,8 @@ BEGIN, END, BY_HAND = "<!-- {} -->\n", "<!-- end of {} -->\n", "## Five rows by 
 STORY = tiny.problems(1, seed=14)[0]
 MAX_TOKENS, BLOCK_SIZE = 32, 8
 WORDS = {"multi_bd": "on a grid", "dual_cache": "on a canvas"}
+# In a dark page, all colours are inverted but for their hue.
+DARK = "@media (prefers-color-scheme: dark) { svg { filter: invert(0.92) hue-rotate(180deg) } }"
 # Where the default says little about an answer of 25 tokens in blocks of 8.
 OPTIONS: dict[str, dict[str, Any]] = {
     "quota": {"steps_per_block": 3},
@@ -53,16 +55,22 @@ def trace(rule: Rule, carrier: str) -> Trace:
     return session.trace
 
 
-def picture(row: RuleRow) -> str:
-    """The decodes of a rule, one for each carrier that it goes with."""
-    rule, panels = drawn_rule(row.name), list[tuple[str, Trace]]()
+def pictures(row: RuleRow) -> dict[str, str]:
+    """The decodes of a rule by file name, one for each carrier that it goes with."""
+    rule, found = drawn_rule(row.name), dict[str, str]()
     for carrier in CARRIERS:
         if carrier in row.carriers:
             decode = trace(rule, carrier)
             (answer,) = decode.state.finished.values()
             counts = f"{counted(len(answer.answer), 'token')}, {counted(answer.steps, 'forward pass')}"
-            panels.append((f"{row.name} {WORDS[carrier]}: {counts}", decode))
-    return filling_svg(panels)
+            svg = filling_picture(decode, f"{row.name} {WORDS[carrier]}: {counts}")._repr_svg_()
+            found[file_name(row, carrier)] = svg.replace("<defs>", f"<style>{DARK}</style>\n <defs>", 1)
+    return found
+
+
+def file_name(row: RuleRow, carrier: str) -> str:
+    """The name of the picture of a rule with a carrier."""
+    return f"{row.name}_{WORDS[carrier].split()[-1]}.svg"
 
 
 def section(row: RuleRow) -> str:
@@ -73,7 +81,11 @@ def section(row: RuleRow) -> str:
     drawn = [models[carrier] for carrier in CARRIERS if carrier in row.carriers]
     lines = (
         "## A story, pass by pass\n",
-        f"![{row.name}: which forward pass unmasked which position](pictures/{row.name}.svg)\n",
+        *(
+            f"![{row.name} {WORDS[carrier]}: which forward pass unmasked which position](pictures/{file_name(row, carrier)})\n"
+            for carrier in CARRIERS
+            if carrier in row.carriers
+        ),
         f"Decoded by {' and by '.join(drawn)},",
         f"with {changed or 'default options'}.",
     )
@@ -147,9 +159,11 @@ def main() -> None:
         if len(sys.argv) > 1 and row.name not in sys.argv[1:]:
             continue
         path = PAGES / f"{row.name}.md"
-        (PICTURES / f"{row.name}.svg").write_text(picture(row), encoding="utf-8")
+        made = pictures(row)
+        for name, svg in made.items():
+            (PICTURES / name).write_text(svg, encoding="utf-8")
         path.write_text(page(path.read_text(encoding="utf-8"), row), encoding="utf-8")
-        print(f"{row.name}: {(PICTURES / f'{row.name}.svg').stat().st_size} bytes")
+        print(f"{row.name}: {', '.join(f'{len(svg)} bytes' for svg in made.values())}")
     INDEX.write_text(replaced(INDEX.read_text(encoding="utf-8"), "zoo", rules_table(rows)), encoding="utf-8")
     MODELS.write_text(replaced(MODELS.read_text(encoding="utf-8"), "families", families_table()), encoding="utf-8")
 

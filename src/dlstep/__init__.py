@@ -4,6 +4,7 @@ Importing it needs no array library; `LLM`, `Session` and `EngineConfig` load on
 """
 
 import sys
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -68,10 +69,21 @@ def _text(self: Any) -> str:
     return import_module(".views.texts", __name__).text_of(self)
 
 
+def _html(self: State) -> str:
+    """Return a state as HTML, which notebooks show."""
+    return import_module(".views.notebook", __name__).state_html(self)
+
+
+def _pretty(self: Any, printer: Any, cycle: bool) -> None:
+    """Print a core value in a text console of IPython."""
+    del cycle
+    printer.text(str(self))
+
+
 for _kind in (State, Plan, Samples, Trace):
-    _kind.__str__ = _text
+    for _name, _method in (("__str__", _text), ("_repr_pretty_", _pretty)):
+        setattr(_kind, _name, _method)
+State._repr_html_ = _html  # pyright: ignore[reportAttributeAccessIssue]
 
-if "IPython" in sys.modules:  # show states, plans and traces as pictures in notebooks
-    from .views.html import register
-
-    register()
+if "IPython" in sys.modules:  # tqdm, which transformers imports, warns about missing widgets, which dlstep does not need
+    warnings.filterwarnings("ignore", message="IProgress not found")

@@ -20,9 +20,8 @@ from .. import tiny
 from ..core import SamplingParams
 from ..evaluate.frontier import DECODERS, MAX_TOKENS, measure
 from ..llm import LLM
-from ..session import Session
 from ..text.words import counted, harmless
-from ..views import frames_view, legend, sequence_view
+from ..views import frames_view, legend, recording
 from ..views.progress_bars import drawing, measuring_bar
 from .options import Namespace, json_text
 
@@ -104,14 +103,19 @@ def first_model(device: str | None, console: Console) -> LLM:
 def print_legend(console: Console) -> None:
     """Print an introduction and the legend of the pictures."""
     console.print("Tiny models answer word problems, several positions in each forward pass.")
-    console.print(legend(("prompt", "masked", "draft", "open", "held", "final")))
+    console.print(legend())
+
+
+def picture(runs: Runs, title: str) -> Group:
+    """Return a picture of the answers of a recording, in order of arrival."""
+    return Group(Text(title, style="bold"), *(frames_view(run["head"], run["frames"]) for run in runs))
 
 
 def recorded_picture(runs: Runs, forwards: int, note: str = "") -> Group:
     """Return a picture of a recorded decode after some forward passes, with a note below it."""
     title = f"recorded decode of {runs[0]['head']['model']}, until torch and transformers are imported"
-    panels = (frames_view(run["head"], run["frames"][: forwards + 1]) for run in runs)
-    return Group(Text(title, style="bold"), *panels, *([Text(note, "dim")] if note else []))
+    shown = [{**run, "frames": run["frames"][: forwards + 1]} for run in runs]
+    return Group(picture(shown, title), *([Text(note, "dim")] if note else []))
 
 
 def show_recorded(runs: Runs, console: Console, load: Callable[[], Future[LLM]]) -> Future[LLM]:
@@ -141,10 +145,9 @@ def show(llm: LLM, problems: Sequence[tiny.Problem], console: Console, title: st
         session.submit(problem.prompt, SamplingParams(max_tokens=MAX_TOKENS))
     if console.is_terminal:
         with Live(console=console, auto_refresh=False) as live:
-            live.update(picture(session, title), refresh=True)
             while not session.state.done:
                 session.step()
-                live.update(picture(session, title), refresh=True)
+                live.update(picture(recording(session.trace)["runs"], title), refresh=True)
                 time.sleep(SECONDS_PER_STEP)
         return
     session.run()
@@ -153,13 +156,6 @@ def show(llm: LLM, problems: Sequence[tiny.Problem], console: Console, title: st
         output = session.output(number)
         cost = f"{counted(len(output.token_ids), 'token')} in {counted(output.nfe, 'forward pass')}"
         print(f"  {number + 1}: {harmless(output.text.strip())}\n     {cost}")
-
-
-def picture(session: Session, title: str) -> Group:
-    """Return a picture of a session's requests, in order of arrival."""
-    state = session.state
-    sequences = (state.find(number) for number in range(state.next_seq_id))
-    return Group(Text(title, style="bold"), *(sequence_view(sequence, state) for sequence in sequences if sequence is not None))
 
 
 def words(knob: str) -> str:

@@ -70,17 +70,16 @@ def show(run: "EvalRun", name: str, console: "Console") -> None:
     from rich.text import Text
 
     from ..evaluate.report import shown
-    from ..views import answer_text, legend
+    from ..views import answer_text, legend, recording
 
     row, trace, path = shown(run, name)
     console.print(Text(f"{name}: {row['found']!r}, expected {row['gold']!r}"))
-    console.print(legend(("final", "held", "open", "masked")))
-    steps = 0
-    for state in trace.states():
-        sequence = state.find(0)
-        if sequence is not None and sequence.steps > steps:
-            steps = sequence.steps
-            console.print(Text(f"{steps:3} "), answer_text(sequence, state, prompt=False), sep="")
+    console.print(legend())
+    (answer,), steps = recording(trace)["runs"], 0
+    for number, frame in enumerate(answer["frames"], 1):
+        if frame["step"] > steps:
+            steps = frame["step"]
+            console.print(Text(f"{steps:3} "), answer_text(answer["head"], answer["frames"][:number], prompt=False), sep="")
     engine = run.settings["told"]["engine"]
     own = "".join([f" --{name} {quote(part)}" for name in IMPORTED for part in paths_in(engine.get(name))])
     line = f"{counted(steps, 'step')}; `dlstep view {quote(str(path))}{own} --open` shows the trace in a browser"

@@ -68,6 +68,10 @@ class Output:
         errors = [f"error: {printable(self.error)}"] if self.error else []
         return "\n".join(map(clipped, [*lines, *filter(None, [self.why_empty]), *errors]))
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        del cycle
+        printer.text(str(self))
+
     @property
     def why_empty(self) -> str:
         """Return the reason for an answer without tokens that ended by itself; else an empty text."""

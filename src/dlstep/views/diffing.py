@@ -1,23 +1,21 @@
-"""Differences of two states or two traces, as text and positions. `html.diff_html` draws the same values."""
+"""Differences of two states or two traces, as text and positions."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import groupby
-from typing import Literal
+from typing import Any, Literal
 
-from ..core import AddedRequest, Event, Samples, SequenceState, Spec, State, Trace
+from ..core import AddedRequest, Event, Progress, Samples, SequenceState, Spec, State, Trace
 from ..core.checks import short
 from ..core.lifecycle import apply
 from ..core.trace import differing, field_names
 from ..text.words import clipped, counted, piece
-from .cells import status
 from .frames import shown_options
 from .lines import listed, more, packed, run_text
-from .texts import event_text
+from .texts import MOST, event_text, status
 
 Kind = Literal["unmasked", "changed", "remasked", "old", "new"]
-MOST_INNER, MOST_RUNS = 8, 12  # shown by `str`
 _WORDS = {"cache_digest": "KV cache", "cache": "pages", "live": "ids in use", "ended": "order of endings", "config": "spec"}
 
 
@@ -46,20 +44,20 @@ class ValueDiff:
     def __bool__(self) -> bool:
         return bool(self.parts or self.runs or self.inner)
 
-    @property
-    def head(self) -> str:
-        """The title, as a prefix of `parts`."""
-        return f"{self.title}: " if self.title and self.parts else self.title
-
     def __str__(self) -> str:
         if not self:
             return self.title or "no difference"
-        lines = packed(self.parts, self.head) if self.title or self.parts else []
-        inner = [run.text for run in self.runs[:MOST_RUNS]] + more(len(self.runs) - MOST_RUNS, "run of positions")
-        inner += [line for value in self.inner[:MOST_INNER] for line in str(value).splitlines()]
-        inner += more(len(self.inner) - MOST_INNER, "request")
+        head = f"{self.title}: " if self.title and self.parts else self.title
+        lines = packed(self.parts, head) if head or self.parts else []
+        inner = [run.text for run in self.runs[:MOST]] + more(len(self.runs) - MOST, "run of positions")
+        inner += [line for value in self.inner[:MOST] for line in str(value).splitlines()]
+        inner += more(len(self.inner) - MOST, "request")
         indent = "  " if self.title else ""
         return "\n".join([*lines, *(clipped(f"{indent}{line}") for line in inner)])
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        del cycle
+        printer.text(str(self))
 
 
 def diff(old: State | Trace, new: State | Trace) -> ValueDiff:
@@ -136,7 +134,8 @@ def _request_diff(title: str, old: tuple[SequenceState, bool], new: tuple[Sequen
     redrafted = sum(drafts.get(position, token) != token for position, token in _drafts(one).items())
     parts = [*_numbers(runs), *([f"{redrafted} redrafted"] if redrafted else []), *_moves(_counts(*old), _counts(*new))]
     if not parts:
-        others = differing(one.request, two.request, field_names(AddedRequest)) or differing(one, two, field_names(one))
+        parts_of = ((one.request, two.request, AddedRequest), (one.progress, two.progress, Progress), (one, two, SequenceState))
+        others = next(filter(None, (differing(was, now, field_names(kind)) for was, now, kind in parts_of)))
         parts = [f"other {name}" for name in others]
     return ValueDiff(title, tuple(parts), tuple(runs))
 

@@ -323,6 +323,18 @@ def head_of(
     }
 
 
+def framed(sequence: SequenceState, spec: Spec) -> tuple[Json, list[Json]]:
+    """Return the facts of an answer and the frames that show it as it is, as JSON.
+
+    Args:
+        sequence: The sequence of the answer.
+        spec: Facts of the model.
+    """
+    encoder = FrameEncoder(0, len(sequence.request.prompt), spec.pieces)
+    frames = [encoder.encode(frame) for frame in FrameRecorder().open(sequence)]
+    return head_of(sequence, spec, request=str(sequence.request.id), kind="state", model=""), frames
+
+
 def folded(frames: Iterable[Frame]) -> tuple[tuple[int, ...], tuple[float, ...], Frame]:
     """Return joined tokens and probabilities, and the last frame. Raises ValueError for none."""
     tokens: list[int] = []

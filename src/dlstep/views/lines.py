@@ -36,16 +36,6 @@ def packed(items: Iterable[str], head: str = "") -> list[str]:
     """Wrap `head` and the items, separated by commas, to lines. Items are never split."""
     text = ", ".join([item.replace(" ", KEPT) for item in items])
     lines = wrap(
-        f"{head.replace(' ', KEPT)}{text}", WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        f"{head.replace(' ', KEPT)}{text}", WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
     )
     return [clipped(line.replace(KEPT, " ")) for line in lines]
-
-
-def fitting(items: Sequence[str], head: str = "") -> str:
-    """Return a line with `head`, as many items as fit, and the number of the others."""
-    for count in range(len(items), 0, -1):
-        rest = [f"and {len(items) - count} more"] if count < len(items) else []
-        line = head + "  ".join([*items[:count], *rest])
-        if len(line) <= WIDTH:
-            return line
-    return clipped(f"{head}{len(items)}")

@@ -1,4 +1,4 @@
-"""Pictures of observations: the candidates of a position, the entropies of a canvas, heat maps.
+"""Pictures: the order of unmasking, the candidates of a position, the entropies of a canvas, heat maps.
 
 They need matplotlib, which the first picture imports.
 """
@@ -10,12 +10,17 @@ from math import exp, nan
 from typing import TYPE_CHECKING, Any
 from warnings import catch_warnings
 
+from ..core.trace import Trace
 from ..extras import require
-from ..text.words import printable
+from ..text.words import piece, printable
+from .stays import stays
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+# Texts stay texts, so that a viewer can show characters that matplotlib's fonts lack. A salt makes ids equal in each run.
+SVG: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "dlstep", "font.sans-serif": ["DejaVu Sans", "Arial"]}
+BLANK = "\N{OPEN BOX}"  # a visible one
 Rows = Iterable[Mapping[str, Any]]  # those of `Observation.rows`
 
 
@@ -29,12 +34,14 @@ class Picture:
     """The figure of matplotlib; `figure.savefig(path, bbox_inches="tight")` writes it to a file."""
 
     def _repr_svg_(self) -> str:
-        """Return the picture as SVG. Texts stay texts, so that a viewer can show characters that matplotlib's fonts lack."""
+        """Return the picture as SVG."""
         from matplotlib import rc_context
 
         file = StringIO()
-        # A fixed salt makes the ids of elements equal in each run.
-        with rc_context({"svg.fonttype": "none", "svg.hashsalt": "dlstep"}), catch_warnings(action="ignore"):
+        with (
+            rc_context(SVG),
+            catch_warnings(action="ignore"),
+        ):
             self.figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Creator": None, "Date": None})
         return file.getvalue()
 
@@ -101,10 +108,46 @@ def _found(rows: Rows, **place: int) -> list[Mapping[str, Any]]:
         raise ValueError("no row is about this position or request: give the rows of observations that sampled it")
     last = max(row["layer"] for row in found)
     return [
-        {**row, "name": printable(row["text"]).replace(" ", "\N{OPEN BOX}") or f"#{row['token_id']}"}
+        {**row, "name": printable(row["text"]).replace(" ", BLANK) or f"#{row['token_id']}"}
         for row in sorted(found, key=lambda row: row["step"])
         if row["layer"] == last
     ]
+
+
+def filling_picture(trace: Trace, title: str = "", *, request: int = 0) -> Picture:
+    """Return a picture of the order of unmasking: a row for each forward pass, a column for each position of the answer.
+
+    A dark cell marks the pass that unmasked a position, the light cells below it the passes that kept the token, a cross
+    the pass that remasked it. Lines separate blocks.
+
+    Args:
+        trace: The trace of a decode.
+        title: The heading.
+        request: Id of the request.
+
+    Raises:
+        KeyError: If the trace does not contain the request.
+        ValueError: If matplotlib is not installed.
+    """
+    sequence, lifetimes = trace.state.find(request), stays(trace, request)
+    assert sequence is not None, "`stays` found the request"
+    texts = {stay.offset: piece(trace.first.config.spec, stay.token).replace(" ", BLANK) for stay in lifetimes}  # the last ones
+    count, steps, start = max(texts) + 1, sequence.steps, len(sequence.request.prompt)
+    cells = [[0.0] * count for _ in range(steps)]
+    for stay in lifetimes:
+        for step in range(max(stay.since, 1), stay.until or steps + 1):
+            cells[step - 1][stay.offset] = 0.8 if step == stay.since else 0.3
+    picture, axes = _picture(title, count / 4, steps / 6 + 1)
+    extent = (-0.5, count - 0.5, steps + 0.5, 0.5)
+    axes.imshow(cells, "Blues", aspect="auto", vmin=0, vmax=1, interpolation="none", extent=extent)
+    axes.set_xticks(range(count), [texts.get(offset, "") for offset in range(count)], rotation=270, parse_math=False)
+    axes.set(ylabel="forward pass", xlim=extent[:2])
+    for block in (*sequence.progress.past, *sequence.progress.window):
+        axes.axvline(block.start - start - 0.5, color="grey")
+    for stay in lifetimes:
+        if stay.until and not stay.replaced:
+            axes.plot(stay.offset, stay.until, "x", color="C1")
+    return picture
 
 
 def heat_map(title: str, values: Sequence[Sequence[float]], sides: Sequence[str], columns: Sequence[str]) -> Picture:

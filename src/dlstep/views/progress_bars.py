@@ -25,6 +25,7 @@ from rich.text import Text
 
 from ..core import State
 from ..text.words import WIDTH
+from .frames import framed
 from .terminal import answer_text
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ class Bar(Progress):
         if self.state is not None:
             running = self.state.running[:MOST_ANSWERS]
             most = WIDTH * LINES_OF_ANSWER // max(1, len(running))
-            yield Group(*(answer_text(sequence, self.state, prompt=False)[-most:] for sequence in running))
+            spec = self.state.config.spec
+            yield Group(*(answer_text(*framed(sequence, spec), prompt=False)[-most:] for sequence in running))
 
     def start(self) -> None:
         """Draw the bar at once; rich draws a bar inside another one only at the next refresh."""

@@ -1,97 +1,121 @@
-"""Short texts of the core's values for `str` and messages. Lines fit 80 columns."""
+"""The core's values as lines of text, which `str` clips to 80 columns. Notebooks show states in colour."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
+from itertools import islice
 
-from ..core import Abort, Add, Adopt, Event, Fail, Plan, Prune, Rebuild, Samples, SequenceState, State, Trace
-from ..text.words import clipped, clipped_front, counted, piece, printable
-from .cells import in_order, kind_of, status
-from .lines import fitting, listed, more, runs_text
+from rich.text import Text
 
-MOST_REQUESTS = 8
-WIDEST_ANSWER = 76
+from ..core import Abort, Add, Adopt, Event, Fail, Plan, Prune, Rebuild, Samples, SequenceState, Span, State, Trace
+from ..text.words import clipped, counted, printable
+from .frames import framed
+from .lines import listed, more, packed, runs_text
+from .terminal import BLUE, ORANGE, PURPLE, answer_text, answer_title
+
+MOST, WIDEST_ANSWER = 8, 76  # things that `str` shows of each kind, and characters of an answer
+MOST_EVENTS, MOST_PAGES = 32, 400
+USES = {"owned": ("■", BLUE), "shared": ("▣", PURPLE), "cached": ("▤", ORANGE), "free": ("□", "dim")}
 
 
 def text_of(value: State | Plan | Samples | Trace) -> str:
     """Return the text that `str` returns for a value of the core."""
     match value:
         case State():
-            return _state_text(value)
+            lines = [line.plain for line in state_lines(value)]
         case Plan():
-            return _plan_text(value)
+            lines = _plan_lines(value)
         case Samples():
-            return _samples_text(value)
+            lines = _samples_lines(value)
         case Trace():
-            return _trace_text(value)
+            lines = _trace_lines(value)
+    return "\n".join(map(clipped, lines))
 
 
-def _state_text(state: State) -> str:
-    pages = f"{len(state.cache.owners)} of {state.config.num_pages} pages held"
-    lines = [f"State at step {state.step}: {counts(state)}, {pages}"]
-    requests = in_order(state)
-    for sequence, waits in requests[-MOST_REQUESTS:]:
-        lines += _request_lines(state, sequence, waits)
-    return "\n".join(lines + more(len(requests) - MOST_REQUESTS, "request"))
+def state_lines(state: State, most: int = MOST, width: int = WIDEST_ANSWER) -> Iterator[Text]:
+    """Yield the lines of a state.
+
+    Args:
+        state: The state.
+        most: Number of requests to show.
+        width: Number of characters to show of the end of an answer.
+    """
+    yield Text(f"State at step {state.step}: {counts(state)}")
+    requests = sorted(state.sequences(), key=lambda item: item[0].request.seq_id)
+    for sequence, waits in requests[-most:]:
+        shown = framed(sequence, state.config.spec)
+        yield Text(f"  {answer_title(*shown, status(sequence, waits))}")
+        if answer := answer_text(*shown, prompt=False):
+            yield Text("    ...").append(answer[3 - width :]) if len(answer) > width else Text("    ").append(answer)
+    yield from map(Text, more(len(requests) - most, "request"))
+
+
+def status(sequence: SequenceState, waits: bool) -> str:
+    """Return `ended by` and the reason, `waiting` or `running`."""
+    return f"ended by {sequence.finish}" if sequence.finish else ("waiting" if waits else "running")
 
 
 def counts(state: State) -> str:
-    """Return how many requests are running, waiting and finished."""
-    return f"{len(state.running)} running, {len(state.waiting)} waiting, {len(state.finished)} finished"
+    """Return how many requests are running, waiting and finished, and how many pages they hold."""
+    requests = f"{len(state.running)} running, {len(state.waiting)} waiting, {len(state.finished)} finished"
+    return f"{requests}, {len(state.cache.owners)} of {state.config.num_pages} pages held"
 
 
-def _request_lines(state: State, sequence: SequenceState, waits: bool) -> Iterator[str]:
-    """Yield two lines: counts, and the answer with a dot for each masked position."""
-    head = f"  request {sequence.request.id}, {status(sequence, waits)}"
-    forwards = counted(sequence.nfe, "forward pass")
-    if sequence.error:
-        yield clipped(f"{head}: {printable(sequence.error)}")
-        return
-    known, start = sequence.unmasked_tokens, len(sequence.request.prompt)
-    if sequence.finish:
-        end = start + len(sequence.answer)
-        yield f"{head} after {forwards}: {counted(end - start, 'token')}"
-    else:
-        end = min(max([start, *(block.end for block in sequence.progress.window)]), sequence.request.limit)
-        yield f"{head}, {forwards}: {len(known)} unmasked, {end - start - len(known)} masked"
-    if end > start:
-        text = "".join([piece(state.config.spec, known.get(position)) for position in range(start, end)])
-        yield f"    {clipped_front(text, WIDEST_ANSWER)}"
+def pages_line(state: State) -> Text:
+    """Return a sign for each page that was ever allocated, by page number, and what the signs mean."""
+    held = Counter(page for sequence in state.running for page in sequence.pages)
+    uses = [
+        "cached" if page in state.cache.cached else ("free", "owned", "shared")[min(held[page], 2)]
+        for page in range(state.cache.fresh)
+    ]
+    line = Text("  pages ").append_tokens(USES[use] for use in uses[:MOST_PAGES])
+    rest = [("...", "")] if len(uses) > MOST_PAGES else []
+    return line.append_tokens([*rest, *((f"  {USES[use][0]} {use}", USES[use][1]) for use in USES if use in uses)])
 
 
-def plan_head(plan: Plan) -> str:
-    """Return the first line of a plan's text: its step, and counts of requests, rows and changes."""
+def _plan_lines(plan: Plan) -> Iterator[str]:
     fed = sum(len(span.rows.tokens) for span in plan.spans)
-    pages = sum(len(grant.pages) for grant in plan.grants)
+    new_pages = {grant.seq_id: grant.pages for grant in plan.grants}
     head = f"Plan of step {plan.step}: {counted(len(plan.spans), 'request')}, {counted(fed, 'row')}"
-    changes = {"new page": pages, "admission": len(plan.admissions), "preemption": len(plan.preemptions)}
-    return ", ".join([head, *(counted(number, noun) for noun, number in changes.items() if number)])
+    changes = {"new page": sum(map(len, new_pages.values())), "admission": len(plan.admissions)}
+    changes |= {"preemption": len(plan.preemptions)}
+    yield ", ".join([head, *(counted(number, noun) for noun, number in changes.items() if number)])
+    for span in plan.spans[:MOST]:
+        yield from _span_lines(span, new_pages.get(span.who.seq_id, ()))
+    yield from more(len(plan.spans) - MOST, "request")
 
 
-def _plan_text(plan: Plan) -> str:
-    lines = [plan_head(plan)]
-    for span in plan.spans[:MOST_REQUESTS]:
-        sampled = (
-            f"samples {len(span.wanted.sampled)}: {runs_text(span.wanted.sampled)}" if span.wanted.sampled else "samples none"
-        )
-        lines.append(clipped(f"  request {span.who.id}: feeds {span.rows.start} to {span.rows.stop - 1}, {sampled}"))
-    return "\n".join(lines + more(len(plan.spans) - MOST_REQUESTS, "request"))
+def _span_lines(span: Span, pages: tuple[int, ...]) -> list[str]:
+    """Return what a span feeds, samples and sees, and its new pages."""
+    rows, sampled = span.rows, span.wanted.sampled
+    window = len(rows.tokens) - rows.query_only - rows.final_rows
+    kinds = {"only as queries": rows.query_only, "final": rows.final_rows, "of the window": window}
+    parts = [f"feeds {rows.start} to {rows.stop - 1}"]
+    parts += [f"{number} {kind}" for kind, number in kinds.items() if number]
+    parts += [f"samples {len(sampled)}: {runs_text(sampled)}" if sampled else "samples none", f"sees below {rows.end}"]
+    parts += [f"new pages {runs_text(pages)}"] if pages else []
+    return packed(parts, f"  request {span.who.id}: ")
 
 
-def _samples_text(samples: Samples) -> str:
+def _samples_lines(samples: Samples) -> Iterator[str]:
     sampled = sum(len(rows.tokens) for rows in samples.rows)
     tokens = f"{counted(sampled, 'token')} of {counted(len(samples.rows), 'request')}"
-    lines = [f"Samples of step {samples.plan.step}: {tokens}, as position: token (probability)"]
-    for span, rows in list(zip(samples.plan.spans, samples.rows, strict=True))[:MOST_REQUESTS]:
+    yield f"Samples of step {samples.plan.step}: {tokens}, as position: token (probability)"
+    for span, rows in list(zip(samples.plan.spans, samples.rows, strict=True))[:MOST]:
         sampled_tokens = zip(span.wanted.sampled, rows.tokens, rows.probabilities, strict=True)
         shown = [f"{position}: {token} ({probability:.2f})" for position, token, probability in sampled_tokens]
-        lines.append(fitting(shown, f"  request {span.who.id}  ") if shown else f"  request {span.who.id}  none")
-    return "\n".join(lines + more(len(samples.rows) - MOST_REQUESTS, "request"))
+        rest = [f"and {len(shown) - MOST} more"] if len(shown) > MOST else []
+        yield from packed([*shown[:MOST], *rest] or ["none"], f"  request {span.who.id}: ")
+    yield from more(len(samples.rows) - MOST, "request")
 
 
-def _trace_text(trace: Trace) -> str:
-    kinds = [counted(number, kind) for kind, number in Counter(map(kind_of, trace.events)).items()]
-    head = f"Trace of {counted(len(trace.events), 'event')}: "
-    return fitting(kinds, head) if kinds else "Trace without events"
+def _trace_lines(trace: Trace) -> Iterator[str]:
+    """Yield the number of events of each kind, and the last events, each with the counts after it."""
+    kinds = Counter("step" if isinstance(event, Samples) else type(event).__name__.lower() for event in trace.events)
+    yield from packed([f"Trace of {counted(len(trace.events), 'event')}", *(counted(kinds[kind], kind) for kind in kinds)])
+    states = islice(trace.states(), 1, None)
+    for number, (event, state) in deque(enumerate(zip(trace.events, states, strict=True)), MOST_EVENTS):
+        pages = counted(len(state.cache.owners), "page")
+        yield f"{number:5}  {event_text(event)}: {len(state.running)} running, {len(state.waiting)} waiting, {pages} held"
 
 
 def event_text(event: Event | None = None) -> str:

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Locator, expect
 from dlstep import Session, Trace, views
 
 from ...helpers.serving import tiny_llm
-from ...unit.views.test_html_steps import spelled
+from ...unit.views.test_notebook_steps import spelled
 from .browser import Watched, files_opened
 from .hostile import TEXTS
 from .test_safety import FOREIGN
@@ -90,7 +90,7 @@ def test_a_slider_goes_through_the_steps(opened, session: Session) -> None:
 
 def test_without_scripts_the_last_state_is_shown(opened, session: Session) -> None:
     page = opened(session._repr_html_(), java_script_enabled=False).page
-    expect(page.locator(".dlstep-steps")).to_contain_text(f"state at step {session.state.step}")
+    expect(page.locator(".dlstep-steps")).to_contain_text(f"State at step {session.state.step}")
     assert answer(STORY).replace("\n", "↵") in (page.locator(".dlstep-steps").text_content() or "")
 
 

@@ -56,5 +56,5 @@ def test_answers_are_shown_as_they_form(capsys: Captured, monkeypatch: pytest.Mo
     monkeypatch.setattr(Bar, "show", show)
     llm.generate("a prompt", SamplingParams(max_tokens=32))
     err = capsys.readouterr().err
-    assert "\N{LIGHT SHADE}" in err, "masked positions are drawn"
+    assert "·" in err, "masked positions are drawn"
     assert err.count(HIDDEN) == 1 and screen(err) == []

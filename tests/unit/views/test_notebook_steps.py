@@ -93,19 +93,7 @@ def test_no_token_is_markup(trace: Trace, texts: list[str]) -> None:
     plain, html = Parts(views.steps_html(trace)), views.steps_html(spelled(trace, texts))
     parts = Parts(html)
     assert html.isascii() and "\x00" not in html
-    assert (parts.tags, parts.names, parts.scripts) == (plain.tags, plain.names, plain.scripts)
+    found, expected = ([tag for tag in each.tags if tag != "span"] for each in (parts, plain))
+    assert (found, parts.names, parts.scripts) == (expected, plain.names, plain.scripts)
     told = unpacked(html)
     assert [run["frames"] for run in told["runs"]] == [run["frames"] for run in recording(spelled(trace, texts))["runs"]]
-
-
-def test_every_step_selects_the_frames_up_to_it(trace: Trace) -> None:
-    data = unpacked(views.steps_html(trace))
-    states = {state.step: state for state in trace.states()}  # the last state of each step
-    assert (data["first"], data["last"]) == (min(states), max(states))
-    for step, state in states.items():
-        for number, run in enumerate(data["runs"]):
-            shown = [frame for frame, at in zip(run["frames"], run["steps"], strict=True) if at <= step]
-            sequence = state.find(number)
-            assert bool(shown) == (sequence is not None)
-            if sequence is not None:
-                assert shown[-1]["nfe"] == sequence.nfe and shown[-1].get("finish_reason") == sequence.finish

@@ -1,0 +1,51 @@
+"""For how long each position of an answer holds a token, from a trace."""
+
+from dataclasses import dataclass, replace
+
+from ..core.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """The time for which a position of an answer holds a token. Sampling forward passes count from 1."""
+
+    offset: int
+    """Offset of the position in the answer."""
+    token: int
+    """Token id."""
+    since: int
+    """Forward pass that unmasked the token; 0 for a pinned token."""
+    until: int | None = None
+    """Forward pass that removed the token; None if none did."""
+    replaced: bool = False
+    """Whether another token replaced it; otherwise it was remasked."""
+
+
+def stays(trace: Trace, request_id: int = 0) -> tuple[Stay, ...]:
+    """Return all tokens ever in or after a request's answer, in order of `since` and offset.
+
+    Args:
+        trace: The trace of a decode.
+        request_id: Id of the request.
+
+    Raises:
+        KeyError: If the trace does not contain the request.
+    """
+    current: dict[int, Stay] = {}
+    gone: list[Stay] = []
+    steps = -1
+    for state in trace.states():
+        sequence = state.find(request_id)
+        if sequence is None or sequence.steps <= steps:
+            continue
+        start = len(sequence.request.prompt)
+        steps, now = sequence.steps, {position - start: token for position, token in sequence.unmasked_tokens.items()}
+        for offset, stay in list(current.items()):
+            if now.get(offset) != stay.token:
+                gone.append(replace(stay, until=steps, replaced=offset in now))
+                del current[offset]
+        for offset, token in now.items():
+            current.setdefault(offset, Stay(offset, token, steps))
+    if steps < 0:
+        raise KeyError(f"the trace contains no request {request_id}")
+    return tuple(sorted([*gone, *current.values()], key=lambda stay: (stay.since, stay.offset)))
