@@ -10,7 +10,7 @@ from dlstep import LLM, EngineConfig, strategies
 from dlstep.cli.options import load, options_in
 from dlstep.core import Spec
 from dlstep.core.spec import PROMPT_IN_FULL
-from dlstep.engine.compatibility import family_incompatibility
+from dlstep.engine.compatibility import refusal_of_family
 from dlstep.engine.config import build, embedded_facts, embedded_models_for, engine_config, resolve
 from dlstep.evaluate.options import EvalOptions
 from dlstep.models import FAMILIES
@@ -97,7 +97,7 @@ def test_there_is_one_for_each() -> None:
         f"{family.name}.{strategy}"
         for family in FAMILIES.values()
         for strategy in strategies.available()
-        if family.name not in NATIVE and not family_incompatibility(strategy, family)
+        if family.name not in NATIVE and not refusal_of_family(strategy, family)
     }
     embedded = {name for name in strategies.own() if embedded_models_for(EngineConfig(decoding_strategy=name))}
     assert {path.stem for path in FILES} == of_families | {f"tiny.{strategy}" for strategy in embedded}

@@ -11,6 +11,7 @@ from dlstep.core import (
     Grid,
     PlannedPass,
     Progress,
+    Refusal,
     Request,
     Rule,
     SampleSpec,
@@ -253,7 +254,7 @@ PROGRESS = (
 )  # fmt: skip
 LOST_PASSES: tuple[Any, ...] = (-1, 10**6, True, "two", None)
 # Hooks that are called before a request comes in.
-JUDGING = ("__post_init__", "incompatibility", "sample_spec", "fed_end", "rows_at_once", "refusal")
+JUDGING = ("__post_init__", "sample_spec", "fed_end", "rows_at_once", "refusal")
 
 
 @final
@@ -281,10 +282,10 @@ class FaultyStrategy(Blockwise):
         self._maybe(hook)
         return right
 
-    def incompatibility(self, spec: Spec) -> str | None:
+    def refusal(self, spec: Spec, request: Request) -> Refusal | None:
         """Nothing, or the bug."""
-        self._maybe("incompatibility")
-        return Blockwise.incompatibility(self, spec)
+        self._maybe("refusal")
+        return Blockwise.refusal(self, spec, request)
 
     @property
     def sample_spec(self) -> SampleSpec:
@@ -368,11 +369,6 @@ class FaultyStrategy(Blockwise):
     def measure(self, sequence: SequenceState) -> int:
         """The forwards ahead, or the bug."""
         return raised(self.kind) if self.hook == "measure" else Blockwise.measure(self, sequence)
-
-    def refusal(self, request: Request) -> str | None:
-        """Nothing, or the bug."""
-        self._maybe("refusal")
-        return None
 
     def _progress_or_bug(self, before: SequenceState, right: Progress) -> Progress:
         if self.kind in RAISED:

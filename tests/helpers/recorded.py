@@ -22,6 +22,7 @@ from dlstep.core import (
     add,
     commit,
     init,
+    probe,
     schedule,
 )
 from dlstep.core.lifecycle import apply
@@ -36,7 +37,7 @@ def setting(name: str, draw: random.Random) -> tuple[Config, Strategy]:
     """A small engine for a strategy."""
     chosen = strategies.load(name)
     value = chosen(**{size: number for size, number in SIZES.items() if size in chosen.__dataclass_fields__})
-    spec = next(spec for spec in SPECS if not value.incompatibility(spec))
+    spec = next(spec for spec in SPECS if not value.refusal(spec, probe(spec)))
     page_size = draw.choice([1, 3, 4, 8])
     config = Config(spec, page_size, -(-48 // page_size) + draw.randint(0, 2), 40, draw.randint(41, 80), draw.randint(1, 4))
     return config, value

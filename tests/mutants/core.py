@@ -90,7 +90,7 @@ MUTANTS = (
     ),
     *in_file(
         "core/contract.py",
-        ("unusable", "accept a class derived from Grid", "type(value) is not kind", "not isinstance(value, kind)"),
+        ("refusal_of_values", "accept a class derived from Grid", "type(value) is not kind", "not isinstance(value, kind)"),
         ("sequence_after", "let a strategy run forever", "before.steps > limit", "False and limit"),
     ),
     *in_file(
@@ -225,15 +225,10 @@ MUTANTS = (
     *in_file(
         "core/lifecycle.py",
         ("checked", "ignore the options of a request", "dict(params.strategy_options)", "{}"),
-        ("incompatibility", "accept a request that can never run", "> config.max_num_batched_tokens", "< 0"),
-        ("incompatibility", "accept pinned tokens for a strategy that cannot hold them", "strategy.holds_pins", "params"),
-        (
-            "unrunnable",
-            "accept a mask id in a prompt",
-            "spec.mask_id is not None and spec.mask_id in request.prompt",
-            "not request.prompt",
-        ),
-        ("unrunnable", "accept an id one past the vocabulary", ">= spec.vocab_size", "> spec.vocab_size"),
+        ("refusal_by", "accept a request that can never run", "> config.max_num_batched_tokens", "< 0"),
+        ("refusal_by", "accept pinned tokens for a strategy that cannot hold them", "strategy.holds_pins", "params"),
+        ("_refusal_of_ids", "accept a mask id in a prompt", "if spec.mask_id in ids", "if not ids"),
+        ("_refusal_of_ids", "accept an id one past the vocabulary", "< spec.vocab_size", "<= spec.vocab_size"),
         noticed_by=("unit/core/test_lifecycle.py",),
     ),
     *in_file(
@@ -413,7 +408,7 @@ MUTANTS = (
     ),
     *in_file(
         "core/lifecycle.py",
-        ("_unprocessable", "guide requests whose prompt is cached", "strategy.full_passes", "strategy.exact"),
+        ("_refusal_of_processors", "guide requests whose prompt is cached", "strategy.full_passes", "strategy.exact"),
         noticed_by=("property/test_processors.py",),
     ),
     *in_file(

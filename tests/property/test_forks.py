@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep import rules
-from dlstep.core import Config, Request, Rule, SamplingParams, Spec, Strategy, updates
+from dlstep.core import Config, Request, Rule, SamplingParams, Spec, Strategy, probe, updates
 from dlstep.core.commit import apply_finish_rules
 from dlstep.core.sequence import StopState
 from dlstep.rules.remdm import ReMDM
@@ -74,7 +74,7 @@ def forked_cases(draw: st.DrawFn, carrier: Strategy) -> Case:
 
 def _fits(carrier: Strategy, rule: Rule) -> bool:
     try:
-        return not replace(carrier, rule=rule).incompatibility(SPEC)  # pyright: ignore[reportCallIssue]
+        return not replace(carrier, rule=rule).refusal(SPEC, probe(SPEC))  # pyright: ignore[reportCallIssue]
     except ValueError:
         return False
 

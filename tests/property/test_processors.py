@@ -26,6 +26,7 @@ from dlstep.testing.harness import run_case
 
 from ..helpers.faulty import RAISED
 from ..helpers.processors import Broken, Forced, Nothing, Wild
+from ..helpers.refusals import refused
 from ..reference.models import EOS, WORDS, make_network, write_folder
 
 CANVAS = strategies.make("dual_cache", block_size=4, cache="none")
@@ -181,20 +182,20 @@ def test_trace_of_an_unknown_processor_names_it():
 
 
 @pytest.mark.parametrize(
-    ("strategy", "processor", "reason"),
+    ("strategy", "processor"),
     [
-        (STRATEGIES[0], Guidance(), "Guidance needs a canvas that each pass feeds in full, which MultiBD does not: give"),
-        (replace(STRATEGIES[0], buffer_size=5), Guidance(), "Guidance needs a canvas .* which MultiBD does not: give"),
-        (replace(CANVAS, cache="dual"), Guidance(), "Guidance needs a canvas .* which DualCache does not"),
-        (strategies.make("self_speculation", block_size=4), Nothing(), "Nothing does not go with SelfSpeculation"),
+        (STRATEGIES[0], Guidance()),
+        (replace(STRATEGIES[0], buffer_size=5), Guidance()),
+        (replace(CANVAS, cache="dual"), Guidance()),
+        (strategies.make("self_speculation", block_size=4), Nothing()),
     ],
 )
-def test_strategies_refuse_processors_by_name(strategy: Strategy, processor: Processor, reason: str):
+def test_strategies_refuse_processors_by_name(strategy: Strategy, processor: Processor):
     ended = decoded(strategy, [request(5, processor, max_tokens=12)])[0].finished[5]
-    assert ended.finish == "rejected" and re.search(reason, ended.error), ended.error
+    assert ended.finish == "rejected" and ended.error.startswith(f"processors: {type(processor).__name__}"), ended.error
 
 
 def test_engine_refuses_a_processor_that_no_request_could_have():
     config = Config(checkpoint().spec, processors=(Nothing(),))
-    with pytest.raises(ValueError, match="Nothing does not go with SelfSpeculation"):
+    with refused("processors", "conflict"):
         init(config, strategies.make("self_speculation", block_size=4))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from dlstep import rules, strategies
-from dlstep.core import Grid, Request, Samples, SequenceState, Span, Spec, Strategy
+from dlstep.core import Grid, Request, Samples, SequenceState, Span, Spec, Strategy, probe
 from dlstep.core.lifecycle import apply
 from dlstep.rules.credit import Credit
 from dlstep.rules.threshold import Threshold
@@ -36,7 +36,7 @@ def carried(name: str, classes: list[Any]) -> list[Strategy]:
     """The rule on each of the strategies that it goes with; rules that need the whole answer go with a canvas only."""
     spec, rule = Spec(MASK, (1,), VOCABULARY), rules.load(name)()
     values = [cls(rule=rule, **({"cache": "none"} if cls is DualCache else {})) for cls in classes]
-    return [value for value in values if not value.incompatibility(spec)]
+    return [value for value in values if not value.refusal(spec, probe(spec))]
 
 
 PAIRS = [value for name in rules.available() for value in carried(name, [MultiBD, DualCache])]

@@ -193,7 +193,7 @@ LINES: dict[str, list[str]] = {
 MOOT = {
     "generate STORY --chat --system short": "drops messages",
     "generate STORY --top_logprobs 2": "add --json",
-    "generate STORY --max_tokens 500": "--max_tokens=500 exceeds the 493 tokens",
+    "generate STORY --max_tokens 500": "--max_tokens: 500 exceeds the 493 tokens",
     "generate STORY --session_pages 80": "unrecognized arguments: --session_pages",
     "generate STORY --enforce_eager true --capture_graphs lazy": "has no effect with enforce_eager=True",
     "generate STORY --kv_cache_gib 1 --num_pages 99": "takes one limit of the KV cache",

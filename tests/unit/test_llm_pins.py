@@ -5,18 +5,15 @@ from typing import Any
 import pytest
 
 from dlstep import LLM, SamplingParams
+from dlstep.core import Code
+
+from ..helpers.refusals import refused
 
 STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?\n"
-WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"pinned": 5}, "SamplingParams.pinned must be a mapping of offsets in the answer to token ids, got 5"),
-    ({"pinned": {"0": 5}}, r"SamplingParams.pinned must be a mapping of .*, got \('0', 5\) in it"),
-    ({"pinned": {0: 1.5}}, r"got \(0, 1.5\) in it"),
-    ({"pinned": {True: 5}}, r"got \(True, 5\) in it"),
-    ({"pinned": [(0, 5, 6)]}, r"got \(0, 5, 6\) in it"),
-    ({"pinned": {-1: 5}}, "SamplingParams.pinned must have offsets below max_tokens=8 and not below 0, got -1"),
-    ({"pinned": {8: 5}}, "SamplingParams.pinned must have offsets below max_tokens=8 and not below 0, got 8"),
-    ({"canvas": 5}, "SamplingParams.canvas must be a list of items"),
-    ({"canvas": [1.5]}, "SamplingParams.canvas must be a list of items"),
+WRONG: list[tuple[str, Any, Code]] = [
+    *(("pinned", given, "invalid_type") for given in (5, {"0": 5}, {0: 1.5}, {True: 5}, [(0, 5, 6)])),
+    *(("pinned", given, "out_of_range") for given in ({-1: 5}, {8: 5})),
+    *(("canvas", given, "invalid_type") for given in (5, [1.5])),
 ]
 
 
@@ -26,10 +23,10 @@ def llm() -> LLM:
     return LLM()
 
 
-@pytest.mark.parametrize(("given", "message"), WRONG)
-def test_what_is_no_pin_is_refused_by_name(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        SamplingParams(max_tokens=8, **given)
+@pytest.mark.parametrize(("field", "given", "code"), WRONG)
+def test_what_is_no_pin_is_refused_by_name(field: str, given: Any, code: Code) -> None:
+    with refused(field, code):
+        SamplingParams(max_tokens=8, **{field: given})
 
 
 def test_pins_are_kept_in_order_whatever_they_are_given_as() -> None:
@@ -39,21 +36,13 @@ def test_pins_are_kept_in_order_whatever_they_are_given_as() -> None:
     assert params.shortened(4).pinned == ((2, 9),)
 
 
-@pytest.mark.parametrize(
-    ("pinned", "words"),
-    [
-        ({3: 1}, r"pinned\[3\]=1 is the mask id"),
-        ({3: -2}, r"pinned\[3\]=-2 is outside \[0, 139\)"),
-        ({3: 9999}, r"pinned\[3\]=9999 is outside \[0, 139\)"),
-        ({600: 5}, r"pinned\[600\]=5 is past the answer: max_model_len=512 leaves \d+ tokens"),
-    ],
-)
-@pytest.mark.filterwarnings("ignore:SamplingParams.max_tokens=700")
-def test_pins_that_can_be_in_no_answer_are_rejected(llm: LLM, pinned: Any, words: str) -> None:
+@pytest.mark.parametrize("pinned", [{3: 1}, {3: -2}, {3: 9999}, {600: 5}])
+@pytest.mark.filterwarnings("ignore:max_tokens. 700")
+def test_pins_that_can_be_in_no_answer_are_rejected(llm: LLM, pinned: Any) -> None:
     params = SamplingParams(max_tokens=700, pinned=pinned)
     (output,) = llm.generate(STORY, params, progress=False)
     assert output.finish_reason == "rejected" and not output.token_ids
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=r"^pinned: "):
         list(llm.stream(STORY, params))
 
 
@@ -61,20 +50,20 @@ def test_pins_that_can_be_in_no_answer_are_rejected(llm: LLM, pinned: Any, words
 def test_a_strategy_that_cannot_refuses_by_name(strategy: str, canvas: bool) -> None:
     own = LLM(decoding_strategy=strategy)
     asked: dict[str, Any] = {"canvas": [5] * 8} if canvas else {"pinned": {0: 5}}
-    with pytest.raises(ValueError, match=rf"(pinned=\{{0: 5\}}|canvas) has no effect in {type(own.state.strategy).__name__}"):
+    with pytest.raises(ValueError, match=f"(pinned|canvas): it has no effect in {type(own.state.strategy).__name__}"):
         list(own.stream(STORY, SamplingParams(max_tokens=8, **asked)))
 
 
 def test_text_takes_as_many_offsets_as_it_has_tokens(llm: LLM) -> None:
     assert llm.pins({6: 40, 0: "72+"}) == {**dict(enumerate(llm.engine.tokenizer.encode("72+"))), 6: 40}  # pyright: ignore
-    for wrong, message in [
-        ({0: "72", 1: 5}, "pins has two tokens for offset 1, one of them from 5 at offset 1"),
-        ({0: ""}, r"pins\[0\]='' has no tokens"),
-        ({0: 1.5}, "pins must be a mapping of offsets in the answer to texts or token ids, got .0, 1.5."),
-        ("72", "pins must be a mapping of offsets in the answer to texts or token ids, got '72'"),
-    ]:
-        given: Any = wrong
-        with pytest.raises(ValueError, match=message):
+    wrong: list[tuple[Any, str, Code]] = [
+        ({0: "72", 1: 5}, "pins", "conflict"),
+        ({0: ""}, "pins.0", "invalid_value"),
+        ({0: 1.5}, "pins", "invalid_type"),
+        ("72", "pins", "invalid_type"),
+    ]
+    for given, field, code in wrong:
+        with refused(field, code):
             llm.pins(given)
 
 
@@ -143,5 +132,5 @@ def test_a_fork_of_a_canvas_begins_it_anew() -> None:
     waiting.run()
     assert waiting.output(0).token_ids == fresh.token_ids
     seed: Any = "x"
-    with pytest.raises(ValueError, match=r"SamplingParams.seed must be"):
+    with pytest.raises(ValueError, match=r"seed: must be"):
         session.fork(seed=seed)

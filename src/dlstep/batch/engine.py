@@ -18,14 +18,14 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from ..core import DlstepError
+from ..core import STATUS, DlstepError, Refusal, Refused
 from ..core.options import searched
 from ..engine.config import EngineConfig
 from ..engine.loader import LoadedEngine, load_engine
 from ..engine.step_limit import StepLimit
 from ..serve.engine_loop import MOST_FAILURES, EngineLoop, known_facts
 from ..serve.http import translate
-from ..serve.http.errors import FAULT, ApiError, first_fault, invalid
+from ..serve.http.errors import FAULT, body_of, first_fault, invalid
 from ..serve.http.kinds import KINDS
 from ..serve.http.replies import Reply, read_choices
 from ..serve.http.schema import ChatRequest, CompletionRequest, ResponsesRequest, Sampling, Strict, fields_of
@@ -52,6 +52,11 @@ class BatchRequest(Strict):
     method: Literal["POST"]
     url: Literal["/v1/completions", "/v1/chat/completions", "/v1/responses"]
     body: dict[str, Any]
+
+
+def refused(place: int, refusal: Refusal, beside: Json) -> AnsweredRequest:
+    """Return the error that answers the request at `place`."""
+    return AnsweredRequest(place, STATUS[refusal.code], body_of(refusal), beside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +104,10 @@ class BatchEngine:
         try:
             running = self._translated(place, key, _body(content))
         except Exception as error:  # noqa: BLE001 - the boundary of a line: its error must not end the other lines
-            if not isinstance(error, ApiError):
+            if not isinstance(error, Refused):
                 print_exception(error)
-                error = ApiError(500, FAULT, code="internal_error")
-            self._refused.append(AnsweredRequest(place, error.status, error.body, {"seconds": 0.0}))
+                error = Refused("", "internal_error", FAULT)
+            self._refused.append(refused(place, error.refusal, {"seconds": 0.0}))
             return
         self._running |= {pending.id: (running, pending) for pending in running.pending_requests}
         self._loop.execute([pending.submit for pending in running.pending_requests])
@@ -132,7 +137,7 @@ class BatchEngine:
             chat, constraint = kind.chat_of(body), None
             if translate.constraint_of(chat):
                 find = partial(translate.find_constraint, facts, chat, translate.reasoning_before(facts, chat))
-                with suppress(ApiError):  # the process that compiles it may be killed, so try twice; refusals are cached
+                with suppress(Refused):  # the process that compiles it may be killed, so try twice; refusals are cached
                     find()
                 constraint = find()
             translated = translate.translated(facts, chat, constraint)
@@ -146,7 +151,7 @@ class BatchEngine:
     def _answered(self, running: RunningRequest, now: float) -> AnsweredRequest:
         beside: dict[str, Any] = {"seconds": round(now - running.pending_requests[0].arrived, ROUND)}
         if (fault := first_fault(running.pending_requests)) is not None:
-            return AnsweredRequest(running.place, fault.status, fault.body, beside)
+            return refused(running.place, fault, beside)
         choices, kind = read_choices(running.pending_requests, running.head, self._known), KINDS.get(type(running.body), Reply)
         body = kind(running.head, running.body, choices, running.translated.echoes).whole()
         usage, answers = body["usage"], [body]
@@ -160,19 +165,22 @@ class BatchEngine:
 
 
 def _body(content: Json) -> Sampling:
-    """Validate the body of a request as the server does. Raises ApiError that names the invalid field."""
+    """Validate the body of a request as the server does. Raises Refused that names the invalid field."""
     if not isinstance(content.get("body"), dict):
-        raise ApiError(400, "body must be an object", param="body")
+        raise Refused("body", "invalid_type", "must be an object")
     try:
         request = BatchRequest.model_validate({**content, "body": {}})
     except ValidationError as error:
         raise invalid(error.errors(include_url=False), BatchRequest.model_fields) from error
     body = fields_of(json.dumps(content["body"]).encode(), MODELS[request.url])
     if body.stream:
-        raise ApiError(400, "stream must be false or left out: a batch does not stream", param="stream")
+        raise Refused("stream", "unsupported", "must be false or left out: a batch does not stream")
     if body.dlstep.stream != "settled":
-        message = f"dlstep.stream must be settled or left out, got {body.dlstep.stream}: a batch does not stream or keep steps"
-        raise ApiError(400, message, param="dlstep.stream")
+        raise Refused(
+            "dlstep.stream",
+            "unsupported",
+            f"must be settled or left out, got {body.dlstep.stream}: a batch does not stream or keep steps",
+        )
     return body
 
 

@@ -19,12 +19,12 @@ import ray  # pyright: ignore[reportMissingImports]
 import ray.data  # pyright: ignore[reportMissingImports]
 from ray.exceptions import RayError  # pyright: ignore[reportMissingImports]
 
-from ..core import DlstepError
+from ..core import DlstepError, Refusal
 from ..engine.config import EngineConfig
-from ..serve.http.errors import ApiError
 from ..serve.messages import EngineFailed
 from ..serve.settings import template_in
-from .engine import EngineActor, about
+from ..text.words import one_line
+from .engine import EngineActor, about, refused
 from .lines import AnsweredRequest, BatchItem
 from .options import BatchOptions
 
@@ -73,8 +73,8 @@ class RayPool:
             lost = f"{len(missing)} requests lost their engines, which may be due to one of them"
             print(f"dlstep: {lost}: each is repeated alone", file=sys.stderr, flush=True)
             yield from self._answered(missing, 1, 1, most_lost=-1 if len(missing) < len(requests) else HOPELESS)
-        fault = ApiError(500, "the engine's process died each time it answered this request", code="engine_died")
-        yield [AnsweredRequest(place, fault.status, fault.body, {"seconds": 0.0}) for place in missing]
+        fault = Refusal("", "engine_died", "the engine's process died each time it answered this request")
+        yield [refused(place, fault, {"seconds": 0.0}) for place in missing]
 
     def _answered(
         self, missing: dict[int, BatchItem], rows: int, blocks: int, most_lost: int
@@ -118,7 +118,7 @@ class RayPool:
                 yield [AnsweredRequest(row["place"], *answer)]
         except RayError as error:
             raise DlstepError(
-                f"the actors cannot answer ({_reason(error)}): the answers so far are kept, run the same command again"
+                f"the actors cannot answer ({one_line(error)[:LONGEST]}): the answers so far are kept, run the command again"
             ) from error
 
     def _sizes(self) -> dict[str, int]:
@@ -131,12 +131,6 @@ class RayPool:
         return {"size": max(1, sum(node.get("CPU", 0) >= self._remote["num_cpus"] for node in nodes))}
 
 
-def _reason(error: RayError) -> str:
-    """Return the message of a Ray error on one line, without lines of ids (with tabs)."""
-    lines = [line for line in str(error).splitlines() if not line.startswith("\t")]
-    return " ".join(" ".join(lines).split())[:LONGEST]
-
-
 def _join(address: str | None) -> None:
     """Start a cluster on this machine, or join one. Raises ValueError if no cluster is reachable at the address."""
     host, colon, port = (address or "").rpartition(":")
@@ -145,7 +139,5 @@ def _join(address: str | None) -> None:
             socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
         ray.init(address=address, include_dashboard=False if address == LOCAL else None, logging_level=logging.ERROR)
     except (OSError, RayError, RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(
-            f"no Ray cluster is reachable at --ray {address} ({reason}): start one with `ray start --head`, or omit --ray"
-        ) from error
+        remedy = "start one with `ray start --head`, or omit --ray"
+        raise ValueError(f"no Ray cluster is reachable at --ray {address} ({one_line(error)}): {remedy}") from error

@@ -10,10 +10,10 @@ from textwrap import indent
 from typing import Any, Literal, get_args, get_origin
 
 from .. import __version__, rules, strategies
-from ..core import DlstepError
+from ..core import DlstepError, Refused
 from ..core.checks import did_you_mean
 from ..extras import require
-from ..text.words import printable
+from ..text.words import one_line, printable
 from .options import ArgumentParser, Namespace, StoreOption, add_config_option, add_strategy_options, kinds, with_flags
 
 SPINS = "1000"  # iterations of OpenMP's spin loop before a thread sleeps; the default is millions
@@ -131,8 +131,10 @@ def _run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         raise
     except (ValueError, OSError, DlstepError) as error:
-        message = " ".join(str(error).split())
-        if vars(options):
+        message = one_line(error)
+        if isinstance(error, Refused) and error.refusal.field in {*vars(options), *rules.HOLDERS}:
+            message = f"--{message}"
+        elif vars(options):
             message = with_flags(message, {*vars(options), *rules.HOLDERS})
         print(f"dlstep: error: {printable(message)}", file=sys.stderr)
         return 2

@@ -50,10 +50,10 @@ def family_rows() -> list[dict[str, Any]]:
 def family_row(family: "Family") -> dict[str, Any]:
     """Return the facts of a family and the strategies that fit it, its default first."""
     from .. import strategies
-    from ..engine.compatibility import family_incompatibility
+    from ..engine.compatibility import refusal_of_family
 
     own = family.decoding_strategy
-    able = [name for name in strategies.available() if not family_incompatibility(name, family)]
+    able = [name for name in strategies.available() if not refusal_of_family(name, family)]
     return {
         "name": family.name,
         "network": family.network.__name__,

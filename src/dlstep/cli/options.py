@@ -19,7 +19,7 @@ from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin,
 import yaml
 
 from .. import rules, strategies, tiny
-from ..core import Options, Rule, SamplingParams
+from ..core import Options, Refused, Rule, SamplingParams
 from ..core.checks import check_ranges, did_you_mean, short
 from ..core.options import searched
 from ..engine.config import EngineConfig, base_of, chosen, engine_config, field_help, foreign, option_rows, parts_of
@@ -277,8 +277,8 @@ class ArgumentParser(argparse.ArgumentParser):
         try:
             for owner in self._checked:
                 check_ranges(options.of(owner))
-        except ValueError as error:
-            raise ValueError(with_flags(str(error), vars(options))) from error
+        except Refused as error:
+            raise Refused(f"--{error.refusal.field}", error.refusal.code, error.refusal.message) from error
         return options
 
 

@@ -20,9 +20,11 @@ from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, g
 
 from rpds import HashTrieMap, List
 
+from .errors import Refused
+
 _WORD = 1 << 63
 _Limit = tuple[str, Any]
-_Convert = Callable[[Any], Any]  # returns the value to store; raises TypeError for a wrong type
+_Convert = Callable[[Any], Any]  # returns the value to store; raises TypeError for a wrong type, ValueError for another choice
 
 
 # In quoted hints, `HashTrieMap[int, int]` means HashTrieMap: the classes of rpds cannot be subscripted at run time.
@@ -147,7 +149,7 @@ def _chosen(choices: tuple[Any, ...]) -> _Convert:
     def convert(given: Any) -> Any:
         given = plain(given)
         if not any(type(given) is type(choice) and given == choice for choice in choices):
-            raise TypeError
+            raise ValueError
         return given
 
     return convert
@@ -191,9 +193,9 @@ def _reading_of_union(ways: list[tuple[str, _Convert] | None]) -> tuple[str, _Co
 
     def convert(given: Any) -> Any:
         for _, way in known:
-            with suppress(TypeError):
+            with suppress(TypeError, ValueError):
                 return way(given)
-        raise TypeError
+        return known[0][1](given)
 
     return (" or ".join([words for words, _ in known]), convert) if len(known) == len(ways) else None
 
@@ -224,20 +226,20 @@ def check_ranges(value: object) -> None:
         value: The dataclass instance.
 
     Raises:
-        ValueError: For the first wrong field, with class and value.
+        Refused: For the first wrong field, with its value.
     """
-    cls = type(value)
-    for name, words, convert, limits in _checked_fields(cls):
+    for name, words, convert, limits in _checked_fields(type(value)):
         given = getattr(value, name)
         try:
             converted = convert(given)
-        except TypeError:
-            raise ValueError(f"{cls.__name__}.{name} must be {words}, got {short(given)}") from None
+        except (TypeError, ValueError) as error:
+            code = "invalid_type" if isinstance(error, TypeError) else "invalid_value"
+            raise Refused(name, code, f"must be {words}, got {short(given)}") from None
         if converted is not given:
             object.__setattr__(value, name, converted)
         for bound, limit in limits if converted is not None else ():
             if not _HOLDS[bound](converted, limit):
-                raise ValueError(f"{cls.__name__}.{name} must be {bound} {limit}, got {short(given)}")
+                raise Refused(name, "out_of_range", f"must be {bound} {limit}, got {short(given)}")
 
 
 def values_of(value: Any) -> dict[str, Any]:
@@ -260,7 +262,7 @@ def wrong_field(value: object) -> str | None:
         given = getattr(value, name)
         try:
             exact = type(convert(given)) is type(given)
-        except TypeError:
+        except (TypeError, ValueError):
             exact = False
         if not exact:
             return f"{name}={short(given)}: it must be {words.replace('a list', 'a tuple')}"

@@ -17,7 +17,7 @@ from rpds import List
 
 from .block import Block, Grid
 from .checks import short, wrong_field
-from .errors import RequestFault, WrongAnswer, described
+from .errors import Refusal, RequestFault, WrongAnswer, described
 from .plan import MODES, MOST, Rows, SampleSpec, SoftTokens, Span, Storing, Wanted
 from .request import Request, SamplingParams, Who
 from .sequence import Progress, SequenceState, Strategy
@@ -59,15 +59,15 @@ def before_forward(sequence: SequenceState) -> SequenceState:
     return replace(sequence, steps=sequence.steps - 1)
 
 
-def unusable(strategy: Strategy, request: Request) -> str | None:
-    """Return an error message if a value that a strategy returns for a request, or one of its fields, has a wrong type."""
+def refusal_of_values(strategy: Strategy, request: Request) -> Refusal | None:
+    """Return a refusal if a value that a strategy returns for a request, or one of its fields, has a wrong type."""
     stated: dict[str, type] = {"grid": Grid, "rows_at_once": int, "fed_end": int, "sample_spec": SampleSpec}
     for name, kind in stated.items():
         found = getattr(strategy, name)
         value = found(request) if callable(found) else found
         if type(value) is not kind or (kind is not int and wrong_field(value) is not None):
             what = f"{short(value)}: it must be a {kind.__name__}, not a subclass, with fields of the declared types"
-            return str(WrongAnswer(strategy, name, what))
+            return Refusal("decoding_strategy", "strategy_failed", str(WrongAnswer(strategy, name, what)))
     return None
 
 

@@ -1,6 +1,7 @@
 """Events, and the functions that apply them: they add and remove requests, or refuse one that can never run."""
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
 
@@ -11,9 +12,9 @@ from .checks import Checked, short
 from .commit import apply_finish_rules, commit, ended, forgotten
 from .config import Config
 from .constraint import RequestConstraint
-from .contract import UserCode, sequence_after, unusable
-from .errors import RequestFault
-from .options import with_options
+from .contract import UserCode, refusal_of_values, sequence_after
+from .errors import Refusal, Refused, RequestFault
+from .options import options_of, with_options
 from .plan import EMPTY_CACHE, Samples
 from .request import Processor, Request, SamplingParams
 from .sequence import AddedRequest, FinishReason, Progress, SequenceState, Strategy
@@ -82,27 +83,30 @@ def init(config: Config, strategy: Strategy) -> State:
         strategy: The strategy of requests that set no options.
 
     Raises:
-        ValueError: If the strategy cannot decode this model, or if an admitted request could never
+        Refused: If the strategy cannot decode this model, or if an admitted request could never
             run: the pages must hold the longest request, and a forward pass must hold the window of
-            any request. The message has the fields and their minimum.
+            any request. The message has the minimum.
     """
-    reason = unusable(strategy, probe(config.spec))
-    reason = reason or strategy.incompatibility(config.spec)
-    reason = reason or _unprocessable(strategy, config.processors)
-    if reason:
-        raise ValueError(f"{type(strategy).__name__} cannot decode this model: {reason}")
+    request, name = probe(config.spec), type(strategy).__name__
+    reason = refusal_of_values(strategy, request) or strategy.refusal(config.spec, request)
+    if reason := reason or _refusal_of_processors(strategy, config.processors):
+        raise Refused(reason.field, reason.code, f"{name} cannot decode this model: {reason.message}")
     least = least_pages(strategy, config.max_model_len, config.page_size)
     if config.num_pages < least:
         fed_end = largest_fed_end(strategy, config.max_model_len)
-        raise ValueError(
-            f"num_pages={config.num_pages} of page_size={config.page_size} cannot hold one request of "
-            f"max_model_len={config.max_model_len}, which may feed {fed_end} positions: give at least {least} pages"
+        raise Refused(
+            "num_pages",
+            "out_of_range",
+            f"{config.num_pages} pages of page_size={config.page_size} cannot hold one request of "
+            f"max_model_len={config.max_model_len}, which may feed {fed_end} positions: give at least {least} pages",
         )
-    rows = strategy.rows_at_once(probe(config.spec)) + config.spec.head_shift
+    rows = strategy.rows_at_once(request) + config.spec.head_shift
     if config.max_num_batched_tokens < rows:
-        raise ValueError(
-            f"max_num_batched_tokens={config.max_num_batched_tokens} is less than the {rows} rows that "
-            f"{type(strategy).__name__} must feed at once: raise it, or lower block_size or buffer_size"
+        raise Refused(
+            "max_num_batched_tokens",
+            "out_of_range",
+            f"{config.max_num_batched_tokens} is less than the {rows} rows that {name} must feed at once: raise it, or lower "
+            "block_size or buffer_size",
         )
     return State(config, strategy, _empty_cache(config, strategy))
 
@@ -155,7 +159,7 @@ def add(state: State, request: Request) -> State:
             is not checked again.
 
     Raises:
-        ValueError: If the id is in use.
+        Refused: If the id is in use.
     """
     _check_id(state, request.id)
     config, base, reason = state.config, state.strategy, None
@@ -173,7 +177,7 @@ def add(state: State, request: Request) -> State:
     )
     without_blocks = SequenceState(request=request, progress=Progress((), 0, length, List([])))
     if reason:
-        return _finished(state, ended(without_blocks, "rejected", length, f"request {request.id}: {reason}"))
+        return _finished(state, ended(without_blocks, "rejected", length, str(reason)))
     try:
         with UserCode(without_blocks, state.step):
             sequence = sequence_after(without_blocks, "init", request.strategy.init(without_blocks, config.spec))
@@ -203,21 +207,22 @@ def adopt(state: State, sequence: SequenceState, request_id: int) -> State:
         request_id: Its new id, which is not in use.
 
     Raises:
-        ValueError: If the id is in use, the answer has ended, or the sequence could not run here.
+        Refused: If the id is in use, the answer has ended, or the sequence could not run here.
     """
     _check_id(state, request_id)
     if sequence.finish_info is not None:
-        raise ValueError(f"request {sequence.request.id} has ended by {sequence.finish}: only an unfinished one can be adopted")
+        raise Refused("sequence", "conflict", f"it has ended by {sequence.finish}: only an unfinished one can be adopted")
     request = replace(sequence.request, id=request_id, seq_id=state.next_seq_id)
     if state.strategy.grid(sized(request, state.config.max_model_len)) != sequence.request.grid:
-        raise ValueError(f"request {sequence.request.id} has blocks of another size than {state.strategy!r} makes")
-    reason = unrunnable(state.config, request) or incompatibility(
-        state.config, state.strategy, sequence.request.strategy, request
+        raise Refused("sequence", "conflict", f"it has blocks of another size than {state.strategy!r} makes")
+    reason = _refusal_of_request(state.config, request) or refusal_by(
+        sequence.request.strategy, state.config, state.strategy, request
     )
     if not reason and sequence.request.limit > state.config.max_model_len:
-        reason = f"its answer may reach {sequence.request.limit} tokens; max_model_len={state.config.max_model_len}"
+        message = f"its answer may reach {sequence.request.limit} tokens; max_model_len={state.config.max_model_len}"
+        reason = Refusal("sequence", "context_length_exceeded", message)
     if reason:
-        raise ValueError(f"request {sequence.request.id} cannot be adopted: {reason}")
+        raise Refused(*reason)
     try:
         adopted = forgotten(replace(sequence, request=request), state)
     except RequestFault as fault:
@@ -227,7 +232,7 @@ def adopt(state: State, sequence: SequenceState, request_id: int) -> State:
 
 def _check_id(state: State, request_id: int) -> None:
     if request_id in state.live or request_id in state.finished:
-        raise ValueError(f"request id {request_id} is in use in this state: give a new one, such as {state.next_seq_id}")
+        raise Refused("id", "conflict", f"{request_id} is in use in this state: give a new one, such as {state.next_seq_id}")
 
 
 def _queued(state: State, sequence: SequenceState) -> State:
@@ -306,15 +311,19 @@ def sized(request: Request, max_model_len: int) -> Request:
     return replace(request, params=request.params.shortened(room))
 
 
-def excess(config: Config, request: Request) -> str | None:
+def refusal_of_max_tokens(config: Config, request: Request) -> Refusal | None:
     """Return why an answer of `max_tokens` does not fit after the prompt; None if it fits, or if not even one token does."""
     most, room = request.params.max_tokens, config.max_model_len - len(request.prompt)
     if 0 < room < most:
-        return f"max_tokens={most} exceeds the {room} tokens that max_model_len leaves after the prompt: lower it"
+        return Refusal(
+            "max_tokens",
+            "context_length_exceeded",
+            f"{most} exceeds the {room} tokens that max_model_len leaves after the prompt: lower it",
+        )
     return None
 
 
-def refusal(config: Config, strategy: Strategy, request: Request) -> str | None:
+def refusal(config: Config, strategy: Strategy, request: Request) -> Refusal | None:
     """Return why `add` would always reject `request`; None if it would not.
 
     Args:
@@ -325,7 +334,7 @@ def refusal(config: Config, strategy: Strategy, request: Request) -> str | None:
     return checked(config, strategy, request)[1]
 
 
-def checked(config: Config, base: Strategy, request: Request) -> tuple[AddedRequest, str | None]:
+def checked(config: Config, base: Strategy, request: Request) -> tuple[AddedRequest, Refusal | None]:
     """Return the request with the values derived from it, and why it could never run (None if it can).
 
     The strategy of the request is `base` with the options that the request sets, or `base` if it could never run.
@@ -335,126 +344,143 @@ def checked(config: Config, base: Strategy, request: Request) -> tuple[AddedRequ
     constraint = None if automaton is None else RequestConstraint(automaton, stops, start, limit, params.pinned)
     given = {field.name: getattr(request, field.name) for field in fields(Request) if field.init}
     added = AddedRequest(**given, limit=limit, stop_ids=stops, grid=Grid(start, 1), strategy=base, constraint=constraint)
-    reason = unrunnable(config, added)
+    reason = _refusal_of_request(config, added)
     try:
         strategy = with_options(base, dict(params.strategy_options))
         with UserCode(None, 0):
-            reason = reason or incompatibility(config, base, strategy, request)
+            reason = reason or refusal_by(strategy, config, base, request)
             if not reason:
                 added = replace(added, grid=strategy.grid(sized(request, config.max_model_len)), strategy=strategy)
-    except (ValueError, RequestFault) as error:
-        reason = reason or str(error)
+    except Refused as error:
+        reason = reason or error.refusal
+    except RequestFault as error:
+        reason = reason or Refusal("strategy_options", "strategy_failed", str(error))
     return added, reason
 
 
-def unrunnable(config: Config, request: AddedRequest) -> str | None:
+def _refusal_of_request(config: Config, request: AddedRequest) -> Refusal | None:
     """Return why `request` could never run under any strategy; None if it can."""
     spec, params = config.spec, request.params
     length = len(request.prompt)
     if length >= config.max_model_len:
-        return f"the prompt has {length} tokens; max_model_len={config.max_model_len} leaves no room for an answer"
-    if spec.mask_id is not None and spec.mask_id in request.prompt:
-        return f"the prompt holds the mask id {spec.mask_id} at position {request.prompt.index(spec.mask_id)}"
-    if min(request.prompt) < 0 or max(request.prompt) >= spec.vocab_size:
-        return f"the prompt holds an id outside [0, {spec.vocab_size}), the ids of the tokenizer"
+        return Refusal(
+            "prompt",
+            "context_length_exceeded",
+            f"it has {length} tokens; max_model_len={config.max_model_len} leaves no room for an answer",
+        )
     if params.stop and not spec.pieces:
-        return f"stop={short(params.stop)} needs the bytes of the tokens; give stop_token_ids instead"
-    if spec.mask_id is not None and spec.mask_id in params.stop_token_ids:
-        return f"stop_token_ids holds the mask id {spec.mask_id}, which is never sampled"
-    if any(not 0 <= stop_id < spec.vocab_size for stop_id in params.stop_token_ids):
-        return f"stop_token_ids holds an id outside [0, {spec.vocab_size}), the ids of the tokenizer"
+        return Refusal(
+            "stop", "unsupported", f"{short(params.stop)} needs the bytes of the tokens; give stop_token_ids instead"
+        )
     if request.automaton is None and (source := params.constraint_source):
-        return f"its constraint {source[0]}={short(source[1])} is not compiled: set Request.automaton, as LLM does"
-    reason = _unpinnable(config, request) if params.pinned or params.canvas else None
+        return Refusal(source[0], "unsupported", f"{short(source[1])} is not compiled: set Request.automaton, as LLM does")
+    reason = (
+        _refusal_of_ids("prompt", request.prompt, spec)
+        or _refusal_of_ids("stop_token_ids", params.stop_token_ids, spec)
+        or _refusal_of_ids("pinned", [token for _, token in params.pinned], spec)
+        or _refusal_of_ids("canvas", params.canvas, spec)
+    )
+    room, last = config.max_model_len - length, params.pinned[-1][0] if params.pinned else 0
+    if not reason and last >= room:
+        message = f"offset {last} is past the answer: max_model_len={config.max_model_len} leaves {room} tokens"
+        reason = Refusal("pinned", "out_of_range", message)
     if reason or request.constraint is None:
         return reason
-    return unsatisfiable(config, params, request.constraint)
+    return _refusal_of_constraint(config, params, request.constraint)
 
 
-def unsatisfiable(config: Config, params: SamplingParams, constraint: RequestConstraint) -> str | None:
+def _refusal_of_ids(field: str, ids: Sequence[int], spec: Spec) -> Refusal | None:
+    """Return why token ids are not those of the model; None if they are."""
+    if spec.mask_id in ids:
+        message = f"id {spec.mask_id} at position {ids.index(spec.mask_id)} is the mask, which is not a token"
+    elif ids and not 0 <= min(ids) <= max(ids) < spec.vocab_size:
+        wrong = max(ids) if min(ids) >= 0 else min(ids)
+        message = f"{wrong} is an id outside [0, {spec.vocab_size}), the ids of the tokenizer"
+    else:
+        return None
+    return Refusal(field, "unknown_token_id", message)
+
+
+def _refusal_of_constraint(config: Config, params: SamplingParams, constraint: RequestConstraint) -> Refusal | None:
     """Return why no answer satisfies the constraint of a request; None if one does."""
     automaton = constraint.automaton.loaded
     if automaton.vocab_size != config.spec.vocab_size:
-        return (
-            f"its constraint {automaton.source} was compiled for {automaton.vocab_size} ids, the model has "
-            f"{config.spec.vocab_size}: compile it with the tokenizer of the model"
+        return Refusal(
+            "automaton",
+            "conflict",
+            f"{automaton.source} was compiled for {automaton.vocab_size} ids, the model has {config.spec.vocab_size}: compile "
+            "it with the tokenizer of the model",
         )
     for name in ("ignore_eos", "max_nfe", "max_repetition_run"):
-        if getattr(params, name):
-            return f"{name}={getattr(params, name)} may cut an answer before it satisfies the constraint: leave one of them out"
+        if value := getattr(params, name):
+            return Refusal(
+                name, "conflict", f"{value} may cut an answer before it satisfies the constraint: leave one of them out"
+            )
     if constraint.feasible:
         return None
     with_pins, room = " with the pinned tokens" if params.pinned else "", constraint.limit - constraint.start
-    return f"no text that matches {automaton.source} fits {room} tokens{with_pins}: raise max_tokens"
+    return Refusal(
+        "max_tokens", "unsatisfiable", f"no text that matches {automaton.source} fits {room} tokens{with_pins}: raise it"
+    )
 
 
-def _unpinnable(config: Config, request: Request) -> str | None:
-    """Return why the pinned tokens or the canvas of the request are invalid; None if valid."""
-    spec, params = config.spec, request.params
-    room = config.max_model_len - len(request.prompt)
-    for offset, token in params.pinned:
-        if offset >= room:
-            return f"pinned[{offset}]={token} is past the answer: max_model_len={config.max_model_len} leaves {room} tokens"
-        if token == spec.mask_id:
-            return f"pinned[{offset}]={token} is the mask id, which is not a token"
-        if not 0 <= token < spec.vocab_size:
-            return f"pinned[{offset}]={token} is outside [0, {spec.vocab_size}), the ids of the tokenizer"
-    for token in params.canvas:
-        if not 0 <= token < spec.vocab_size or token == spec.mask_id:
-            return f"canvas holds {token}: ids must be in [0, {spec.vocab_size}) and not the mask id"
-    return None
-
-
-def incompatibility(config: Config, base: Strategy, strategy: Strategy, request: Request) -> str | None:
+def refusal_by(strategy: Strategy, config: Config, base: Strategy, request: Request) -> Refusal | None:
     """Return why `strategy` cannot decode `request` in a batch of `base`; None if it can."""
-    name = type(base).__name__
+    name, params = type(base).__name__, request.params
     sizes = sized(request, config.max_model_len)
-    if reason := unusable(strategy, sizes):
+    if reason := refusal_of_values(strategy, sizes) or strategy.refusal(config.spec, request):
         return reason
     if strategy is not base:
         if type(strategy) is not type(base):
-            return f"it is decoded by {type(strategy).__name__}, the others by {name}"
-        if reason := strategy.incompatibility(config.spec):
-            return f"{name} cannot decode this model with its options: {reason}"
-        if strategy.carries != base.carries:
-            return "its options change whether the network carries state from one forward pass to the next"
-        layouts = [(value.grid(sizes), value.fed_end(sizes)) for value in (strategy, base)]
+            return Refusal("decoding_strategy", "conflict", f"it is decoded by {type(strategy).__name__}, the others by {name}")
+        layouts = [(value.carries, value.grid(sizes), value.fed_end(sizes)) for value in (strategy, base)]
+        lacking = base.sample_spec.lacking(strategy.sample_spec)
         if layouts[0] != layouts[1]:
-            return f"its options would give it other blocks than those of {base!r}: set them for the engine"
-        if lacking := base.sample_spec.lacking(strategy.sample_spec):
-            return f"its options need samples with {lacking}, which the engine does not compute: set them for the engine"
+            lacking = f"other blocks, or another state between forward passes, than those of {base!r}"
+        if lacking:
+            own = options_of(base)
+            return Refusal(
+                next((name for name, value in params.strategy_options if own.get(name) != value), "strategy_options"),
+                "conflict",
+                f"its options need {lacking}, which the engine does not compute: set them for the engine",
+            )
     rows = strategy.rows_at_once(sizes) + config.spec.head_shift
     if rows > config.max_num_batched_tokens:
-        return f"{name} must feed {rows} rows of this request at once; max_num_batched_tokens={config.max_num_batched_tokens}"
-    params = request.params
-    if reason := _unprocessable(strategy, config.processors + params.processors):
+        return Refusal(
+            "strategy_options" if params.strategy_options else "max_tokens",
+            "out_of_range",
+            f"{name} must feed {rows} rows of this request at once; max_num_batched_tokens={config.max_num_batched_tokens}",
+        )
+    if reason := _refusal_of_processors(strategy, config.processors + params.processors):
         return reason
-    if params.pinned and not strategy.holds_pins:
-        return f"pinned={dict(params.pinned)} has no effect in {name}, which does not support pinned tokens: leave it out"
-    if request.automaton is not None and not strategy.takes_constraints:
-        return strategy.refusal(request) or f"{name} does not support constraints: leave the constraint out"
-    if params.canvas and not strategy.takes_canvas:
-        return f"canvas has no effect in {name}, which has no canvas of random tokens: leave it out"
-    return strategy.refusal(request)
+    ineffective = {
+        "pinned": bool(params.pinned) and not strategy.holds_pins,
+        (params.constraint_source or ("automaton",))[0]: request.automaton is not None and not strategy.takes_constraints,
+        "canvas": bool(params.canvas) and not strategy.takes_canvas,
+    }
+    field = next((field for field, given in ineffective.items() if given), None)
+    message = f"it has no effect in {name}, which does not support it: leave it out"
+    return None if field is None else Refusal(field, "unsupported", message)
 
 
-def _unprocessable(strategy: Strategy, processors: tuple[Processor, ...]) -> str | None:
+def _refusal_of_processors(strategy: Strategy, processors: tuple[Processor, ...]) -> Refusal | None:
     """Return why a strategy cannot decode with these processors; None if it can."""
     name = type(strategy).__name__
     if not processors:
         return None
-    first = type(processors[0]).__name__
+    first, guided = type(processors[0]).__name__, next((each for each in processors if each.guided), None)
     if strategy.autoregressive not in (None, strategy):
-        return f"processor {first} does not go with {name}, whose verified tokens it could change: leave one of them out"
-    if strategy.carries:
-        return f"processor {first} does not go with {name}, whose next pass reads unprocessed logits: leave one of them out"
-    guided = next((type(each).__name__ for each in processors if each.guided), None)
-    if guided is None or strategy.full_passes:
+        message = f"{first} does not go with {name}, whose verified tokens it could change: leave one of them out"
+    elif strategy.carries:
+        message = f"{first} does not go with {name}, whose next pass reads unprocessed logits: leave one of them out"
+    elif guided is not None and not strategy.full_passes:
+        message = (
+            f"{type(guided).__name__} needs a canvas that each pass feeds in full, which {name} does not: give "
+            "decoding_strategy='dual_cache' with cache='none'"
+        )
+    else:
         return None
-    return (
-        f"processor {guided} needs a canvas that each pass feeds in full, which {name} does not: give "
-        "decoding_strategy='dual_cache' with cache='none'"
-    )
+    return Refusal("processors", "conflict", message)
 
 
 def answer_limit(request: Request, config: Config) -> int:

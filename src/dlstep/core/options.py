@@ -17,7 +17,7 @@ from types import FunctionType, ModuleType
 from typing import Any, ClassVar, Generic, TypeVar
 
 from .checks import LONGEST_NAME, Checked, did_you_mean, listed, pairs_of, plain, short, text_of, values_of, whole_numbers
-from .errors import defined, described, of_import
+from .errors import Refused, defined, described, of_import
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +36,23 @@ _PLAIN = (bool, int, float, str)
 def sorted_options(owner: str, given: object) -> StrategyOptions:
     """Return options from a mapping or from (name, value) pairs, sorted by name.
 
-    Raises ValueError for a name that is not a text or is repeated, and for a value that is not a number,
-    text, bool, None, rule or list of integers. Lists become tuples, and rule classes become instances.
+    `owner` is the field that has the options. Raises Refused for a name that is not a text or is repeated, and for a value
+    that is not a number, text, bool, None, rule or list of integers. Lists become tuples, and rule classes become instances.
     """
     pairs, kept = pairs_of(given), dict[str, Any]()
     for pair in [None] if pairs is None else pairs:
         match listed(pair):
             case [given_name, option] if (name := text_of(given_name)) is not None:
                 if name in kept:
-                    raise ValueError(f"{owner} sets {name!r} twice")
-                kept[name] = _option(f"{owner}[{name!r}]", option)
+                    raise Refused(owner, "conflict", f"{name!r} is set twice")
+                kept[name] = _option(name, option)
             case _:
-                raise ValueError(f"{owner} must be a mapping of names to values, got {short(given)}")
+                raise Refused(owner, "invalid_type", f"must be a mapping of names to values, got {short(given)}")
     return tuple(sorted(kept.items()))
 
 
-def _option(owner: str, given: object) -> Any:
-    """Return the stored form of an option's value. Raises ValueError for an invalid value."""
+def _option(name: str, given: object) -> Any:
+    """Return the stored form of an option's value. Raises Refused for an invalid value."""
     option: Any = plain(given)
     if isinstance(given, type) and issubclass(given, Options) and not isabstract(given):
         option = by_default(given)
@@ -61,8 +61,10 @@ def _option(owner: str, given: object) -> Any:
         return many
     if option is None or type(option) in _PLAIN or isinstance(option, Options):
         return option
-    raise ValueError(
-        f"{owner} must be a number, a text, True, False, None, a rule or a list of whole numbers, got {short(option)}"
+    raise Refused(
+        name,
+        "invalid_type",
+        f"must be a number, a text, True, False, None, a rule or a list of whole numbers, got {short(option)}",
     )
 
 
@@ -97,7 +99,7 @@ def with_options(value: Value, options: Mapping[str, Any]) -> Value:
         options: New values by name, also of options of the rules in its fields.
 
     Raises:
-        ValueError: For an unknown name or a value out of range.
+        Refused: For an unknown name or a value out of range.
     """
     if not options:
         return value
@@ -110,7 +112,7 @@ def with_options(value: Value, options: Mapping[str, Any]) -> Value:
         if isinstance(part, Options) and (of_part := _pop_options_of(part, rest)):
             value = _changed(value, {name: with_options(part, of_part)})
     for name, option in rest.items():
-        raise ValueError(unknown_option(type(value).__name__, name, option, options_of(value)))
+        raise Refused(name, "unknown_field", unknown_option(type(value).__name__, name, option, options_of(value)))
     return value
 
 
@@ -124,13 +126,14 @@ def _pop_options_of(part: Options, rest: dict[str, Any]) -> dict[str, Any]:
 
 
 def _changed(value: Value, options: Mapping[str, Any]) -> Value:
-    """Return `value` with some fields changed. Turns any error of its class into ValueError."""
+    """Return `value` with some fields changed. Turns any error of its class into Refused."""
     try:
         return replace(value, **options)
-    except (ValueError, KeyboardInterrupt):
+    except (Refused, KeyboardInterrupt):
         raise
     except BaseException as error:  # the boundary of the constructor of a strategy or rule
-        raise ValueError(f"{type(value).__name__} cannot have {short(dict(options))}: {described(error)}") from error
+        message = str(error) if isinstance(error, ValueError) else described(error)
+        raise Refused(next(iter(options)), "invalid_value", f"{type(value).__name__} refuses it: {message}") from error
 
 
 def unknown_option(owner: str, name: str, value: object, known: Iterable[str], hint: str = "") -> str:

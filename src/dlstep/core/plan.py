@@ -15,7 +15,7 @@ from annotated_types import Ge
 from .block import Grid
 from .checks import Checked, check_ranges, short
 from .constraint import TokenMask
-from .errors import SamplesMismatch
+from .errors import Refused, SamplesMismatch
 from .request import SoFar, Who
 
 MergeMode = Literal["dmax_topk", "iter_smooth_topk"]
@@ -77,7 +77,7 @@ class SampleSpec:
     """Statistics that a strategy needs for each sampled position, and its tie-breaking.
 
     Raises:
-        ValueError: For an unknown statistic, and for a negative number.
+        Refused: For an unknown statistic, and for a negative number.
     """
 
     statistics: frozenset[Statistic] = frozenset()
@@ -97,7 +97,7 @@ class SampleSpec:
         check_ranges(self)
         if type(self.statistics) is not frozenset or not self.statistics <= STATISTICS:
             allowed = ", ".join(sorted(STATISTICS))
-            raise ValueError(f"SampleSpec.statistics must be a frozenset of {allowed}, got {short(self.statistics)}")
+            raise Refused("statistics", "invalid_value", f"must be a frozenset of {allowed}, got {short(self.statistics)}")
 
     def lacking(self, other: "SampleSpec") -> str:
         """Return the fields and values of `other` that rows sampled with `self` lack, such as `best=4`.

@@ -16,6 +16,7 @@ from annotated_types import Ge, Gt, Interval
 
 from .automaton import Automaton
 from .checks import check_ranges, did_you_mean, listed, pairs_of, plain, short
+from .errors import Refused
 from .options import Options, PluginGroup, StrategyOptions, sorted_options, unknown_option, with_options
 from .spec import Spec
 
@@ -84,13 +85,14 @@ PLUGINS = PluginGroup("processor", "PROCESSOR", Processor, "dlstep.processors", 
 def processors_of(given: object) -> tuple[Processor, ...]:
     """Return processors from a mapping of names to options, or from one or several names, classes and instances.
 
-    Raises ValueError for other types, for an unknown name or option, and for a value out of range.
+    Raises Refused for other types, for an unknown name or option, and for a value out of range.
     """
     many = listed(given)
     try:
         return tuple(chain.from_iterable(map(_named, (given,) if many is None else many)))
     except ValueError as error:
-        raise ValueError(f"processors={short(given)}: {error}") from None
+        code = error.refusal.code if isinstance(error, Refused) else "invalid_value"
+        raise Refused("processors", code, f"{short(given)} cannot be used: {error}") from None
 
 
 def _named(given: Any) -> list[Processor]:
@@ -113,7 +115,7 @@ class SamplingParams:
     The command line and the HTTP schema show the docstrings of the fields as their help.
 
     Raises:
-        ValueError: For a field that is out of range or contradicts another one.
+        Refused: For a field that is out of range or contradicts another one.
     """
 
     max_tokens: Annotated[int, Ge(1)] = 512
@@ -171,15 +173,15 @@ class SamplingParams:
             object.__setattr__(self, "json_schema", schema_text(self.json_schema))
         check_ranges(self)
         if len(given := [name for name in CONSTRAINTS if getattr(self, name) not in (None, ())]) > 1:
-            raise ValueError(f"SamplingParams takes one constraint, got {' and '.join(given)}: give one of them")
+            raise Refused(given[-1], "conflict", f"an answer has one constraint, got {' and '.join(given)}: give one of them")
         object.__setattr__(self, "pinned", sorted_pins(self.pinned, self.max_tokens))
-        object.__setattr__(self, "strategy_options", sorted_options("SamplingParams.strategy_options", self.strategy_options))
+        object.__setattr__(self, "strategy_options", sorted_options("strategy_options", self.strategy_options))
         if 0 < self.temperature < COLDEST:
-            raise ValueError(f"SamplingParams.temperature must be 0 or at least {COLDEST}, got {self.temperature}")
+            raise Refused("temperature", "out_of_range", f"must be 0 or at least {COLDEST}, got {self.temperature}")
         if self.seeds and (self.n, self.seed) != (1, None):
-            raise ValueError("SamplingParams.seeds has a seed for each answer: leave out n and seed")
+            raise Refused("seeds", "conflict", "there is a seed for each answer: leave out n and seed")
         if "" in self.stop:
-            raise ValueError(f"SamplingParams.stop must hold texts that are not empty, got {short(self.stop)}")
+            raise Refused("stop", "invalid_value", f"must hold texts that are not empty, got {short(self.stop)}")
 
     @property
     def constraint_source(self) -> tuple[str, str] | None:
@@ -252,7 +254,7 @@ SamplingParams.__init__ = explains("SamplingParams")(SamplingParams.__init__)
 def schema_text(given: Any) -> str:
     """Return a JSON schema as text: from text, a dictionary, or a pydantic class.
 
-    Raises ValueError if it is none of them.
+    Raises Refused if it is none of them.
     """
     schema: Any = given.model_json_schema() if hasattr(given, "model_json_schema") else given
     try:
@@ -261,29 +263,35 @@ def schema_text(given: Any) -> str:
             raise ValueError('it is not an object with keywords, like {"type": "object"}')
         return json.dumps(read)
     except (TypeError, ValueError, RecursionError) as error:
-        kinds = "a JSON schema (a dictionary, text, or a pydantic class)"
-        raise ValueError(f"SamplingParams.json_schema must be {kinds}, got {short(given)}: {error}") from error
+        raise Refused(
+            "json_schema",
+            "invalid_value",
+            f"must be a JSON schema (a dictionary, text, or a pydantic class), got {short(given)}: {error}",
+        ) from error
 
 
 def sorted_pins(given: object, max_tokens: int) -> Pins:
     """Return pinned tokens from a mapping or from (offset, id) pairs, sorted by offset.
 
-    Raises ValueError for an invalid or repeated offset, and for a wrong type. `refusal` checks the ids.
+    Raises Refused for an invalid or repeated offset, and for a wrong type. `refusal` checks the ids.
     """
-    name = "SamplingParams.pinned"
-    pairs = pairs_of(given)
+    pairs, form = pairs_of(given), "must be a mapping of offsets in the answer to token ids, got"
     if pairs is None:
-        raise ValueError(f"{name} must be a mapping of offsets in the answer to token ids, got {short(given)}")
+        raise Refused("pinned", "invalid_type", f"{form} {short(given)}")
     kept: dict[int, int] = {}
     for pair in pairs:
         parts = listed(pair)
         offset, token = [plain(part) for part in parts] if parts is not None and len(parts) == 2 else (None, None)
         if type(offset) is not int or type(token) is not int:
-            raise ValueError(f"{name} must be a mapping of offsets in the answer to token ids, got {short(pair)} in it")
+            raise Refused("pinned", "invalid_type", f"{form} {short(pair)} in it")
         if not 0 <= offset < max_tokens:
-            raise ValueError(f"{name} must have offsets below max_tokens={max_tokens} and not below 0, got {short(offset)}")
+            raise Refused(
+                "pinned",
+                "out_of_range",
+                f"must have offsets below max_tokens={max_tokens} and not below 0, got {short(offset)}",
+            )
         if offset in kept:
-            raise ValueError(f"{name} must not repeat an offset, got {offset} twice: keep one token for it")
+            raise Refused("pinned", "conflict", f"must not repeat an offset, got {offset} twice: keep one token for it")
         kept[offset] = token
     return tuple(sorted(kept.items()))
 
@@ -311,7 +319,7 @@ class Request:
     """One prompt to answer.
 
     Raises:
-        ValueError: If the prompt is empty or a field is out of range.
+        Refused: If the prompt is empty or a field is out of range.
     """
 
     id: int
@@ -337,6 +345,6 @@ class Request:
         check_ranges(self)
         object.__setattr__(self, "who", Who(self.id, self.seq_id, self.params, self.seed))
         if not self.prompt:
-            raise ValueError(f"request {self.id}: the prompt is empty; give at least one token")
+            raise Refused("prompt", "missing", "it is empty: give at least one token")
         if self.params.n > 1 or self.params.seeds:
-            raise ValueError(f"request {self.id} has one answer: give each of `params.each` to a request of its own")
+            raise Refused("params", "conflict", "a request has one answer: give each of `params.each` to a request of its own")

@@ -9,7 +9,7 @@ from .block import Block
 from .block_pass import BlockPass, PlannedPass, planned_pass
 from .checks import short, values_of
 from .contract import ascending, falls, is_block, whole
-from .errors import WrongAnswer
+from .errors import Refusal, WrongAnswer
 from .filtering import passes_left
 from .options import Options
 from .plan import PLAIN, SampleSpec
@@ -67,14 +67,14 @@ class Rule(Options, ABC):
         """
         return size
 
-    def incompatibility(self, spec: Spec) -> str | None:
+    def refusal(self, spec: Spec) -> Refusal | None:
         """Return why the rule, or a rule inside it, cannot decode such a model; None if it can.
 
         Args:
             spec: Facts of the model.
         """
         inner = [part for part in values_of(self).values() if isinstance(part, Rule)]
-        return next(filter(None, [rule.incompatibility(spec) for rule in inner]), None)
+        return next(filter(None, [rule.refusal(spec) for rule in inner]), None)
 
 
 @dataclass(frozen=True, slots=True)

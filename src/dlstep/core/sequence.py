@@ -10,6 +10,7 @@ from rpds import HashTrieMap, List
 
 from .block import Block, Extra, Grid
 from .constraint import RequestConstraint, TokenMask
+from .errors import Refusal
 from .options import Options
 from .plan import PLAIN, SampleSpec, Span, SpanSamples
 from .request import Request
@@ -365,19 +366,12 @@ class Strategy(Options, ABC):
         """
         return self.grid(request).cover(len(request.prompt) + request.params.max_tokens)
 
-    def incompatibility(self, spec: Spec) -> str | None:
-        """Return why the strategy cannot decode such a model; None if it can.
+    def refusal(self, spec: Spec, request: Request) -> Refusal | None:
+        """Return why the strategy cannot decode a request, or any request of the model; None if it can.
 
         Args:
             spec: Facts of the model.
-        """
-        return None
-
-    def refusal(self, request: Request) -> str | None:
-        """Return why the strategy cannot decode a request; None if it can.
-
-        Args:
-            request: The request.
+            request: The request. `probe(spec)` is one that every strategy for the model accepts.
         """
         return None
 

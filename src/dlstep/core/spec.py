@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from annotated_types import Interval
 
 from .checks import check_ranges
+from .errors import Refusal, Refused
 
 AcceptRule = Literal["A", "B"]
 Count = Annotated[int, Interval(ge=1, le=(1 << 31) - 1)]  # devices count in 32 bits
@@ -18,7 +19,7 @@ class Spec:
     """Facts of a model.
 
     Raises:
-        ValueError: For a field that is out of range or contradicts another one.
+        Refused: For a field that is out of range or contradicts another one.
     """
 
     mask_id: Annotated[int, Interval(ge=0, le=(1 << 31) - 1)] | None
@@ -39,10 +40,12 @@ class Spec:
     def __post_init__(self) -> None:
         check_ranges(self)
         if self.mask_id in self.eos_ids:
-            raise ValueError(f"Spec.mask_id {self.mask_id} is also in Spec.eos_ids {self.eos_ids}: they must differ")
+            raise Refused("mask_id", "conflict", f"{self.mask_id} is also in eos_ids={self.eos_ids}: they must differ")
         if self.pieces and len(self.pieces) < self.vocab_size:
-            raise ValueError(
-                f"Spec.pieces must be empty or have bytes for each of vocab_size={self.vocab_size} ids, got {len(self.pieces)}"
+            raise Refused(
+                "pieces",
+                "conflict",
+                f"must be empty or have bytes for each of vocab_size={self.vocab_size} ids, got {len(self.pieces)}",
             )
 
 
@@ -68,7 +71,7 @@ TRAININGS: dict[str, tuple[str, ...]] = {
 }
 
 
-def training_mismatch(strategy: str | None, training: str | None) -> str | None:
+def refusal_of_training(strategy: str | None, training: str | None) -> Refusal | None:
     """Return why a strategy cannot decode a network with this training; None if it can.
 
     Also None for a network without a declared training and for a user-defined strategy.
@@ -76,4 +79,5 @@ def training_mismatch(strategy: str | None, training: str | None) -> str | None:
     if training is None or all(strategy not in able for able in TRAININGS.values()):
         return None
     able = TRAININGS[training]
-    return None if strategy in able else f"it was trained {training}, which {', '.join(able)} can decode"
+    message = f"it was trained {training}, which {', '.join(able)} can decode"
+    return None if strategy in able else Refusal("decoding_strategy", "unsupported", message)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .. import strategies
-from ..core import Request, SamplingParams, Spec
-from ..core.spec import TRAININGS, training_mismatch
-from .config import EngineConfig, incompatibility, mode_of, resolve
+from ..core import Refusal, Request, SamplingParams, Spec
+from ..core.spec import TRAININGS, refusal_of_training
+from .config import EngineConfig, mode_of, refusal_of_model, resolve
 
 if TYPE_CHECKING:
     from ..models.description import Description
@@ -58,18 +58,22 @@ def matrix() -> list[MatrixRow]:
     return [
         MatrixRow(
             name,
-            {training: training_mismatch(name, training) for training in TRAININGS},
-            {family.name: family_incompatibility(name, family) for family in FAMILIES.values()},
+            {training: _message(refusal_of_training(name, training)) for training in TRAININGS},
+            {family.name: _message(refusal_of_family(name, family)) for family in FAMILIES.values()},
             features(name),
         )
         for name in strategies.available()
     ]
 
 
-def family_incompatibility(name: str, family: "Family") -> str | None:
+def _message(refusal: Refusal | None) -> str | None:
+    return None if refusal is None else refusal.message
+
+
+def refusal_of_family(name: str, family: "Family") -> Refusal | None:
     """Return why the strategy cannot decode a default checkpoint of `family`; None if it can."""
     spec = Spec(0 if family.masked else None, (1,), 9, family.head_shift, family.accept_rule)
-    return incompatibility(strategies.load(name)(), family.training, spec)
+    return refusal_of_model(strategies.load(name)(), family.training, spec)
 
 
 def features(name: str) -> Features:
@@ -83,7 +87,7 @@ def features(name: str) -> Features:
         exact=strategy.exact,
         shares_prefixes=first_group <= len(PROMPT),
         cuts_prompts=first_group < len(PROMPT),
-        temperature=not strategy.refusal(Request(0, PROMPT, SamplingParams(temperature=1.0))),
+        temperature="temperature" not in strategy.OWN_PARAMS,
         carries=strategy.carries,
     )
 
@@ -99,8 +103,8 @@ def declared_problem(model: "Description") -> str | None:
 
 
 def _incompatibility(name: str, model: "Description") -> str | None:
-    reason = incompatibility(strategies.load(name)(), model.training, model.spec)
-    return reason or _refusal(EngineConfig(decoding_strategy=name), model)
+    reason = refusal_of_model(strategies.load(name)(), model.training, model.spec)
+    return _message(reason) or _refusal(EngineConfig(decoding_strategy=name), model)
 
 
 def _refusal(config: EngineConfig, model: "Description") -> str | None:

@@ -19,12 +19,25 @@ from annotated_types import Ge, Gt, Interval
 from docstring_parser import parse_from_object
 
 from .. import rules, strategies, tiny
-from ..core import Config, Options, Request, SamplingParams, Spec, Strategy, options_of, probe, refusal, with_options
+from ..core import (
+    Config,
+    Options,
+    Refusal,
+    Refused,
+    Request,
+    SamplingParams,
+    Spec,
+    Strategy,
+    options_of,
+    probe,
+    refusal,
+    with_options,
+)
 from ..core.checks import check_ranges, did_you_mean, limits_of, listed, pairs_of, plain, short, values_of
 from ..core.lifecycle import least_pages
 from ..core.options import PluginGroup, StrategyOptions, by_default, sorted_options, unknown_option
 from ..core.request import Seed, processors_of
-from ..core.spec import BIDIRECTIONAL, PROMPT_IN_FULL, TRAININGS, Count, Length, Seats, training_mismatch
+from ..core.spec import BIDIRECTIONAL, PROMPT_IN_FULL, TRAININGS, Count, Length, Seats, refusal_of_training
 
 if TYPE_CHECKING:
     from ..models.description import Description
@@ -70,7 +83,7 @@ class BufferPolicy:
         for number, (_, options) in enumerate(self.rungs):
             request = probe(config.spec, SamplingParams(max_tokens=1, strategy_options=options))
             if reason := refusal(config, strategy, request):
-                raise ValueError(f"buffer_policy[{number}]: {reason}")
+                raise Refused(f"buffer_policy.{number}.{reason.field}", reason.code, reason.message)
 
 
 def policy_of(policy: object, owner: str = "buffer_policy") -> BufferPolicy | None:
@@ -402,14 +415,16 @@ def _block_sizes(name: str | None, base: Strategy, model: "Description", given: 
     return {option: part, other: whole // part}
 
 
-def incompatibility(strategy: Strategy, training: str | None, spec: Spec) -> str | None:
+def refusal_of_model(strategy: Strategy, training: str | None, spec: Spec) -> Refusal | None:
     """Return why a strategy cannot decode a network with this training method; None if it can."""
-    return training_mismatch(strategies.name_of(type(strategy)), training) or strategy.incompatibility(spec)
+    return refusal_of_training(strategies.name_of(type(strategy)), training) or strategy.refusal(spec, probe(spec))
 
 
 def _check_fit(strategy: Strategy, model: "Description") -> None:
-    if reason := incompatibility(strategy, model.training, model.spec):
-        raise ValueError(f"decoding_strategy={name_of(strategy)!r} does not go with the model {model.name}: {reason}")
+    if reason := refusal_of_model(strategy, model.training, model.spec):
+        raise Refused(
+            reason.field, reason.code, f"{name_of(strategy)!r} does not go with the model {model.name}: {reason.message}"
+        )
 
 
 def embedded_facts() -> dict[str, dict[str, Any]]:
@@ -432,7 +447,7 @@ def embedded_models_for(config: EngineConfig) -> list[str]:
     name = strategies.name_of(type(choice))
     made = [model for model, facts in models.items() if facts["decoding_strategy"] == name]
     specs = {m: Spec(facts.get("mask_token_id"), (2,), 1000, facts["head_shift"]) for m, facts in models.items()}
-    able = [model for model, facts in models.items() if not incompatibility(choice, facts["training"], specs[model])]
+    able = [model for model, facts in models.items() if not refusal_of_model(choice, facts["training"], specs[model])]
     return made + [model for model in able if model not in made]
 
 

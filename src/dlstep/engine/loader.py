@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from warnings import warn
 
 from .. import tiny
-from ..core import Config, Driver, Event, Request, SamplingParams, Spec, State, Strategy, init
+from ..core import Config, Driver, Event, Refused, Request, SamplingParams, Spec, State, Strategy, init
 from ..core.checks import did_you_mean
-from ..core.lifecycle import excess, least_pages
+from ..core.lifecycle import least_pages, refusal_of_max_tokens
 from ..core.spec import TRAININGS
 from ..text.detokenize import Tokenizer
 from ..text.output import Prompt
@@ -88,11 +88,11 @@ class LoadedEngine:
         If `explicit`, raise ValueError instead, even for a value that equals a default.
         """
         ids = encode(self, prompt, **how)
-        reason = excess(self.first.config, Request(0, ids, params))
+        reason = refusal_of_max_tokens(self.first.config, Request(0, ids, params))
         if reason and explicit:
-            raise ValueError(f"SamplingParams.{reason}")
+            raise Refused(*reason)
         if reason and params.max_tokens not in (self.max_tokens, SamplingParams().max_tokens):
-            warn(f"SamplingParams.{reason}", stacklevel=3)
+            warn(str(reason), stacklevel=3)
         return ids
 
     def decode(

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..core import (
     Config,
+    Refused,
     Rule,
     SamplingParams,
     SequenceState,
@@ -18,9 +19,8 @@ from ..core import (
     rebuild,
     with_options,
 )
-from ..core.checks import short
 from ..core.commit import forgotten
-from ..core.lifecycle import incompatibility, sized
+from ..core.lifecycle import refusal_by, sized
 from ..strategies._blocks import retired
 
 
@@ -37,20 +37,19 @@ def with_changes(
 
     Settled tokens stay settled: a rule that remasks gets them as given and changes only later ones.
     None keeps the seed or the temperature. A changed strategy equal to `base`, the engine's, is
-    stored as `base`. Raises ValueError for an invalid value, for a name that the strategy does not
+    stored as `base`. Raises Refused for an invalid value, for a name that the strategy does not
     have, or if the current blocks could not continue.
     """
     values = {name: value for name, value in (("seed", seed), ("temperature", temperature)) if value is not None}
-    request, changed = sequence.request, short(dict(changes))
+    request = sequence.request
     params: SamplingParams = replace(request.params, **values)
     request = replace(request, seed=request.seed if seed is None else seed, params=params)
-    try:
-        strategy = with_options(sequence.request.strategy, changes)
-        moves = strategy.grid(sized(request, config.max_model_len)) != sequence.request.grid
-        if reason := "it would move its blocks" if moves else incompatibility(config, base, strategy, request):
-            raise ValueError(reason)
-    except ValueError as error:
-        raise ValueError(f"{changed} does not go with request {request.id}, which is under way: {error}") from error
+    strategy = with_options(sequence.request.strategy, changes)
+    if strategy.grid(sized(request, config.max_model_len)) != sequence.request.grid:
+        raise Refused(next(iter(changes), "strategy_options"), "conflict", "it would move the blocks of an unfinished request")
+    changed = replace(request, params=replace(params, strategy_options=changes))
+    if reason := refusal_by(strategy, config, base, changed):
+        raise Refused(reason.field, reason.code, f"a request is under way: {reason.message}")
     sequence = replace(sequence, request=request)
     if strategy != sequence.request.strategy:
         sequence = _handed_over(sequence, strategy)

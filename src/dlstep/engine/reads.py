@@ -15,6 +15,8 @@ from ..core import (
     Event,
     Grid,
     Progress,
+    Refusal,
+    Refused,
     Request,
     Rows,
     Samples,
@@ -28,12 +30,11 @@ from ..core import (
     Wanted,
     init,
 )  # fmt: skip
-from ..strategies._blocks import opened
+from ..strategies._blocks import opened, refusal_without_mask
 from ..text.read_templates import MOST_LABELS, ReadTemplate
 from .loader import LoadedEngine
 
 Distribution = tuple[float, ...]
-NO_MASK = "it has no mask id, and slots are fed as masks"
 
 
 @final
@@ -54,9 +55,9 @@ class Reading(Strategy):
         """The probabilities of the labels under the plain softmax of all ids."""
         return SampleSpec(ties=self.base.sample_spec.ties, tempered=False, scored=MOST_LABELS, all_ids=True)
 
-    def incompatibility(self, spec: Spec) -> str | None:
+    def refusal(self, spec: Spec, request: Request) -> Refusal | None:
         """Return why slots cannot be fed; None if they can."""
-        return NO_MASK if spec.mask_id is None else None
+        return refusal_without_mask(spec)
 
     def grid(self, request: Request) -> Grid:
         """Return the groups of the engine's strategy."""
@@ -107,11 +108,13 @@ class ReadResult(NamedTuple):
 
 
 def read_request(request_id: int, prompt: tuple[int, ...], template: ReadTemplate, max_model_len: int) -> Request:
-    """Return the request of a read. Raises ValueError if prompt and template do not fit `max_model_len`."""
+    """Return the request of a read. Raises Refused if prompt and template do not fit `max_model_len`."""
     if len(prompt) + len(template.tokens) > max_model_len:
-        raise ValueError(
-            f"the prompt has {len(prompt)} tokens and the template {len(template.tokens)}, together more than "
-            f"max_model_len={max_model_len}: shorten them"
+        raise Refused(
+            "prompt",
+            "context_length_exceeded",
+            f"it has {len(prompt)} tokens and the template {len(template.tokens)}, together more than "
+            f"max_model_len={max_model_len}: shorten them",
         )
     options = (("labels", template.padded_ids),)
     params = SamplingParams(max_tokens=len(template.tokens), ignore_eos=True, pinned=template.pinned, strategy_options=options)

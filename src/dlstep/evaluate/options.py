@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Gt
 
-from ..core import Config, SamplingParams, Strategy, probe, refusal
+from ..core import Config, Refusal, SamplingParams, Strategy, probe, refusal
 from ..core.checks import check_ranges, did_you_mean, short
 from ..core.options import StrategyOptions, sorted_options
 
@@ -112,10 +112,9 @@ class EvalOptions:
         )
 
 
-def refused(config: Config, strategy: Strategy, params: SamplingParams) -> str | None:
+def refused(config: Config, strategy: Strategy, params: SamplingParams) -> Refusal | None:
     """Return why no request with these parameters can be answered, or None."""
-    why = refusal(config, strategy, probe(config.spec, params))
-    return why and why.removeprefix("request 0: ")
+    return refusal(config, strategy, probe(config.spec, params))
 
 
 def grid_of(given: Any) -> tuple[StrategyOptions, ...]:

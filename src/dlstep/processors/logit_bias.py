@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from ..core import Context, Processor
+from ..core import Context, Processor, Refused
 from ..core.checks import short
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ class LogitBias(Processor):
             if any(token < 0 or not abs(amount) <= LARGEST for token, amount in pairs):
                 raise ValueError
         except (TypeError, ValueError) as error:
-            wanted = f"a mapping of token ids to amounts from -{LARGEST:g} to {LARGEST:g}"
-            raise ValueError(f"LogitBias.bias must be {wanted}, got {short(self.bias)}") from error
+            message = f"must be a mapping of token ids to amounts from -{LARGEST:g} to {LARGEST:g}, got {short(self.bias)}"
+            raise Refused("bias", "invalid_value", message) from error
         object.__setattr__(self, "bias", pairs)
 
     def process(self, logits: "Tensor", context: Context) -> "Tensor":

@@ -13,7 +13,7 @@ from typing import Annotated, final
 
 from annotated_types import Interval
 
-from ..core import Block, BlockPass, CanvasRule, Choice, PlannedPass, Probability, SampleSpec, check_ranges, sampled_by
+from ..core import Block, BlockPass, CanvasRule, Choice, PlannedPass, Probability, Refused, SampleSpec, check_ranges, sampled_by
 from .sliding import check_inner, inner_commit
 from .threshold import Threshold
 
@@ -41,7 +41,7 @@ class AdaBlock(CanvasRule):
         check_ranges(self)
         check_inner(self, self.inner)
         if min(self.delimiters, default=0) < 0:
-            raise ValueError(f"AdaBlock.delimiters must be ids of tokens, at least 0, got {min(self.delimiters)}")
+            raise Refused("delimiters", "out_of_range", f"must be ids of tokens, at least 0, got {min(self.delimiters)}")
 
     @property
     def grids(self) -> bool:

@@ -17,7 +17,7 @@ from typing import Annotated, final
 
 from annotated_types import Gt, Interval
 
-from ..core import Block, BlockPass, CanvasRule, Extra, PlannedPass, SampleSpec, SpanSamples, check_ranges
+from ..core import Block, BlockPass, CanvasRule, Extra, PlannedPass, Refused, SampleSpec, SpanSamples, check_ranges
 from ._shares import in_parts
 from .quota import Quota
 
@@ -61,7 +61,8 @@ class EarlyCommit(CanvasRule):
     def __post_init__(self) -> None:
         check_ranges(self)
         if self.region and (len(self.region) != 2 or self.region[0] < 0 or self.region[1] < 1):
-            raise ValueError(f"EarlyCommit.region must be an offset and a length, such as (12, 5), or empty, got {self.region}")
+            message = f"must be an offset and a length, such as (12, 5), or empty, got {self.region}"
+            raise Refused("region", "invalid_value", message)
 
     @property
     def whole(self) -> bool:

@@ -21,7 +21,7 @@ from typing import Annotated, Literal, final
 
 from annotated_types import Gt, Interval
 
-from ..core import PLAIN, BlockPass, CanvasRule, Choice, PlannedPass, Probability, SampleSpec, check_ranges
+from ..core import PLAIN, BlockPass, CanvasRule, Choice, PlannedPass, Probability, Refused, SampleSpec, check_ranges
 from ..core.draws import below, integers
 from ._shares import highest, length, share
 
@@ -91,18 +91,18 @@ class Quota(Choice, CanvasRule):
     def __post_init__(self) -> None:
         check_ranges(self)
         if self.order == "independent" and self.schedule != "dream":
-            raise ValueError("Quota.order='independent' needs the chances of Dream's schedule: give schedule='dream', too")
+            raise Refused("order", "conflict", "'independent' needs the chances of Dream's schedule: give schedule='dream'")
         if self.order_temperature is not None and self.order in ("random", "left", "independent"):
-            raise ValueError(
-                f"Quota.order_temperature={self.order_temperature} has no effect with order={self.order!r}: give order="
-                "'confidence', 'margin' or 'entropy', or no temperature"
+            message = (
+                f"{self.order_temperature} has no effect with order={self.order!r}: give order='confidence', 'margin' or "
+                "'entropy', or no temperature"
             )
+            raise Refused("order_temperature", "conflict", message)
         if self.dynamic_threshold is not None and self.schedule == "dream":
-            raise ValueError(
-                f"Quota.dynamic_threshold={self.dynamic_threshold} does not go with schedule='dream': give schedule='even'"
-            )
+            message = f"{self.dynamic_threshold} does not go with schedule='dream': give schedule='even'"
+            raise Refused("dynamic_threshold", "conflict", message)
         if self.eos_last and self.order == "independent":
-            raise ValueError("Quota.eos_last=True has no effect with order='independent': give another order")
+            raise Refused("eos_last", "conflict", "it has no effect with order='independent': give another order")
 
     def chosen(self, block_pass: BlockPass) -> list[int]:
         """Return the first indices of the order, as many as this pass's share."""

@@ -14,7 +14,7 @@ from typing import Annotated, Literal, final
 
 from annotated_types import Ge, Gt, Interval
 
-from ..core import Block, BlockPass, Extra, PlannedPass, Probability, Rule, check_ranges
+from ..core import Block, BlockPass, Extra, PlannedPass, Probability, Refused, Rule, check_ranges
 from ..core.draws import below, key, uniform
 from ._shares import due, highest, length, remasked, share
 
@@ -80,12 +80,12 @@ class ReMDM(Rule):
         for name, variants in READ_BY.items():
             option = getattr(self, name)
             if option is not None and self.variant not in variants:
-                raise ValueError(
-                    f"ReMDM.{name}={option} does nothing with variant={self.variant!r}: leave it out, or choose "
-                    f"{' or '.join(map(repr, variants))}"
-                )
+                known = " or ".join(map(repr, variants))
+                message = f"{option} does nothing with variant={self.variant!r}: leave it out, or choose {known}"
+                raise Refused(name, "conflict", message)
         if self._stage[0] < self._stage[1]:
-            raise ValueError(f"ReMDM.t_on={self._stage[0]} must not be below t_off={self._stage[1]}: time runs from 1 to 0")
+            message = f"{self._stage[0]} must not be below t_off={self._stage[1]}: time runs from 1 to 0"
+            raise Refused("t_on", "out_of_range", message)
 
     @property
     def remasks(self) -> bool:

@@ -23,6 +23,7 @@ from ..core import (
     CanvasRule,
     Choice,
     PlannedPass,
+    Refused,
     Rule,
     SampleSpec,
     check_committed,
@@ -105,11 +106,11 @@ def check_inner(owner: Rule, inner: Rule) -> None:
 
     Rules inside `inner`, at any depth, are checked too, because it may pass its blocks to them.
     """
-    name = f"{type(owner).__name__}.inner"
     if inner.remasks:
-        raise ValueError(f"{name} must never remask, but {inner!r} does: give another rule, or options without remasking")
+        message = f"it must never remask, but {inner!r} does: give another rule, or options without remasking"
+        raise Refused("inner", "unsupported", message)
     if needs_canvas(inner) and not isinstance(owner, Choice):  # a `Choice` passes its own block to the inner rule
-        raise ValueError(f"{name} must be a rule for blocks, and {type(inner).__name__} needs a canvas")
+        raise Refused("inner", "unsupported", f"it must be a rule for blocks, and {type(inner).__name__} needs a canvas")
     for part in options_of(inner).values():
         if isinstance(part, Rule):
             check_inner(owner, part)

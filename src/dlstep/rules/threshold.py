@@ -13,7 +13,7 @@ from typing import Annotated, Literal, final
 
 from annotated_types import Interval
 
-from ..core import PLAIN, BlockPass, Choice, Probability, SampleSpec, check_ranges
+from ..core import PLAIN, BlockPass, Choice, Probability, Refused, SampleSpec, check_ranges
 
 _ENTROPY = SampleSpec(statistics=frozenset({"entropy"}))
 
@@ -45,9 +45,8 @@ class Threshold(Choice):
             option = getattr(self, field.name)
             if field.name in unread and option != field.default:
                 other = "confidence" if self.order == "entropy" else "entropy"
-                raise ValueError(
-                    f"Threshold.{field.name}={option} has no effect with order={self.order!r}: give order={other!r}"
-                )
+                message = f"{option} has no effect with order={self.order!r}: give order={other!r}"
+                raise Refused(field.name, "conflict", message)
 
     def chosen(self, block_pass: BlockPass) -> list[int]:
         """Return the indices that are certain enough; if none is and `must`, the most certain one."""

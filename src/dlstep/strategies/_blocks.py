@@ -23,6 +23,7 @@ from ..core import (
     Grid,
     Probability,
     Progress,
+    Refusal,
     Request,
     Rows,
     Rule,
@@ -49,14 +50,15 @@ from ..rules.threshold import Threshold
 
 
 def required_mask(spec: Spec) -> int:
-    """Return the mask id of a model that has one, as `masked_only` has checked."""
+    """Return the mask id of a model that has one, as `refusal_without_mask` has checked."""
     assert spec.mask_id is not None
     return spec.mask_id
 
 
-def masked_only(spec: Spec) -> str | None:
+def refusal_without_mask(spec: Spec) -> Refusal | None:
     """Return why a strategy that feeds masks cannot decode the model; None if it can."""
-    return None if spec.mask_id is not None else "it has no mask id, which masked positions are fed as"
+    message = "it has no mask id, which masked positions are fed as"
+    return None if spec.mask_id is not None else Refusal("decoding_strategy", "unsupported", message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +77,16 @@ def opened(sequence: SequenceState, start: int, size: int, spec: Spec) -> Block:
     return open_block(start, size, request.limit, request.prompt, required_mask(spec), sequence.steps, request.params.pinned)
 
 
-def unfit(rule: Rule, spec: Spec) -> str | None:
+def refusal_of_rule(rule: Rule, spec: Spec) -> Refusal | None:
     """Return why a strategy cannot decode the model in a grid of blocks by the rule; None if it can."""
     if needs_canvas(rule):
-        return (
+        return Refusal(
+            "rule",
+            "unsupported",
             f"{type(rule).__name__} looks at more than a block, but this strategy decodes one block after another: it needs a "
-            "canvas, as of decoding_strategy='dual_cache'"
+            "canvas, as of decoding_strategy='dual_cache'",
         )
-    return masked_only(spec) or rule.incompatibility(spec)
+    return refusal_without_mask(spec) or rule.refusal(spec)
 
 
 def decided(rule: Rule, block_pass: BlockPass, window_filter: WindowFilter | None) -> Block:
@@ -208,9 +212,9 @@ class Blocks(Strategy):
         """Return the penalty on the logit of the token just before a position."""
         return 0.0
 
-    def incompatibility(self, spec: Spec) -> str | None:
+    def refusal(self, spec: Spec, request: Request) -> Refusal | None:
         """Return why a model without masks cannot be decoded; None for other models."""
-        return masked_only(spec)
+        return refusal_without_mask(spec)
 
     def init(self, sequence: SequenceState, spec: Spec) -> Progress:
         """Open the window at the prompt's last group boundary; all earlier positions are final."""
@@ -329,9 +333,9 @@ class Blockwise(Blocks):
     semi_complete_threshold: Annotated[float, Interval(gt=0.0, le=1.0)] = 0.9
     """A block must advance in each pass once this fraction of the previous block is unmasked."""
 
-    def incompatibility(self, spec: Spec) -> str | None:
+    def refusal(self, spec: Spec, request: Request) -> Refusal | None:
         """Return why the rule or the model does not fit; None if both do."""
-        return unfit(self.rule, spec)
+        return refusal_of_rule(self.rule, spec)
 
     @property
     def sample_spec(self) -> SampleSpec:

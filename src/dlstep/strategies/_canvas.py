@@ -11,6 +11,8 @@ from ..core import (
     Extra,
     Grid,
     Progress,
+    Refusal,
+    Refused,
     Request,
     Rows,
     Rule,
@@ -29,7 +31,7 @@ from ..core import (
 from ..core.filtering import passes_to_come
 from ..rules._shares import in_parts
 from ..rules.threshold import Threshold
-from ._blocks import Refreshed, block_passes, decided_alone, masked_only, opened, required_mask
+from ._blocks import Refreshed, block_passes, decided_alone, opened, refusal_without_mask, required_mask
 
 Cached = Literal["none", "prefix", "dual"]
 
@@ -69,10 +71,8 @@ class Canvas(Strategy):
         Strategy.__post_init__(self)
         rule = self.rule
         if self.cache != "none" and isinstance(rule, CanvasRule) and rule.whole and not rule.windowed:
-            raise ValueError(
-                f"{type(self).__name__}.cache={self.cache!r} does not go with {type(rule).__name__}, which looks at the "
-                "whole answer: give cache='none'"
-            )
+            message = f"{self.cache!r} does not go with {type(rule).__name__}, which reads the whole answer: give cache='none'"
+            raise Refused("cache", "conflict", message)
 
     @property
     def exact(self) -> bool:
@@ -89,9 +89,9 @@ class Canvas(Strategy):
         """The statistics that the rule needs."""
         return self.rule.sample_spec
 
-    def incompatibility(self, spec: Spec) -> str | None:
+    def refusal(self, spec: Spec, request: Request) -> Refusal | None:
         """Return why a model without masks or the rule does not fit; None if both do."""
-        return masked_only(spec) or self.rule.incompatibility(spec)
+        return refusal_without_mask(spec) or self.rule.refusal(spec)
 
     def grid(self, request: Request) -> Grid:
         """Return one group for the whole canvas, no part of which is final before the end."""

@@ -15,6 +15,7 @@ from ..core import (
     Block,
     Grid,
     Progress,
+    Refusal,
     Request,
     Rows,
     SampleSpec,
@@ -27,7 +28,7 @@ from ..core import (
     Wanted,
     positions,
 )
-from ._blocks import masked_only, required_mask
+from ._blocks import refusal_without_mask, required_mask
 
 SAMPLE_SPEC = SampleSpec(ties="lowest")
 KEPT = Storing(keeps_window=True)
@@ -57,9 +58,9 @@ class Causal(Strategy):
         """No statistics; ties go to the lowest id."""
         return SAMPLE_SPEC
 
-    def incompatibility(self, spec: Spec) -> str | None:
+    def refusal(self, spec: Spec, request: Request) -> Refusal | None:
         """Return why a model without a mask token does not fit; None for other models."""
-        return masked_only(spec)
+        return refusal_without_mask(spec)
 
     def grid(self, request: Request) -> Grid:
         """Return groups of one position, because final positions attend causally."""

@@ -17,6 +17,7 @@ from ..core import (
     Block,
     Grid,
     Progress,
+    Refusal,
     Request,
     Rows,
     Rule,
@@ -33,7 +34,7 @@ from ..core import (
 from ..core.filtering import passes_to_come
 from ..rules._shares import in_parts
 from ..rules.threshold import Threshold
-from ._blocks import block_passes, decided_alone, opened, unfit
+from ._blocks import block_passes, decided_alone, opened, refusal_of_rule
 
 
 @final
@@ -62,11 +63,15 @@ class CausalBlocks(Strategy):
         statistics = spec.statistics | {"margin"} if spec.best else spec.statistics
         return replace(spec, statistics=statistics, ties="lowest", tempered=False)
 
-    def incompatibility(self, spec: Spec) -> str | None:
+    def refusal(self, spec: Spec, request: Request) -> Refusal | None:
         """Return why the rule or the model does not fit; None if both do."""
         if spec.head_shift:
-            return "its head is shifted in all rows; the rows of masks must predict their own positions"
-        return unfit(self.rule, spec)
+            return Refusal(
+                "decoding_strategy",
+                "unsupported",
+                "its head is shifted in all rows; the rows of masks must predict their own positions",
+            )
+        return refusal_of_rule(self.rule, spec)
 
     def grid(self, request: Request) -> Grid:
         """Return groups of one position: final positions attend causally."""

@@ -28,6 +28,8 @@ from ..core import (
     Extra,
     Grid,
     Progress,
+    Refusal,
+    Refused,
     Request,
     Rows,
     SampleSpec,
@@ -106,12 +108,10 @@ class DiffusionGemma(Strategy):
     def __post_init__(self) -> None:
         check_ranges(self)
         if self.t_max <= self.t_min:
-            raise ValueError(f"DiffusionGemma.t_max must be more than t_min={self.t_min}, got {self.t_max}")
+            raise Refused("t_max", "out_of_range", f"must be more than t_min={self.t_min}, got {self.t_max}")
         if self.temperature(1) < COLDEST:
-            raise ValueError(
-                f"DiffusionGemma.t_max must be larger: no temperature may be less than {COLDEST}, and from t_max={self.t_max} "
-                f"they fall to {self.temperature(1)}"
-            )
+            message = f"no temperature may be less than {COLDEST}, and from {self.t_max} they fall to {self.temperature(1)}"
+            raise Refused("t_max", "out_of_range", message)
 
     def temperature(self, remaining: int) -> float:
         """Return the temperature of a pass, in single precision.
@@ -196,24 +196,32 @@ class DiffusionGemma(Strategy):
         of_block = passes_left(sequence, block, most - (sequence.steps - block.opened))
         return of_block + passes_to_come(sequence, later * most, max(0, sequence.request.limit - block.end))
 
-    def incompatibility(self, spec: Spec) -> str | None:
-        """Return why a model with a mask token or a shifted head does not fit; None for others."""
-        if spec.mask_id is not None:
-            return f"it has a mask token, id {spec.mask_id}; a canvas starts from uniformly random tokens"
-        return "its head is shifted; a canvas row predicts its own position" if spec.head_shift else None
-
-    def refusal(self, request: Request) -> str | None:
-        """Return why a temperature, filter or canvas length is refused; else None."""
+    def refusal(self, spec: Spec, request: Request) -> Refusal | None:
+        """Return why a temperature, filter, canvas length, mask token or shifted head is refused; else None."""
         params = request.params
+        if spec.mask_id is not None:
+            return Refusal(
+                "decoding_strategy",
+                "unsupported",
+                f"it has a mask token, id {spec.mask_id}; a canvas starts from uniformly random tokens",
+            )
+        if spec.head_shift:
+            return Refusal("decoding_strategy", "unsupported", "its head is shifted; a canvas row predicts its own position")
         if params.canvas and len(params.canvas) not in (self.canvas_length, params.max_tokens):
-            return (
-                f"canvas has {len(params.canvas)} ids: give canvas_length={self.canvas_length} of them for the first canvas, "
-                f"or max_tokens={params.max_tokens} for the answer"
+            return Refusal(
+                "canvas",
+                "out_of_range",
+                f"it has {len(params.canvas)} ids: give canvas_length={self.canvas_length} of them for the first canvas, "
+                f"or max_tokens={params.max_tokens} for the answer",
             )
         for name in self.OWN_PARAMS:
             option = getattr(params, name)
             if option != getattr(_PLAIN, name):
-                return f"{name}={option} has no effect in DiffusionGemma, which samples at t_max={self.t_max} falling to t_min"
+                return Refusal(
+                    name,
+                    "unsupported",
+                    f"{option} has no effect in DiffusionGemma, which samples at t_max={self.t_max} falling to t_min",
+                )
         return None
 
     @property

@@ -17,6 +17,8 @@ from ..core import (
     Block,
     Merge,
     Probability,
+    Refusal,
+    Refused,
     Request,
     SampleSpec,
     SequenceState,
@@ -82,15 +84,21 @@ class DMax(Revising):
         )
         for name, option, does_nothing in idle:
             if does_nothing:
-                raise ValueError(
-                    f"DMax.{name}={option} does nothing with token_merge_mode={mode!r}, token_merge_weight={weight}"
-                )
+                message = f"{option} does nothing with token_merge_mode={mode!r}, token_merge_weight={weight}"
+                raise Refused(name, "conflict", message)
 
-    def incompatibility(self, spec: Spec) -> str | None:
-        """Return why a model without masks or with too few ids does not fit; None for others."""
-        ids = spec.vocab_size - 1
-        few = f"token_merge_top_k={self.token_merge_top_k}, and it has {ids} ids to sample"
-        return Revising.incompatibility(self, spec) or (few if self.token_merge_top_k > ids else None)
+    def refusal(self, spec: Spec, request: Request) -> Refusal | None:
+        """Return why a model without masks or with too few ids does not fit, or a constraint with soft tokens."""
+        if self.token_merge_top_k > (ids := spec.vocab_size - 1):
+            return Refusal("token_merge_top_k", "out_of_range", f"it has {ids} ids to sample, got {self.token_merge_top_k}")
+        if request.automaton is not None and not self.takes_constraints:
+            return Refusal(
+                "automaton",
+                "unsupported",
+                "DMax feeds blends of tokens, which a constraint does not bind: leave the constraint out, or feed plain tokens "
+                "(token_merge_weight=0)",
+            )
+        return Revising.refusal(self, spec, request)
 
     @property
     def sample_spec(self) -> SampleSpec:
@@ -155,15 +163,6 @@ class DMax(Revising):
     def takes_constraints(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whether the strategy feeds plain tokens: then blocks drop those that contradict the constraint."""
         return not self.token_merge_weight
-
-    def refusal(self, request: Request) -> str | None:
-        """Return why a constraint is not possible with soft tokens; None for requests without a constraint."""
-        if request.automaton is None or self.takes_constraints:
-            return None
-        return (
-            "DMax feeds blends of tokens, which a constraint does not bind: leave the constraint out, or feed plain tokens "
-            "(token_merge_weight=0)"
-        )
 
     def _refreshed_at(self, block: Block, places: tuple[int, ...], samples: SpanSamples, *, timed_out: bool) -> Block:
         """Return the block after a pass; sample i belongs to position `places[i]`.

@@ -14,9 +14,23 @@ from typing import Annotated, final
 
 from annotated_types import Gt
 
-from ..core import Block, Grid, Probability, Progress, Request, Rows, SequenceState, Span, SpanSamples, Spec, Strategy, Wanted
+from ..core import (
+    Block,
+    Grid,
+    Probability,
+    Progress,
+    Refusal,
+    Request,
+    Rows,
+    SequenceState,
+    Span,
+    SpanSamples,
+    Spec,
+    Strategy,
+    Wanted,
+)
 from ..rules.threshold import Threshold
-from ._blocks import Refreshed, decided_alone, masked_only, opened
+from ._blocks import Refreshed, decided_alone, opened, refusal_without_mask
 
 _above = lru_cache(Threshold)  # cached, so that equal values are validated once
 
@@ -46,11 +60,15 @@ class FastDLLMV2(Strategy):
         """False with the block cache: a part reads KV entries of tokens that have changed."""
         return not self.fdv2_use_block_cache
 
-    def incompatibility(self, spec: Spec) -> str | None:
+    def refusal(self, spec: Spec, request: Request) -> Refusal | None:
         """Return why a model without masks or with an unshifted head does not fit; else None."""
         if spec.head_shift != 1:
-            return f"its head_shift is {spec.head_shift}; the first token of a block must be predicted by the row before it"
-        return masked_only(spec)
+            return Refusal(
+                "decoding_strategy",
+                "unsupported",
+                f"its head_shift is {spec.head_shift}; the row before a block must predict its first token",
+            )
+        return refusal_without_mask(spec)
 
     def grid(self, request: Request) -> Grid:
         """Return diffusion blocks from position 0 on."""

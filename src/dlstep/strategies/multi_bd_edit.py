@@ -12,7 +12,7 @@ from typing import Annotated, final
 
 from annotated_types import Ge, Interval
 
-from ..core import Block, Probability, SampleSpec, SequenceState, Span, SpanSamples, Spec, positions
+from ..core import Block, Probability, Refused, SampleSpec, SequenceState, Span, SpanSamples, Spec, positions
 from ..core.filtering import FilteredBlock, window_filter_of
 from ._blocks import required_mask
 from ._edit import Revising, Revision, without_gaps
@@ -69,7 +69,7 @@ class MultiBDEdit(Revising):
     def __post_init__(self) -> None:
         Revising.__post_init__(self)
         if self.remask_threshold is not None and not self.remasking:
-            raise ValueError(f"MultiBDEdit.remask_threshold={self.remask_threshold} does nothing without remasking=True")
+            raise Refused("remask_threshold", "conflict", f"{self.remask_threshold} does nothing without remasking=True")
 
     @property
     def sample_spec(self) -> SampleSpec:

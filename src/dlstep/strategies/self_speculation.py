@@ -14,7 +14,7 @@ from typing import Annotated, final
 
 from annotated_types import Gt
 
-from ..core import Spec
+from ..core import Refusal, Request, Spec
 from ._verified import Verified
 from .autoregressive import Autoregressive
 
@@ -39,11 +39,15 @@ class SelfSpeculation(Verified):
         """Autoregressive decoding, without options."""
         return Autoregressive()
 
-    def incompatibility(self, spec: Spec) -> str | None:
+    def refusal(self, spec: Spec, request: Request) -> Refusal | None:
         """Return why a model without a mask token or with a shifted head does not fit; None for other models."""
         if spec.head_shift:
-            return "its head is shifted in all rows; the rows of masks must predict their own positions"
-        return Verified.incompatibility(self, spec)
+            return Refusal(
+                "decoding_strategy",
+                "unsupported",
+                "its head is shifted in all rows; the rows of masks must predict their own positions",
+            )
+        return Verified.refusal(self, spec, request)
 
 
 STRATEGY = SelfSpeculation

@@ -11,7 +11,7 @@ from typing import Annotated, final
 
 from annotated_types import Ge
 
-from ..core import Progress, Request, Rows, SequenceState, Span, SpanSamples, Spec, Wanted, positions
+from ..core import Progress, Refusal, Request, Rows, SequenceState, Span, SpanSamples, Spec, Wanted, positions
 from ._verified import KEPT, Causal, accepted
 
 
@@ -30,11 +30,15 @@ class Strided(Causal):
     block_size: Annotated[int, Ge(0)] = 3
     """Number of masks in a forward pass, each of which proposes a token; with 0, decoding is autoregressive."""
 
-    def incompatibility(self, spec: Spec) -> str | None:
+    def refusal(self, spec: Spec, request: Request) -> Refusal | None:
         """Return why a model without a mask token or without a shifted head does not fit; None for other models."""
         if spec.head_shift != 1:
-            return f"its head_shift is {spec.head_shift}; the first token of an answer must be predicted by the row before it"
-        return Causal.incompatibility(self, spec)
+            return Refusal(
+                "decoding_strategy",
+                "unsupported",
+                f"its head_shift is {spec.head_shift}; the row before an answer must predict its first token",
+            )
+        return Causal.refusal(self, spec, request)
 
     @property
     def autoregressive(self) -> "Strided":

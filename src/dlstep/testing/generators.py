@@ -116,7 +116,7 @@ def _decodable(strategy: Strategy) -> list[Spec]:
     rules: tuple[AcceptRule, ...] = ("A", "B")
     masks = (MASK, None)
     models = [Spec(mask, (EOS,), VOCABULARY, head, rule, PIECES) for mask in masks for head in heads for rule in rules]
-    return [spec for spec in models if not strategy.incompatibility(spec)]
+    return [spec for spec in models if not strategy.refusal(spec, probe(spec))]
 
 
 @lru_cache

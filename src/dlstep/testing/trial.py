@@ -23,7 +23,7 @@ from hypothesis.errors import HypothesisException
 from hypothesis.strategies import DataObject, data as any_data
 
 from .. import rules, strategies
-from ..core import Options, RequestFault, Rule, Spec, Strategy, options_of
+from ..core import Options, RequestFault, Rule, Spec, Strategy, options_of, probe
 from ..core.errors import LIBRARIES, NOT_USER_CODE
 from . import laws
 from .generators import open_fields
@@ -163,9 +163,9 @@ def subjects(name: str) -> list[tuple[str, Strategy]]:
         raise ValueError(f"no strategy, rule, .py file or module is called {name!r}: {known}") from None
     found = [(f"{name} on {carrier}", carried(carrier, rule)) for carrier in CARRIERS]
     spec = Spec(mask_id=0, eos_ids=(1,), vocab_size=50)
-    able = [(title, value) for title, value in found if not value.incompatibility(spec)]
+    able = [(title, value) for title, value in found if not value.refusal(spec, probe(spec))]
     if not able:
-        raise ValueError(f"rule {name} fits none of {', '.join(CARRIERS)}: {found[0][1].incompatibility(spec)}")
+        raise ValueError(f"rule {name} fits none of {', '.join(CARRIERS)}: {found[0][1].refusal(spec, probe(spec))}")
     return able
 
 

@@ -9,6 +9,7 @@ from collections.abc import Container, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
+from ..core import Refused
 from ..core.checks import listed, short, text_of
 from .detokenize import Tokenizer
 from .prompts import encode_text
@@ -42,7 +43,7 @@ def chat_prompt(
     `optional` are ignored if the template does not read them.
 
     `template` replaces the tokenizer's chat template. Encoding adds no special tokens, because the
-    template writes them. Raises ValueError if neither exists, or as `render` does.
+    template writes them. Raises Refused if neither exists, or as `render` does.
     """
     check_conversation(messages)
     tokenizer, own = with_template(tokenizer, template)
@@ -65,8 +66,8 @@ def render(
 
     With `continue_final_message`, the text ends with the content of the last message, which the answer
     continues. `variables` are those of `template_variables`. The role `developer` becomes `system` if
-    the template does not mention `developer`. Raises ValueError if the template is invalid or rejects the
-    messages, and MessageDropped if it leaves out a message.
+    the template does not mention `developer`. Raises Refused if the template is invalid, rejects the
+    messages, or leaves out a message.
     """
     from jinja2 import TemplateError
 
@@ -91,98 +92,101 @@ def render(
         marked = rendered([message | {"content": f"{message['content']}{MARK % n}"} for n, message in enumerate(own)])
     except Exception as error:
         named = "" if isinstance(error, TemplateError | ValueError) else f"{type(error).__name__}: "
-        raise ValueError(f"the chat template cannot render these messages: {named}{error}") from error
+        # transformers raises ValueError itself only for a last message that cannot be continued.
+        field = "continue_final_message" if continue_final_message and isinstance(error, ValueError) else "messages"
+        raise Refused(field, "invalid_value", f"the chat template cannot render these messages: {named}{error}") from error
     for number, message in enumerate(own):
         if message["content"].strip() and MARK % number not in marked:
-            raise MessageDropped(number, messages[number]["role"])
+            raise Refused(
+                f"messages.{number}",
+                "message_dropped",
+                f"its role is {short(messages[number]['role'])}, and the chat template leaves this message out, so the model "
+                "would not see it: use another role or template",
+            )
     return text
-
-
-class MessageDropped(ValueError):
-    """A chat template leaves out the content of message `number`, which has this role."""
-
-    def __init__(self, number: int, role: str) -> None:
-        super().__init__(
-            f"message {number} has the role {short(role)}, and the chat template leaves this message out, so the model would "
-            "not see it: use another role or template"
-        )
-        self.number = number
 
 
 def template_variables(template: str, given: object, optional: Container[str] = ()) -> dict[str, Any]:
     """Return the variables `given` for a chat template as JSON types, without `optional` ones that it does not read.
 
-    Raises ValueError if they are not a JSON object, too large, or contain another variable that the
+    Raises Refused if they are not a JSON object, too large, or contain another variable that the
     template does not read or that `render` sets.
     """
+    field = "chat_template_kwargs"
     try:
         text = json.dumps(given, ensure_ascii=False, allow_nan=False)
         text.encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"chat_template_kwargs must contain JSON values only: {error}") from error
+        raise Refused(field, "invalid_type", f"must contain JSON values only: {error}") from error
     if len(text) > LONGEST_VARIABLES:
-        raise ValueError(f"chat_template_kwargs has {len(text)} characters as JSON: at most {LONGEST_VARIABLES} are allowed")
+        raise Refused(field, "too_long", f"it has {len(text)} characters as JSON: at most {LONGEST_VARIABLES} are allowed")
     variables = json.loads(text)
     if not isinstance(variables, dict):
-        raise ValueError(f"chat_template_kwargs must be a mapping of variables to values, got {short(given)}")
+        raise Refused(field, "invalid_type", f"must be a mapping of variables to values, got {short(given)}")
     known = variables_of(template) if variables else ()
     for name in variables:
         if name not in known and name not in optional:
             read = ", ".join(known) or "none"
-            raise ValueError(f"chat_template_kwargs cannot set {short(name)}: the variables of this chat template are {read}")
+            raise Refused(field, "unknown_name", f"it cannot set {short(name)}: the variables of this chat template are {read}")
     return {name: value for name, value in variables.items() if name in known}
 
 
 @lru_cache(maxsize=8)
 def variables_of(template: str) -> tuple[str, ...]:
-    """Return the names of the variables that a template reads. Raises ValueError for an invalid template."""
+    """Return the names of the variables that a template reads. Raises Refused for an invalid template."""
     from jinja2 import Environment, TemplateError
     from jinja2.meta import find_undeclared_variables
 
     try:
         parsed = Environment(extensions=["jinja2.ext.loopcontrols"]).parse(TAGS.sub("", template))
     except TemplateError as error:
-        raise ValueError(f"the chat template is not valid: {error}") from error
+        raise Refused("chat_template", "invalid_value", f"it is not valid: {error}") from error
     return tuple(sorted(find_undeclared_variables(parsed) - OWN))
 
 
 def template_of(tokenizer: Tokenizer | None, template: str | None) -> str | None:
-    """Return `template`, or else the chat template of a tokenizer. Raises ValueError if it is not text."""
+    """Return `template`, or else the chat template of a tokenizer. Raises Refused if it is not text."""
     own: Any = template or (tokenizer and tokenizer.chat_template)
     if isinstance(own, Mapping):
         own = own.get("default")
     if own is not None and not isinstance(own, str):
-        raise ValueError(f"the chat template of the tokenizer must be a text, got {type(own).__name__}")
+        raise Refused("chat_template", "invalid_type", f"that of the tokenizer must be a text, got {type(own).__name__}")
     return own
 
 
 def with_template(tokenizer: Tokenizer | None, template: str | None) -> tuple[Tokenizer, str]:
-    """Return the tokenizer with `template`, or else with its own chat template. Raises ValueError if there is none."""
+    """Return the tokenizer with `template`, or else with its own chat template. Raises Refused if there is none."""
     if tokenizer is None:
-        raise ValueError("a conversation needs a tokenizer, and the engine has none: give token ids to generate()")
+        raise Refused(
+            "messages", "unsupported", "a conversation needs a tokenizer, and the engine has none: give token ids to generate()"
+        )
     own = template_of(tokenizer, template)
     if own is None:
-        raise ValueError(
+        raise Refused(
+            "messages",
+            "unsupported",
             "neither the tokenizer nor the family of the model has a chat template: give a plain prompt, or put a "
-            "chat_template.jinja into the checkpoint folder"
+            "chat_template.jinja into the checkpoint folder",
         )
     return tokenizer, own
 
 
 def check_conversation(messages: object) -> None:
-    """Raise ValueError unless `messages` is a non-empty list of messages with role and content."""
+    """Raise Refused unless `messages` is a non-empty list of messages with role and content."""
     many = listed(messages)
     if many is None:
-        raise ValueError(f"a conversation must be a list of messages with role and content, got {short(messages)}")
+        raise Refused("messages", "invalid_type", f"must be a list of messages with role and content, got {short(messages)}")
     if not many:
-        raise ValueError("a conversation needs at least one message, like {'role': 'user', 'content': 'Hello'}")
+        raise Refused("messages", "missing", "give at least one message, like {'role': 'user', 'content': 'Hello'}")
     for number, message in enumerate(many):
         if not isinstance(message, Mapping):
-            raise ValueError(f"message {number} must be a mapping with role and content, got {short(message)}")
+            raise Refused(
+                f"messages.{number}", "invalid_type", f"must be a mapping with role and content, got {short(message)}"
+            )
         own = _own(message)
         for key in ("role", "content"):
             if text_of(own.get(key)) is None:
-                raise ValueError(f"message {number} needs a text as its {key}, got {short(own.get(key))}")
+                raise Refused(f"messages.{number}.{key}", "invalid_type", f"must be a text, got {short(own.get(key))}")
 
 
 def _own(message: Message) -> dict[str, Any]:
@@ -194,5 +198,5 @@ def as_conversations(messages: Conversation | Sequence[Conversation]) -> list[Co
     """Return one conversation or many as a list. A list of messages is one conversation."""
     many: Sequence[Any] | None = listed(messages)
     if many is None:
-        raise ValueError(f"messages must be a conversation or a list of conversations, got {short(messages)}")
+        raise Refused("messages", "invalid_type", f"must be a conversation or a list of conversations, got {short(messages)}")
     return list(many) if many and not any(isinstance(part, str | Mapping) for part in many) else [many]

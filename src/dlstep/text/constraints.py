@@ -4,7 +4,7 @@ from collections import OrderedDict
 from hashlib import blake2b
 from threading import Event, Lock
 
-from ..core import Add, Spec, Trace
+from ..core import Add, Refused, Spec, Trace
 from ..core.automaton import Automaton
 from ..core.checks import short
 from ..extras import require
@@ -44,7 +44,7 @@ def compiled(kind: str, text: str, spec: Spec, stopped: Event | None = None, mar
         marks: Marks around free text before the constrained text, such as reasoning. The first may be empty.
 
     Raises:
-        ValueError: `text` is invalid, too large, or matches nothing that the tokenizer can spell. The error is cached.
+        Refused: `text` is invalid, too large, or matches nothing that the tokenizer can spell. The error is cached.
         NotDoneError: The process that compiles it was killed or suspended, or the compilation was stopped.
     """
     result = known(kind, text, spec, marks)
@@ -56,20 +56,20 @@ def compiled(kind: str, text: str, spec: Spec, stopped: Event | None = None, mar
             while len(_results) > MOST_KEPT or sum(sizes) > MOST_BYTES:
                 _, dropped = _results.popitem(last=False)
                 sizes = sizes[isinstance(dropped, Automaton) :]
-        result = _checked(kept)
+        result = _checked(kind, kept)
     return result
 
 
 def known(kind: str, text: str, spec: Spec, marks: Marks = None) -> Automaton | None:
     """Return what `compiled` returned for these arguments, or raise its error; None if it must be compiled."""
     if not spec.pieces:
-        raise ValueError(f"{kind} needs a tokenizer, which this model does not have")
+        raise Refused(kind, "unsupported", "it needs a tokenizer, which this model does not have")
     key = _key(kind, text, spec, marks)
     with _lock:
         if key not in _results:
             return None
         _results.move_to_end(key)
-        return _checked(_results[key])
+        return _checked(kind, _results[key])
 
 
 def _key(kind: str, text: str, spec: Spec, marks: Marks) -> tuple[str, bytes, Spec, Marks]:
@@ -77,9 +77,9 @@ def _key(kind: str, text: str, spec: Spec, marks: Marks) -> tuple[str, bytes, Sp
     return kind, blake2b(text.encode(errors="surrogatepass")).digest(), spec, marks
 
 
-def _checked(result: Automaton | str) -> Automaton:
+def _checked(kind: str, result: Automaton | str) -> Automaton:
     if isinstance(result, str):
-        raise ValueError(result)
+        raise Refused(kind, "invalid_value", result)
     return result
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from .. import rules
-from ..core import Request, SamplingParams
+from ..core import Refused, Request, SamplingParams
 from ..core.checks import listed, pairs_of, plain, short, text_of
 from .detokenize import Tokenizer, special_ids
 from .output import Prompt
@@ -27,7 +27,7 @@ class TextEncoder(Protocol):
 
 
 def encode_text(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
-    """Return the ids of a text. Raises ValueError if the tokenizer fails.
+    """Return the ids of a text. Raises Refused if the tokenizer fails.
 
     A text that begins with the beginning-of-sequence token gets no second one.
     """
@@ -35,7 +35,9 @@ def encode_text(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = T
         ids = tuple(tokenizer.encode(text, add_special_tokens=add_special_tokens))
     except BaseException as error:  # tokenizers raises plain Exception, or a Rust panic
         if type(error) is Exception or type(error).__name__ == "PanicException":
-            raise ValueError(f"the model's tokenizer cannot encode this text: {str(error)[:200]}") from error
+            raise Refused(
+                "prompt", "invalid_value", f"the model's tokenizer cannot encode this text: {str(error)[:200]}"
+            ) from error
         raise
     begin = tokenizer.special_tokens_map.get("bos_token") if add_special_tokens else None
     if begin and text.startswith(str(begin)):
@@ -46,7 +48,7 @@ def encode_text(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = T
 
 
 def encode(texts: TextEncoder, prompt: Prompt, *, special: bool | None = None, ends: bool = True) -> tuple[int, ...]:
-    """Return the token ids of a prompt, which is text or a list of ids. Raises ValueError for anything else.
+    """Return the token ids of a prompt, which is text or a list of ids. Raises Refused for anything else.
 
     The tokenizer adds its special tokens to text unless `special` is False; `ends`: add `prompt_end` to text without it.
     """
@@ -55,17 +57,19 @@ def encode(texts: TextEncoder, prompt: Prompt, *, special: bool | None = None, e
         values = [plain(part) for part in ids]
         wrong = [part for part in values if type(part) is not int]
         if wrong:
-            raise ValueError(f"a prompt of token ids must contain integers only, got {short(wrong[0])}")
+            raise Refused("prompt", "invalid_type", f"token ids must be integers, got {short(wrong[0])}")
         return tuple(values)
     if not isinstance(plain(prompt), str):
-        raise ValueError(f"a prompt must be text or a list of token ids, got {short(prompt)}")
+        raise Refused("prompt", "invalid_type", f"must be text or a list of token ids, got {short(prompt)}")
     text = text_of(prompt)
     if text is None:
-        raise ValueError(
-            f"the prompt {short(prompt)} is not valid text: it contains a lone surrogate, which UTF-8 cannot encode"
+        raise Refused(
+            "prompt",
+            "invalid_value",
+            f"{short(prompt)} is not valid text: it contains a lone surrogate, which UTF-8 cannot encode",
         )
     if texts.tokenizer is None:
-        raise ValueError(f"the prompt {short(text)} is text and the engine has no tokenizer: give token ids")
+        raise Refused("prompt", "unsupported", f"{short(text)} is text and the engine has no tokenizer: give token ids")
     end = "" if not ends or not text or text.endswith(texts.prompt_end) else texts.prompt_end
     return encode_text(texts.tokenizer, text + end, add_special_tokens=special is not False)
 
@@ -73,52 +77,56 @@ def encode(texts: TextEncoder, prompt: Prompt, *, special: bool | None = None, e
 def encode_pins(texts: TextEncoder, pins: object) -> dict[int, int]:
     """Return pins as a mapping of offsets in the answer to token ids.
 
-    Each value of `pins` is an id or a text; a text fills as many offsets as it has tokens. Raises ValueError for
+    Each value of `pins` is an id or a text; a text fills as many offsets as it has tokens. Raises Refused for
     anything else, for a text without tokens, and if an offset has two tokens.
     """
-    form = "pins must be a mapping of offsets in the answer to texts or token ids"
+    form = "must be a mapping of offsets in the answer to texts or token ids"
     if not isinstance(pins, dict):
-        raise ValueError(f"{form}, got {short(pins)}")
+        raise Refused("pins", "invalid_type", f"{form}, got {short(pins)}")
     tokens: dict[int, int] = {}
     for offset, pin in pairs_of(pins) or ():
         offset, pin = plain(offset), plain(pin)
         text = text_of(pin)
         if type(offset) is not int or (text is None and type(pin) is not int):
-            raise ValueError(f"{form}, got {short((offset, pin))}")
+            raise Refused("pins", "invalid_type", f"{form}, got {short((offset, pin))}")
         ids = [pin] if text is None else _ids_of(texts, offset, text)
         for position, token in enumerate(ids, offset):
             if position in tokens:
-                raise ValueError(f"pins has two tokens for offset {position}, one of them from {short(pin)} at offset {offset}")
+                raise Refused(
+                    "pins", "conflict", f"offset {position} has two tokens, one of them from {short(pin)} at offset {offset}"
+                )
             tokens[position] = token
     return dict(sorted(tokens.items()))
 
 
 def _ids_of(texts: TextEncoder, offset: int, text: str) -> list[int]:
     if texts.tokenizer is None:
-        raise ValueError(f"pins[{offset}]={short(text)} is text and the engine has no tokenizer: give token ids")
+        raise Refused(f"pins.{offset}", "unsupported", f"{short(text)} is text and the engine has no tokenizer: give token ids")
     ids = encode_text(texts.tokenizer, text, add_special_tokens=False)
     if not ids:
-        raise ValueError(f"pins[{offset}]={short(text)} has no tokens")
+        raise Refused(f"pins.{offset}", "invalid_value", f"{short(text)} has no tokens")
     return list(ids)
 
 
 def as_list(prompts: Prompt | Sequence[Prompt], name: str = "prompts") -> list[Prompt]:
     """Return one prompt or many as a list. A text, list of ids or 1-D array is one prompt.
 
-    Raises ValueError, with the argument's name, for anything else, and for a list that mixes numbers and prompts.
+    Raises Refused, with the argument's name, for anything else, and for a list that mixes numbers and prompts.
     """
     value: Any = plain(prompts)
     if isinstance(value, str):
         return [value]
     items = listed(value)
     if items is None:
-        raise ValueError(f"{name} must be text, token ids, or a list of these, got {short(prompts)}")
+        raise Refused(name, "invalid_type", f"must be text, token ids, or a list of these, got {short(prompts)}")
     many: list[Any] = [plain(part) for part in items]
     numbers = sum(type(part) in (int, float, bool) for part in many)
     if many and numbers == len(many):
         return [many]
     if numbers:
-        raise ValueError(f"{name} mixes token ids and whole {name}: give one list of ids, or a list of {name}")
+        raise Refused(
+            name, "invalid_type", f"the list mixes token ids and whole {name}: give one list of ids, or a list of {name}"
+        )
     return many
 
 
@@ -131,9 +139,9 @@ def with_stop_ids(params: SamplingParams, tokenizer: Tokenizer | None) -> Sampli
 
 
 def params_of(params: object, tokenizer: Tokenizer | None) -> SamplingParams:
-    """Return `params` with rules instead of names, and with ids of stop strings. Raises ValueError if it is invalid."""
+    """Return `params` with rules instead of names, and with ids of stop strings. Raises Refused if it is invalid."""
     if type(params) is not SamplingParams:
-        raise ValueError(f"sampling_params must be SamplingParams, got {short(params)}")
+        raise Refused("sampling_params", "invalid_type", f"must be SamplingParams, got {short(params)}")
     options = dict(params.strategy_options)
     named = any(isinstance(options.get(name), str) for name in rules.HOLDERS)
     return with_stop_ids(replace(params, strategy_options=rules.with_values(options)) if named else params, tokenizer)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..core import Refused
 from ..core.checks import listed, plain, short, text_of
 from .detokenize import Tokenizer, decode
 from .prompts import encode_text
@@ -46,11 +47,11 @@ def encode_template(tokenizer: Tokenizer | None, template: Sequence[TemplatePart
         template: The parts in order: a fixed text as a string, a slot as the sequence of its labels.
 
     Raises:
-        ValueError: There is no slot or no tokenizer, or a label is not exactly one token in its slot.
+        Refused: There is no slot or no tokenizer, or a label is not exactly one token in its slot.
     """
     parts = _checked(template)
     if tokenizer is None:
-        raise ValueError("a template is text, and the engine has no tokenizer")
+        raise Refused("template", "unsupported", "it is text, and the engine has no tokenizer")
     places = [place for place, part in enumerate(parts) if isinstance(part, tuple)]
     labels = [part for part in parts if isinstance(part, tuple)]
     tokens, slots = _filled(tokenizer, parts, places, 0), list[int]()
@@ -63,14 +64,16 @@ def encode_template(tokenizer: Tokenizer | None, template: Sequence[TemplatePart
         differing = _differing(tokens, others)
         slots = slots or differing
         if len(differing) != len(changed) or len(slots) != len(places) or differing != [slots[index] for index in changed]:
-            raise ValueError(_blame(tokenizer, parts, [places[index] for index in changed], number))
+            raise _blame(tokenizer, parts, [places[index] for index in changed], number)
         for index in changed:
             label_ids[index].append(others[slots[index]])
     for place, slot, own, ids in zip(places, slots, labels, label_ids, strict=True):
         ids.insert(0, tokens[slot])
         for label, token in zip(own, ids, strict=True):
             if label.strip() not in decode(tokenizer, (token,)):
-                raise ValueError(f"template[{place}]: the label {short(label)} is more than one token in its place")
+                raise Refused(
+                    f"template.{place}", "invalid_value", f"the label {short(label)} is more than one token in its place"
+                )
     return ReadTemplate(tokens, tuple(slots), tuple(map(tuple, label_ids)), tuple(labels))
 
 
@@ -92,35 +95,43 @@ def _differing(tokens: Sequence[int], others: Sequence[int]) -> list[int]:
     return [offset for offset, pair in enumerate(zip(tokens, others, strict=True)) if pair[0] != pair[1]]
 
 
-def _blame(tokenizer: Tokenizer, parts: Parts, changed: Sequence[int], number: int) -> str:
-    """Return the error message for label `number` of the slots `changed`, of which one is not a single token."""
+def _blame(tokenizer: Tokenizer, parts: Parts, changed: Sequence[int], number: int) -> Refused:
+    """Return the error for label `number` of the slots `changed`, of which one is not a single token."""
     tokens = _filled(tokenizer, parts, (), number)
     for place in changed[:MOST_TRIED]:
         if len(_differing(tokens, _filled(tokenizer, parts, (place,), number))) != 1:
             first, label = parts[place][0], parts[place][number]
-            return (
-                f"template[{place}]: the labels {short(first)} and {short(label)} must differ in one token in this slot, but "
-                "do not: give labels of one token each, with blanks where the tokenizer puts them, such as before a word"
+            return Refused(
+                f"template.{place}",
+                "invalid_value",
+                f"the labels {short(first)} and {short(label)} must differ in one token in this slot, but do not: give labels "
+                "of one token each, with blanks where the tokenizer puts them, such as before a word",
             )
-    return "template: the labels of each slot must differ in one token, the same one for all labels: put text between slots"
+    return Refused(
+        "template",
+        "invalid_value",
+        "the labels of each slot must differ in one token, the same one for all labels: put text between slots",
+    )
 
 
 def _checked(template: object) -> Parts:
-    """Return the parts of a template, slots as tuples. Raises ValueError if it is not a list of texts and slots."""
-    form = 'a template must be a list of texts and slots, like ["The answer is", [" yes", " no"], "."]'
+    """Return the parts of a template, slots as tuples. Raises Refused if it is not a list of texts and slots."""
+    form = 'must be a list of texts and slots, like ["The answer is", [" yes", " no"], "."]'
     parts: Parts = []
     many = listed(template)
     if many is None:
-        raise ValueError(f"{form}, got {short(template)}")
+        raise Refused("template", "invalid_type", f"{form}, got {short(template)}")
     for place, part in enumerate(many):
         text = text_of(plain(part))
         own: Any = None if text is not None else listed(part)
         if text is None and (own is None or any(text_of(label) is None for label in own)):
-            raise ValueError(f"{form}; template[{place}] is {short(part)}")
+            raise Refused("template", "invalid_type", f"{form}; part {place} is {short(part)}")
         labels = tuple([str(text_of(label)) for label in own or ()])
         if text is None and not 2 <= len({*labels}) == len(labels) <= MOST_LABELS:
-            raise ValueError(f"template[{place}] must have 2 to {MOST_LABELS} different labels, got {short(part)}")
+            raise Refused(
+                f"template.{place}", "invalid_value", f"must have 2 to {MOST_LABELS} different labels, got {short(part)}"
+            )
         parts.append(labels if text is None else text)
     if not any(isinstance(part, tuple) for part in parts):
-        raise ValueError(f"{form}; this one has no slot: {short(template)}")
+        raise Refused("template", "invalid_value", f"{form}; this one has no slot: {short(template)}")
     return parts

@@ -88,3 +88,8 @@ def clipped(text: str, width: int = WIDTH) -> str:
 def clipped_front(text: str, width: int) -> str:
     """Return the text, with its beginning omitted if it is longer than `width`."""
     return text if len(text) <= width else f"...{text[len(text) - max(0, width - 3) :]}"
+
+
+def one_line(text: object) -> str:
+    """Return a text, or the message of an exception, on one line."""
+    return " ".join(str(text).split())

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import final
 
-from dlstep.core import BlockPass, Choice, Spec
+from dlstep.core import BlockPass, Choice, Refusal, Spec
 
 
 @final
@@ -14,9 +14,9 @@ class EndlessRule(Choice):
     endless: bool = False
     """Whether `chosen` never returns."""
     endless_check: bool = False
-    """Whether `incompatibility` never returns."""
+    """Whether `refusal` never returns."""
 
-    def incompatibility(self, spec: Spec) -> str | None:
+    def refusal(self, spec: Spec) -> Refusal | None:
         del spec
         while self.endless_check:
             pass

@@ -156,7 +156,7 @@ def test_a_rule_that_never_accepts_a_request_ends_the_server_with_its_line(tmp_p
         assert server.http.post("/v1/completions", json={"prompt": "Max", "max_tokens": 4}).status_code == 200
         with pytest.raises(httpx2.RemoteProtocolError):
             server.http.post("/v1/completions", json={"prompt": "Max", "dlstep": {"endless_check": True}})
-        assert server.process.wait(20) == 1 and "in incompatibility" in server.log.read_text()
+        assert server.process.wait(20) == 1 and "in refusal" in server.log.read_text()
         until_gone(engine, 20)
 
 

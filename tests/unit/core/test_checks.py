@@ -147,7 +147,7 @@ def refused(cls: type, name: str, given: Any) -> Any:
     try:
         value = cls(**valid(cls) | {name: given})
     except ValueError as error:
-        check_sentence(error, f"{cls.__name__}.{name}", f"{name}=", "the prompt is empty")
+        check_sentence(error, f"{name}: ", f"{cls.__name__}.{name}", f"{name}=", "prompt: it is empty")
         return None
     if cls is not EngineConfig:
         check_value(value)
@@ -160,7 +160,7 @@ def refused(cls: type, name: str, given: Any) -> Any:
 
 
 @pytest.mark.full
-@pytest.mark.filterwarnings("ignore:SamplingParams.max_tokens=.* exceeds the .* tokens that max_model_len leaves")
+@pytest.mark.filterwarnings("ignore:max_tokens. .* exceeds the .* tokens that max_model_len leaves")
 @pytest.mark.parametrize("cls", USES, ids=lambda cls: cls.__name__)
 def test_every_field_takes_or_refuses_every_odd_value(cls: type) -> None:
     used, wrong = set(), []
@@ -176,7 +176,7 @@ def test_every_field_takes_or_refuses_every_odd_value(cls: type) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.filterwarnings("ignore:SamplingParams.max_tokens=.* exceeds the .* tokens that max_model_len leaves")
+@pytest.mark.filterwarnings("ignore:max_tokens. .* exceeds the .* tokens that max_model_len leaves")
 @given(place=st.sampled_from(PLACES), recipe=recipes)
 @example((SamplingParams, "stop"), ("plain", ("\ud800",)))
 def test_a_field_takes_a_value_or_says_why_not(place: tuple[type, str], recipe: Recipe) -> None:
@@ -225,7 +225,7 @@ CALLS: dict[str, tuple[Callable[[LLM, Any], Any], tuple[str, ...]]] = {
     "chat a word": (chat_word, ("message", "conversation")),
     "submit": (lambda llm, given: submitted(llm, given, SHORT), ("prompt",)),
     "submit with": (lambda llm, given: submitted(llm, GOOD, given), ("sampling_params",)),
-    "abort": (aborted, ("request_id", "Abort.id")),
+    "abort": (aborted, ("request_id", "id: ")),
     "abort because": (lambda llm, given: aborted(llm, 0, given), ("reason",)),
 }
 

@@ -7,6 +7,7 @@ from hypothesis import given, strategies as st
 
 from dlstep.core import (
     Config,
+    Refusal,
     Request,
     Samples,
     SamplingParams,
@@ -20,6 +21,7 @@ from dlstep.core import (
     init,
     positions,
     prune,
+    refusal,
     schedule,
 )
 from dlstep.core.lifecycle import checked
@@ -55,10 +57,11 @@ def test_the_last_id_of_the_tokenizer_comes_in_and_the_next_does_not() -> None:
     spec = replace(SPEC, mask_id=VOCABULARY, pieces=())
     state = init(replace(CONFIG, spec=spec), ONE_BLOCK)
     assert add(state, Request(0, (VOCABULARY - 1,))).waiting
-    refused = add(state, Request(0, (VOCABULARY + 1,))).finished[0]
-    assert "outside [0, 50)" in refused.error
-    plain = init(replace(CONFIG, spec=replace(spec, mask_id=0)), ONE_BLOCK)
-    assert "outside [0, 50)" in add(plain, Request(0, (VOCABULARY,))).finished[0].error
+    assert add(state, Request(0, (VOCABULARY + 1,))).finished[0].finish == "rejected"
+    plain = replace(CONFIG, spec=replace(spec, mask_id=0))
+    for config, token in ((state.config, VOCABULARY + 1), (plain, VOCABULARY), (plain, -1), (plain, 0)):
+        reason = refusal(config, ONE_BLOCK, Request(0, (token,)))
+        assert reason is not None and (reason.field, reason.code) == ("prompt", "unknown_token_id")
 
 
 @given(st.data(), st.sampled_from(own()))
@@ -86,13 +89,13 @@ def test_a_checked_request_is_not_checked_again() -> None:
 
     @dataclass(frozen=True, slots=True)
     class Asked(Blockwise):
-        def refusal(self, request: Request) -> str | None:
+        def refusal(self, spec: Spec, request: Request) -> Refusal | None:
             asked.append(request.id)
             return None
 
     state = init(CONFIG, Asked(block_size=4))
     value, _ = checked(CONFIG, state.strategy, Request(7, (1, 2)))
-    assert asked == [7] and add(state, value).waiting and asked == [7]
+    assert asked == [0, 7] and add(state, value).waiting and asked == [0, 7]
 
 
 def test_an_aborted_answer_keeps_what_was_settled() -> None:

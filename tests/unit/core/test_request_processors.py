@@ -39,7 +39,7 @@ def test_processor_of_a_file_has_its_fields_as_options(tmp_path: Path) -> None:
         ("min_token", "did you mean min_tokens"),
         ({"min_tokens": 5}, "takes a mapping of option names to values, got 5"),
         ({"min_tokens": {"counts": 5}}, "MinTokens has no option 'counts'.*did you mean count"),
-        ({"min_tokens": {"count": -1}}, "MinTokens.count must be at least 0"),
+        ({"min_tokens": {"count": -1}}, "count: must be at least 0"),
         ("quota", "did you mean rule='quota'"),
         (5, "a processor must be a name, a class or a value, got 5"),
     ],

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dlstep import strategies
-from dlstep.core import Config, Request, SamplingParams, Spec, State, Strategy, abort, add, commit, init, schedule
+from dlstep.core import Config, Request, SamplingParams, Spec, State, Strategy, abort, add, commit, init, probe, schedule
 from dlstep.testing.harness import shadow
 
 SPECS = [Spec(mask_id=mask, eos_ids=(48,), vocab_size=50, head_shift=shift) for mask in (49, None) for shift in (0, 1)]
@@ -32,7 +32,7 @@ def random_run(seed: int, name: str) -> tuple[State, int, int]:
     """The last state of a random schedule, and how many preemptions and aborts it had."""
     draw = random.Random(seed)
     value = random_value(draw, name)
-    spec = next(spec for spec in SPECS if not value.incompatibility(spec))
+    spec = next(spec for spec in SPECS if not value.refusal(spec, probe(spec)))
     page_size = draw.choice([1, 3, 4, 8])
     least = -(-48 // page_size)
     config = Config(spec, page_size, least + draw.randint(0, 2), 40, draw.randint(41, 120), draw.randint(1, 6))

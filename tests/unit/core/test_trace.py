@@ -113,10 +113,10 @@ def test_a_field_of_another_type_is_refused_by_its_name(tmp_path: Path) -> None:
                     value.update(given)
     assert len(refused) > 60 and {"dlstep.core:Cache.owners", "dlstep.core:Progress.past"} <= refused
     for forged, name in (
-        (Trace(replace(trace.first, config=5)), "State.config must be a Config, got 5"),
-        (Trace(replace(trace.first, cache=trace.first.config)), "State.cache must be a Cache"),
-        (Trace(trace.first, (trace.first,)), "Trace.events must be"),
-        (Trace(trace.events[0]), "Trace.first must be a State"),
+        (Trace(replace(trace.first, config=5)), "config: must be a Config, got 5"),
+        (Trace(replace(trace.first, cache=trace.first.config)), "cache: must be a Cache"),
+        (Trace(trace.first, (trace.first,)), "events: must be"),
+        (Trace(trace.events[0]), "first: must be a State"),
     ):
         forged.save(tmp_path / "forged.jsonl")
         with pytest.raises(ValueError, match=f"forged.jsonl.*{re.escape(name)}"):
@@ -124,7 +124,7 @@ def test_a_field_of_another_type_is_refused_by_its_name(tmp_path: Path) -> None:
 
 
 def test_an_event_says_what_is_wrong_with_it() -> None:
-    with pytest.raises(ValueError, match=r"Add\.request must be a Request or an AddedRequest, got 5"):
+    with pytest.raises(ValueError, match=r"request: must be a Request or an AddedRequest, got 5"):
         Add(5)  # pyright: ignore[reportArgumentType]
 
 

@@ -276,7 +276,7 @@ def test_rows_name_the_candidates_of_each_layer(bd: LLM) -> None:
 @pytest.mark.parametrize(
     ("step", "chosen", "message"),
     [
-        (None, {"best": 0}, "Chosen.best must be at least 1, got 0"),
+        (None, {"best": 0}, "best: must be at least 1, got 0"),
         (None, {"attentions": (4,)}, r"attentions=\(4,\) must be 'all' or a list of numbers; this network has 0 to 3"),
         (None, {"hidden_states": "last"}, "hidden_states='last' must be 'all' or a list of numbers; this network has 0 to 4"),
         (None, {"experts": [0]}, r"experts=\[0\] must be 'all' or a list of numbers; this network has none"),

@@ -64,7 +64,7 @@ def test_a_rule_is_compared_by_value_and_suits_the_embedded_models() -> None:
     sentences = tuple(build_tokenizer().encode(end)[0] for end in (". ", "."))
     (quota, on_canvas, ada), (why,) = entries([Quota(3), AdaBlock(look_ahead=0.5)])
     assert (quota.rule, quota.strategy, on_canvas.strategy, ada.rule) == ("quota", "multi_bd", "dual_cache", "ada_block")
-    assert rule_of(quota) == Quota(3) and why.startswith("ada_block on multi_bd: MultiBD cannot decode this model")
+    assert rule_of(quota) == Quota(3) and why.startswith("ada_block on multi_bd: rule: MultiBD cannot")
     assert rule_of(ada) == AdaBlock(sentences, look_ahead=0.5) and ada.engine.name == "tiny-llada"
     assert quota.given_options == {} and quota.engine.driver is not ada.engine.driver is on_canvas.engine.driver
     (given, named), _ = entries([AdaBlock((7,)), "quota"], model="tiny-llada")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep import LLM, SamplingParams, strategies
-from dlstep.core import Config, Request, Spec, Strategy, init, options_of, rebuild
+from dlstep.core import Config, Request, Spec, Strategy, init, options_of, probe, rebuild
 from dlstep.core.options import sorted_options
 from dlstep.engine.loader import LoadedEngine
 from dlstep.rules import with_values
@@ -30,7 +30,7 @@ def engine_of(name: str) -> LoadedEngine:
     chosen: Any = strategies.load(name)
     value: Strategy = chosen(**{size: number for size, number in SIZES.items() if size in chosen.__dataclass_fields__})
     specs = (Spec(mask, (48,), 50, head_shift=shift) for mask in (49, None) for shift in (0, 1))
-    config = Config(next(spec for spec in specs if not value.incompatibility(spec)), 4, 60, 48, 120, 8)
+    config = Config(next(spec for spec in specs if not value.refusal(spec, probe(spec))), 4, 60, 48, 120, 8)
     return LoadedEngine(init(config, value), shadow(config, value), None, name)
 
 

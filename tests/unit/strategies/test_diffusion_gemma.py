@@ -8,13 +8,28 @@ from random import Random
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import Config, Request, SamplingParams, SequenceState, Span, SpanSamples, Spec, add, commit, init, schedule
+from dlstep.core import (
+    Config,
+    Request,
+    SamplingParams,
+    SequenceState,
+    Span,
+    SpanSamples,
+    Spec,
+    add,
+    commit,
+    init,
+    refusal,
+    schedule,
+)
 from dlstep.core.draws import below, integer, integers, key, uniform
 from dlstep.strategies.diffusion_gemma import DiffusionGemma, accepted
 from dlstep.testing.generators import hyperparameters
 from dlstep.testing.scripted import ScriptedDriver
 from dlstep.text.dfa import regex
 from dlstep.text.token_automaton import token_automaton
+
+from ...helpers.refusals import refused
 
 VOCABULARY, EOS = 11, 10
 SPEC = Spec(None, (EOS,), VOCABULARY)
@@ -128,13 +143,13 @@ def test_positions_are_encoded_once_in_order_and_canvases_are_denoised_whole(
 def test_sampling_settings_of_a_request_are_refused(given_: dict[str, float]) -> None:
     request = Request(0, (1,), SamplingParams(max_tokens=4, **given_))  # pyright: ignore[reportArgumentType]
     config = Config(SPEC, 4, 64, MAX_MODEL_LEN, 64, 1)
-    sequence = add(init(config, DiffusionGemma(canvas_length=4)), request).finished[0]
-    assert sequence.finish == "rejected" and f"{next(iter(given_))}=" in sequence.error
+    reason = refusal(config, DiffusionGemma(canvas_length=4), request)
+    assert reason is not None and ([reason.field], reason.code) == ([*given_], "unsupported")
 
 
-@pytest.mark.parametrize(("spec", "word"), [(Spec(0, (1,), 9), "mask"), (Spec(None, (1,), 9, head_shift=1), "shifted")])
-def test_models_of_another_kind_are_refused(spec: Spec, word: str) -> None:
-    with pytest.raises(ValueError, match=f"DiffusionGemma cannot decode this model: .*{word}"):
+@pytest.mark.parametrize("spec", [Spec(0, (1,), 9), Spec(None, (1,), 9, head_shift=1)])
+def test_models_of_another_kind_are_refused(spec: Spec) -> None:
+    with refused("decoding_strategy", "unsupported"):
         init(Config(spec, 4, 64, MAX_MODEL_LEN, 64, 1), DiffusionGemma(canvas_length=4))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, strategies as st
 
-from dlstep.core import Block, Request, SamplingParams, SpanSamples, Spec, add, commit, init, schedule
+from dlstep.core import Block, Request, SamplingParams, SpanSamples, Spec, add, commit, init, probe, schedule
 from dlstep.strategies.dmax import DMax
 from dlstep.testing import generators
 from dlstep.testing.generators import Case, ample
@@ -16,6 +16,7 @@ from dlstep.testing.scripted import ScriptedDriver
 from dlstep.text.dfa import regex
 from dlstep.text.token_automaton import token_automaton
 
+from ...helpers.refusals import refused
 from .revising import (
     CHANCES,
     CONFIG,
@@ -110,14 +111,16 @@ def test_a_lower_threshold_of_dmax_fills_no_less(rule: DMax, thresholds: list[fl
     ],
 )
 def test_an_option_that_would_do_nothing_is_an_error(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=rf"DMax\.{list(options)[-1]}"):
+    field = list(options)[-1]
+    with refused(field, "invalid_value" if field == "token_merge_mode" else "conflict"):
         DMax(**options)
 
 
 def test_more_ids_than_the_model_has_cannot_be_merged() -> None:
     greedy = DMax(block_size=4, token_merge_mode="iter_smooth_topk", token_merge_top_k=VOCABULARY)
-    assert "token_merge_top_k" in greedy.incompatibility(SPEC)
-    assert not replace(greedy, token_merge_top_k=VOCABULARY - 1).incompatibility(SPEC)
+    reason = greedy.refusal(SPEC, probe(SPEC))
+    assert reason is not None and (reason.field, reason.code) == ("token_merge_top_k", "out_of_range")
+    assert not replace(greedy, token_merge_top_k=VOCABULARY - 1).refusal(SPEC, probe(SPEC))
 
 
 PLAIN = DMax(block_size=4, token_merge_weight=0.0)

@@ -8,6 +8,8 @@ from hypothesis import given, strategies as st
 from dlstep.text.read_templates import MOST_LABELS, encode_template
 from training.tokenizer import build_tokenizer
 
+from ...helpers.refusals import refused
+
 TOKENIZER = build_tokenizer()
 LABELS = st.lists(st.sampled_from([*"0123456789"]), min_size=2, unique=True)
 TEXT = st.sampled_from(["Max has ", " shells", "=", ". ", "\n"])
@@ -33,26 +35,27 @@ def test_slots_are_where_the_labels_are(parts: list[Any], numbers: st.DataObject
 
 
 @pytest.mark.parametrize(
-    ("template", "message"),
+    ("template", "field"),
     [
-        ("53", "must be a list of texts and slots"),
-        ([], "this one has no slot"),
-        (["a", "b"], "this one has no slot"),
-        ([["92", 3]], r"template\[0\] is \['92', 3\]"),
-        ([3], r"template\[0\] is 3"),
-        (["a", ["92"]], r"template\[1\] must have 2 to 256 different labels, got \['92'\]"),
-        ([["92", "92"]], "different labels"),
-        ([[str(number) for number in range(MOST_LABELS + 1)]], "2 to 256 different labels"),
-        (["53+39=", ["92", "92 shells"], "."], r"template\[1\]: the labels '92' and '92 shells' must differ in one token"),
-        (["53+39=", ["92", ""], "."], "must differ in one token"),
-        (["53+39=", ["zq", "zw"], "."], r"template\[1\]: the label 'zq' is more than one token"),
-        (["53+39=", ["1", "2"], ["3", "zq"]], r"template\[2\]: the labels '3' and 'zq' must differ"),
-        (["53+39=", ["zq", "wq"], "."], "is more than one token"),
-        (["53+39=", ["zq", "wq", "zw"], "."], "must differ in one token"),
+        ("53", "template"),
+        ([], "template"),
+        (["a", "b"], "template"),
+        ([["92", 3]], "template"),
+        ([3], "template"),
+        (["a", ["92"]], "template.1"),
+        ([["92", "92"]], "template.0"),
+        ([[str(number) for number in range(MOST_LABELS + 1)]], "template.0"),
+        (["53+39=", ["92", "92 shells"], "."], "template.1"),
+        (["53+39=", ["92", ""], "."], "template.1"),
+        (["53+39=", ["zq", "zw"], "."], "template.1"),
+        (["53+39=", ["1", "2"], ["3", "zq"]], "template.2"),
+        (["53+39=", ["zq", "wq"], "."], "template.1"),
+        (["53+39=", ["zq", "wq", "zw"], "."], "template"),
     ],
 )
-def test_a_template_that_cannot_be_read_is_refused(template: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_a_template_that_cannot_be_read_is_refused(template: Any, field: str) -> None:
+    wrong_type = template in ("53", [3], [["92", 3]])
+    with refused(field, "invalid_type" if wrong_type else "invalid_value"):
         encode_template(TOKENIZER, template)
 
 

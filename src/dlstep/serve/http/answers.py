@@ -13,11 +13,12 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from ...core import Refused
 from ..log_lines import LineHandler
 from ..router.pending_requests import Head, PendingRequest
 from ..router.recording_store import KeptRequest
 from ..router.router import Router
-from .errors import ApiError, fault_of, first_fault
+from .errors import fault_of, first_fault
 from .replies import PING, Reply, read_choices
 from .schema import ForkRequest, ReadRequest, Sampling
 from .translate import TranslatedBody
@@ -29,7 +30,7 @@ LAST_LINES = 1.0  # seconds to write the last log lines when the server exits
 
 
 class AnswerJob:
-    """The answers to one request body. Raises QueueFull or NotReady, as `Router.submit` does.
+    """The answers to one request body. Raises Refused, as `Router.submit` does.
 
     `ended` is called with the job once its response is complete or its client has disconnected.
     """
@@ -66,7 +67,7 @@ class AnswerJob:
         try:
             await unless_gone(request.receive, self._until(lambda: all(pending.ended for pending in self.pending_requests)))
             if fault := first_fault(self.pending_requests):
-                raise fault
+                raise Refused(*fault)
             body = await asyncio.to_thread(lambda: to_json(self._reply.whole()))  # may take 10 µs per token
             return Response(body, media_type="application/json")
         finally:
@@ -80,7 +81,7 @@ class AnswerJob:
                 async with asyncio.timeout(self._router.options.ping_seconds):
                     await unless_gone(request.receive, self._until(self._begun))
             if not self._begun() and (fault := first_fault(self.pending_requests)):
-                raise fault
+                raise Refused(*fault)
         except BaseException:
             self._close()
             raise
@@ -183,13 +184,13 @@ def _longest(pending_requests: list[PendingRequest], time_of: Callable[[PendingR
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
-    """Return the result of `work`. If the client disconnects first, cancel it and raise ApiError, which is never sent."""
+    """Return the result of `work`. If the client disconnects first, cancel it and raise Refused, which is never sent."""
     working, gone = asyncio.create_task(work), asyncio.create_task(_gone(receive))
     try:
         await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             return working.result()
-        raise ApiError(499, GONE)
+        raise Refused("", "client_gone", GONE)
     finally:
         working.cancel()
         gone.cancel()

@@ -5,7 +5,8 @@ from typing import ClassVar
 
 from pydantic_core import from_json
 
-from .errors import ApiError
+from ...core import Refusal, Refused
+from .errors import body_of
 from .replies import Json
 from .responses import ItemReply, chat_with
 from .schema import ChatRequest, MessagesRequest
@@ -19,7 +20,7 @@ NAMES = {"any": "required", "custom": "function", "input_schema": "parameters"} 
 
 
 def chat_of(body: MessagesRequest) -> ChatRequest:
-    """Return the body of the equivalent chat. Raises ApiError that names the invalid field."""
+    """Return the body of the equivalent chat. Raises Refused that names the invalid field."""
     choice, continues = dict(body.tool_choice or {"type": None}), body.messages[-1].get("role") == "assistant"
     kind, serial = choice.pop("type", ""), choice.pop("disable_parallel_tool_use", None)
     return chat_with(
@@ -42,7 +43,7 @@ def _tool(tool: Json) -> Json:
 
 
 def _messages(body: MessagesRequest) -> list[Json]:
-    """Return the messages of the chat, in which each tool result is a separate message. Raises ApiError."""
+    """Return the messages of the chat, in which each tool result is a separate message. Raises Refused."""
     messages: list[Json] = [{"role": "system", "content": body.system}] if body.system else []
     for index, turn in enumerate(body.messages):
         content, texts, calls = turn.get("content"), list[Json](), list[Json]()
@@ -58,7 +59,7 @@ def _messages(body: MessagesRequest) -> list[Json]:
                 case {"type": "thinking" | "redacted_thinking"}:
                     pass
                 case _:
-                    raise ApiError(400, f"messages.{index} {BLOCKS}", param=f"messages.{index}")
+                    raise Refused(f"messages.{index}", "invalid_value", BLOCKS)
         if texts or calls:
             messages.append({"role": turn.get("role"), "content": texts, "tool_calls": calls})
     return messages
@@ -73,7 +74,7 @@ class MessageReply(ItemReply):
         r"messages\.\d+": "messages",
         r"(tool_choice|tools\.\d+)\.function": r"\1",
         r"(tools\.\d+)\.parameters": r"\1.input_schema",
-        r"^stop\b": "stop_sequences",
+        "stop": "stop_sequences",
     }
 
     def _written(self) -> Generator[bytes, Part | None]:
@@ -123,6 +124,6 @@ class MessageReply(ItemReply):
             reason = "pause_turn" if choice.summary()["finish_reason"] == "abort" else "max_tokens"
         return {"stop_reason": reason, "stop_sequence": stopped}
 
-    def failed(self, fault: ApiError) -> bytes:
+    def failed(self, fault: Refusal) -> bytes:
         """Return the end of a stream that fails."""
-        return self._event("error", error=fault.body["error"])
+        return self._event("error", error=body_of(fault)["error"])

@@ -16,18 +16,19 @@ from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from ... import __version__
+from ...core import Refused
 from ...core.automaton import Automaton
 from ...text import constraints
 from ...views.page import FOLDER
 from .. import shapes
 from ..messages import Facts, description_of
 from ..router.pending_requests import Head
-from ..router.router import NotReady, QueueFull, Router
+from ..router.router import Router
 from ..shapes import METRICS, READY, REQUEST_ERRORS, answered, streamed
 from . import recordings, translate
 from .answers import AnswerJob, Body, RequestLog, unless_gone
 from .choosable import choices_of
-from .errors import ApiError, json_response, response_of
+from .errors import json_response, response_of
 from .guards import OPEN, CheckedRoute, FairWorker, Guard, WorkerThread, hosts_of
 from .kinds import KINDS
 from .recordings import forked
@@ -123,7 +124,7 @@ class Api:
         return await self._answer(request, body, translated, kept.head.of_fork(origin))
 
     async def steps(self, request: Request, request_id: str, after: Annotated[int, Query(ge=-1, le=1 << 53)] = -1) -> Response:
-        """Return the steps of a request so far, as a recording. Raises ApiError if not kept."""
+        """Return the steps of a request so far, as a recording. Raises Refused if not kept."""
         kept = recordings.kept_of(self.router, request_id, request.scope["owner"])
         text = await self._steps.run(recordings.recording, self.router.facts, kept, after)
         return Response(text, media_type="application/json")
@@ -156,12 +157,12 @@ class Api:
         """End a request of the same API key; its answers end with their settled tokens."""
         job = self._jobs.get(request_id)
         if job is None or job.owner != request.scope["owner"]:
-            raise ApiError(404, "no request with this id is running", param="request_id", code="request_not_found")
+            raise Refused("request_id", "request_not_found", "no request with this id is running")
         job.cancel("the request was cancelled")
         return json_response(shapes.Cancelled(id=request_id, cancelled=True))
 
     async def model(self, model: str) -> Response:
-        """Return the served model. Raises ApiError for an unknown name."""
+        """Return the served model. Raises Refused for an unknown name."""
         translate.check_model(self.router.facts, model)
         return json_response(self._model())
 
@@ -271,7 +272,7 @@ def create_app(router: Router, keys: tuple[str, ...] = ()) -> FastAPI:
     for path, function in (("/openapi.json", api.schema), ("/", index)):
         app.add_api_route(path, function, include_in_schema=False)
     app.mount("/page", PageFiles(directory=FOLDER))
-    for error in (ApiError, QueueFull, NotReady, RequestValidationError, HTTPException, ClientDisconnect, 500):
+    for error in (Refused, RequestValidationError, HTTPException, ClientDisconnect, 500):
         app.add_exception_handler(error, response_of)
     app.add_middleware(Guard, names=hosts_of(options), keys=keys)
     if options.allowed_origins:

@@ -5,8 +5,8 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 from ... import rules, tiny
-from ...core import Options, Request, SamplingParams, State, Strategy, options_of, with_options
-from ...core.lifecycle import incompatibility
+from ...core import Options, Refusal, Request, SamplingParams, State, Strategy, options_of, with_options
+from ...core.lifecycle import probe, refusal_by
 from ...engine.config import OptionRow, option_rows, paragraphs, parts_of
 from ...rules import HOLDERS
 from ...text.chat import template_of
@@ -64,13 +64,14 @@ def _rule(first: State, name: str) -> RuleCard | None:
         value = strategy if type(held) is type(rule) else with_options(strategy, {"rule": rule})
     except ValueError:
         return None
-    if value.incompatibility(first.config.spec):
+    spec = first.config.spec
+    if value.refusal(spec, probe(spec)):
         return None
-    reason = _incompatibility(first, value)
+    reason = _refusal(first, value)
     rows = [
         row for part in parts_of(held if value is strategy else rule) for row in option_rows(part) if row.name not in HOLDERS
     ]
-    return RuleCard(**_part(first, value, rule, rows), per_request=not reason, why=reason or "")
+    return RuleCard(**_part(first, value, rule, rows), per_request=not reason, why=reason.message if reason else "")
 
 
 def _part(first: State, value: Strategy, part: Options, rows: list[OptionRow]) -> StrategyCard:
@@ -104,14 +105,14 @@ def _option(first: State, value: Strategy, row: OptionRow, now: Any) -> OptionCa
 
 def _changeable(first: State, value: Strategy, name: str, others: list[object]) -> bool:
     """Return whether a request may change an option: whether the core accepts another value, or none fits the option."""
-    reasons: list[str | None] = []
+    reasons: list[Refusal | None] = []
     for other in others:
         with suppress(ValueError):  # not a value of this option, or excluded by the other options
-            reasons.append(_incompatibility(first, with_options(value, {name: other})))
+            reasons.append(_refusal(first, with_options(value, {name: other})))
     return None in reasons or not reasons
 
 
-def _incompatibility(first: State, value: Strategy) -> str | None:
+def _refusal(first: State, value: Strategy) -> Refusal | None:
     """Return why a request cannot be decoded with strategy `value`; None if it can."""
     longest = Request(0, (0,), SamplingParams(max_tokens=first.config.max_model_len - 1))
-    return incompatibility(first.config, first.strategy, value, longest)
+    return refusal_by(value, first.config, first.strategy, longest)

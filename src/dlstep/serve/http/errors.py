@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,12 +11,11 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from ...core import STATUS, Code, Refusal, Refused
 from ...core.checks import did_you_mean, short
 from ..router.pending_requests import PendingRequest
-from ..router.router import NotReady, QueueFull
 from ..shapes import ErrorBody, ErrorDetail
 
-LONGEST_NAME = 40  # characters of an option's name: messages shorten longer ones
 RETRY_SECONDS = 1
 FAULT = "the server failed on this request"
 LONGEST = 500  # characters of a message, which may quote the request
@@ -38,58 +37,80 @@ UNSUPPORTED = {
 }
 
 
-class ApiError(Exception):
-    """An error response: status, message, invalid field (`param`) and machine-readable `code`."""
+# Names of fields in bodies, by regexes of their names in Python. All other fields have the same name.
+NAMES = {
+    r"(canvas|pinned|processors|max_nfe|max_repetition_run)": r"dlstep.\1",
+    "pins": "dlstep.pinned",
+    "strategy_options|sequence": "dlstep",
+    "decoding_strategy": "model",
+}
+# Codes of pydantic's errors. All other errors are about types.
+CODES: dict[str, Code] = {
+    "extra_forbidden": "unknown_field",
+    "finite_number": "out_of_range",
+    "greater_than": "out_of_range",
+    "greater_than_equal": "out_of_range",
+    "json_invalid": "invalid_json",
+    "less_than": "out_of_range",
+    "less_than_equal": "out_of_range",
+    "literal_error": "invalid_value",
+    "none_required": "unsupported",
+    "string_pattern_mismatch": "invalid_value",
+    "string_too_long": "too_long",
+    "string_too_short": "out_of_range",
+    "too_short": "out_of_range",
+}
 
-    def __init__(
-        self, status: int, message: str, *, param: str | None = None, code: str | None = None, retry_after: int | None = None
-    ) -> None:
-        super().__init__(message)
-        self.status, self.message, self.param, self.code, self.retry_after = status, message, param, code, retry_after
 
-    @property
-    def body(self) -> ErrorBody:
-        """The error in a format that OpenAI's and Anthropic's clients read."""
-        message = self.message if len(self.message) <= LONGEST else f"{self.message[:LONGEST]} ..."
-        kind = TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
-        return ErrorBody(type="error", error=ErrorDetail(message=message, type=kind, param=self.param, code=self.code))
-
-    @property
-    def response(self) -> Response:
-        """The error as a response."""
-        headers = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
-        if self.status == 401:
-            headers["WWW-Authenticate"] = "Bearer"
-        elif self.status == 408:  # the client has not sent its body
-            headers["Connection"] = "close"
-        return json_response(self.body, self.status, headers)
+def renamed(refusal: Refusal, names: Mapping[str, str]) -> Refusal:
+    """Return a refusal whose field, or the beginning of it, has another name: `names` maps regexes to replacements."""
+    field = refusal.field
+    for old, new in names.items():
+        field = re.sub(rf"^(?:{old})(?![^.])", new, field)
+    return refusal._replace(field=field)
 
 
 @contextmanager
-def refusing(param: str) -> Iterator[None]:
-    """Turn a ValueError in the `with` block into an ApiError with status 400 about the field `param`."""
+def renaming(names: Mapping[str, str], options: Container[str] = ()) -> Iterator[None]:
+    """Name the fields of refusals in the `with` block as `names` does. Fields among `options` are options in `dlstep`."""
     try:
         yield
-    except ValueError as error:
-        raise ApiError(400, str(error), param=param) from error
+    except Refused as error:
+        refusal = error.refusal
+        if refusal.field in options:
+            raise Refused(f"dlstep.{refusal.field}", refusal.code, refusal.message) from error
+        raise Refused(*renamed(refusal, names)) from error
 
 
-def first_fault(pending_requests: Iterable[PendingRequest]) -> ApiError | None:
-    """Return the error of the first request that failed; None if none did."""
+def body_of(refusal: Refusal) -> ErrorBody:
+    """Return the body of a refusal, in a format that OpenAI's and Anthropic's clients read."""
+    status, message = STATUS[refusal.code], str(refusal)
+    kind = TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+    message = message if len(message) <= LONGEST else f"{message[:LONGEST]} ..."
+    param = refusal.field[:LONGEST] or None
+    return ErrorBody(type="error", error=ErrorDetail(message=message, type=kind, param=param, code=refusal.code))
+
+
+def refused(field: str, code: Code, message: str) -> Response:
+    """Return the response to a refused request."""
+    status, headers = STATUS[code], dict[str, str]()
+    if status in (429, 503):
+        headers["Retry-After"] = str(RETRY_SECONDS)
+    elif status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    elif status == 408:  # the client has not sent its body
+        headers["Connection"] = "close"
+    return json_response(body_of(Refusal(field, code, message)), status, headers)
+
+
+def first_fault(pending_requests: Iterable[PendingRequest]) -> Refusal | None:
+    """Return the fault of the first request that failed; None if none did."""
     return next((fault for pending in pending_requests if (fault := fault_of(pending)) is not None), None)
 
 
-def fault_of(pending: PendingRequest) -> ApiError | None:
-    """Return the error that a request failed with; None if its answer is usable."""
-    match pending.fault:
-        case "":
-            return None
-        case "queue_timeout":
-            return ApiError(429, pending.error, code="queue_timeout", retry_after=RETRY_SECONDS)
-        case "engine_died" | "engine_timeout" | "not_ready":
-            return ApiError(503, pending.error, code=pending.fault, retry_after=RETRY_SECONDS)
-        case "engine_error":
-            return ApiError(500, pending.error, code="engine_error")
+def fault_of(pending: PendingRequest) -> Refusal | None:
+    """Return the fault of a request; None if its answer is usable."""
+    return Refusal("", pending.fault, pending.error) if pending.fault else None
 
 
 def json_response(body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -97,18 +118,19 @@ def json_response(body: object, status: int = 200, headers: Mapping[str, str] | 
     return Response(json.dumps(body, allow_nan=False), status, headers, media_type="application/json")
 
 
-def invalid(errors: Sequence[Mapping[str, Any]], known: Iterable[str] = ()) -> ApiError:
-    """Return the first of the errors that pydantic found in a body with the fields `known`, as an ApiError."""
+def invalid(errors: Sequence[Mapping[str, Any]], known: Iterable[str] = ()) -> Refused:
+    """Return the first of the errors that pydantic found in a body with the fields `known`."""
     first = errors[0]
     # Drop the names of models that pydantic tried: field names do not start with a capital letter.
     place = [str(part) for part in first["loc"] if part != "body" and not str(part)[:1].isupper()]
     # Drop the names of union alternatives that pydantic tried, such as `list[str]`.
     fields = [part for part in place if part.isidentifier() or part.isdigit()]
-    param = ".".join(fields)[:LONGEST] or None
-    message = first["msg"].removeprefix("Value error, ")
+    own = first["type"] in STATUS  # raised by `wrong`, or named alike
+    code: Code = first["type"] if own else CODES.get(first["type"], "invalid_type")
+    message = first["msg"]
     if fields and fields[0] in UNSUPPORTED:
-        message = UNSUPPORTED[fields[0]]
-    elif first["type"] == "extra_forbidden":
+        code, message = "unsupported", UNSUPPORTED[fields[0]]
+    elif code == "unknown_field":
         names = tuple(known) if len(place) == 1 else ()  # of the fields next to it
         meant = did_you_mean(str(place[-1]), names)
         if "dlstep" in names:
@@ -122,32 +144,23 @@ def invalid(errors: Sequence[Mapping[str, Any]], known: Iterable[str] = ()) -> A
         message = "dlstep does not support this: leave it out or set it to null"
     elif not place and first["type"] in ("model_type", "model_attributes_type", "dict_type"):
         message = "the body must be a JSON object"
-    elif message.startswith("Input should") and "input" in first and isinstance(first["input"], str | int | float | None):
+    elif not own and "input" in first and isinstance(first["input"], str | int | float | None):
         message = f"{message}, got {short(first['input'])}"
-    return ApiError(400, f"{param}: {message}" if param else message, param=param, code=first["type"])
+    return Refused(".".join(fields), code, message)
 
 
 def response_of(request: Request, error: Exception) -> Response:
     """Return the response to an exception; the stack trace of an unexpected one goes to stderr only."""
     match error:
-        case ApiError():
-            return error.response
-        case QueueFull():
-            return ApiError(429, str(error), code="queue_full", retry_after=RETRY_SECONDS).response
-        case NotReady():
-            return ApiError(503, str(error), code="not_ready", retry_after=RETRY_SECONDS).response
+        case Refused(refusal=refusal):
+            return refused(*refusal)
         case RequestValidationError():  # of a path or a query
-            return invalid(error.errors()).response
-        case HTTPException(status_code=status, detail=detail, headers=headers):
-            path = request.url.path
-            messages = {404: f"there is nothing at {path}", 405: f"{path} does not accept {request.method}"}
-            response = ApiError(status, messages.get(status, str(detail))).response
+            return refused(*invalid(error.errors()).refusal)
+        case HTTPException(status_code=status, headers=headers):
+            path, missing = request.url.path, status != 405
+            message = f"there is nothing at {path}" if missing else f"{path} does not accept {request.method}"
+            response = refused("", "path_not_found" if missing else "method_not_allowed", message)
             response.headers.update(headers or {})
             return response
         case _:  # also ClientDisconnect, whose response is never sent
-            return ApiError(500, FAULT, code="internal_error").response
-
-
-def mentions(message: str, name: str) -> bool:
-    """Return whether a message contains `name`. Long names would fill the pattern cache of `re`."""
-    return 0 < len(name) <= LONGEST_NAME and re.search(rf"\b{re.escape(name)}\b", message) is not None
+            return refused("", "internal_error", FAULT)

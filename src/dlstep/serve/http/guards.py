@@ -21,9 +21,10 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ...core import Refused
 from ...engine.step_limit import process_limit
 from ..settings import ServeOptions
-from .errors import RETRY_SECONDS, ApiError
+from .errors import refused
 from .schema import LARGE, fields_of
 
 OPEN = ("/health", "/ready", "/version", "/metrics")  # for load balancers and Prometheus
@@ -61,12 +62,11 @@ class Guard:
         answer, path = self._app, scope["path"]
         if not self._allows(name := _host_of(headers.get("host", ""))):
             message = f"the Host {name[:LONGEST_HOST]!r} is not allowed: add it to --allowed_hosts"
-            answer = ApiError(403, message, code="host_not_allowed").response
+            answer = refused("", "host_not_allowed", message)
         elif not (owner or path in (*OPEN, "/") or path.startswith(PAGE) or scope["method"] == "OPTIONS"):
-            answer = ApiError(401, "send a valid API key: Authorization: Bearer KEY", code="invalid_api_key").response
+            answer = refused("", "invalid_api_key", "send a valid API key: Authorization: Bearer KEY")
         elif "crowded" in scope.get("state", ()) and path not in OPEN:
-            message = "too many connections are open: try again later"
-            answer = ApiError(503, message, code="too_many_connections", retry_after=RETRY_SECONDS).response
+            answer = refused("", "too_many_connections", "too many connections are open: try again later")
         method = "GET" if scope["method"] == "HEAD" else scope["method"]  # uvicorn sends no body to HEAD
         await answer({**scope, "method": method, "owner": owner or "key-0"}, receive, send)
 
@@ -126,7 +126,7 @@ class WorkerThread:
         self._counts: Counts[str] = Counts()
 
     async def run(self, function: Callable[[*Args], Result], *args: *Args) -> Result:
-        """Run a function in the thread, return its result. Raises ApiError if the queue is full."""
+        """Run a function in the thread, return its result. Raises Refused if the queue is full."""
         with self._counted(""):
             return await asyncio.wrap_future(self._thread.submit(self._limited, function, *args))
 
@@ -136,11 +136,11 @@ class WorkerThread:
 
     @contextmanager
     def _counted(self, owner: str) -> Iterator[None]:
-        """Count a task of an owner during the block. Raises ApiError, and increments `refused`, if no task may be added."""
+        """Count a task of an owner during the block. Raises Refused, and increments `refused`, if no task may be added."""
         tasks = self._counts[owner]
         if tasks >= self._most:
             self._refused.inc()
-            raise ApiError(429, f"{tasks} {self.WAITS}: try again later", code="queue_full", retry_after=RETRY_SECONDS)
+            raise Refused("", "queue_full", f"{tasks} {self.WAITS}: try again later")
         self._counts[owner] += 1
         try:
             yield
@@ -163,7 +163,7 @@ class FairWorker(WorkerThread):
         self._turn, self._turns = asyncio.Lock(), defaultdict[str, asyncio.Lock](asyncio.Lock)
 
     async def run_for(self, owner: str, function: Callable[[Event], Result]) -> Result:
-        """Run a function in the thread, return its result. Raises ApiError if the owner has too many tasks."""
+        """Run a function in the thread, return its result. Raises Refused if the owner has too many tasks."""
         event = Event()
         with self._counted(owner):
             async with self._turns[owner], self._turn:
@@ -179,9 +179,9 @@ class CheckedRequest(Request):
     fields: Any = None
 
     async def stream(self) -> AsyncGenerator[bytes]:
-        """Yield the parts of the body. Raises ApiError if it is too large."""
+        """Yield the parts of the body. Raises Refused if it is too large."""
         most, size = self.app.state.options.max_body_bytes, 0
-        too_large = ApiError(413, f"the body is larger than {most} bytes", code="body_too_large")
+        too_large = Refused("", "body_too_large", f"the body is larger than {most} bytes")
         if int(self.headers.get("content-length", "0")[:20]) > most:
             raise too_large  # before the server asks the client to send it
         async for part in super().stream():
@@ -191,13 +191,13 @@ class CheckedRequest(Request):
             yield part
 
     async def content(self) -> bytes:
-        """Return the body. Raises ApiError if it is too large or does not arrive in time."""
+        """Return the body. Raises Refused if it is too large or does not arrive in time."""
         seconds = self.app.state.options.body_timeout
         try:
             async with asyncio.timeout(seconds):
                 return await self.body()
         except TimeoutError as error:
-            raise ApiError(408, f"the body did not arrive within {seconds:g} seconds", code="body_timeout") from error
+            raise Refused("", "body_timeout", f"the body did not arrive within {seconds:g} seconds") from error
 
     async def json(self) -> Any:
         """Return the validated fields."""
@@ -227,7 +227,7 @@ class CheckedRoute(APIRoute):
 
 
 def _check_headers(request: Request) -> None:
-    """Raise ApiError if the Content-Type is not JSON, or if the body is compressed.
+    """Raise Refused if the Content-Type is not JSON, or if the body is compressed.
 
     A body without a Content-Type is parsed as JSON, unless a browser sent it (the request then has an
     `Origin`). Browsers let pages of other origins send such bodies, and form bodies, to any server
@@ -235,12 +235,13 @@ def _check_headers(request: Request) -> None:
     """
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding != "identity":
-        message = f"the Content-Encoding is {coding[:LONGEST_TYPE]}: send the body uncompressed"
-        raise ApiError(400, message, code="invalid_content_encoding")
+        raise Refused(
+            "", "invalid_content_encoding", f"the Content-Encoding is {coding[:LONGEST_TYPE]}: send the body uncompressed"
+        )
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json")):
         return
     if not kind and "origin" not in request.headers:
         return
     problem = f"the Content-Type is {kind[:LONGEST_TYPE]}" if kind else "there is no Content-Type"
-    raise ApiError(400, f"{problem}: send the body with Content-Type: application/json", code="invalid_content_type")
+    raise Refused("", "invalid_content_type", f"{problem}: send the body with Content-Type: application/json")

@@ -1,10 +1,9 @@
 """Kept requests as clients see them: recordings, the list of an API key's requests, and forks."""
 
 import json
-import re
 from collections.abc import Iterable
 
-from ...core import RequestFault, SequenceState, adopt
+from ...core import Refused, RequestFault, SequenceState, adopt
 from ...core.options import sorted_options
 from ...engine.overrides import with_changes
 from ...text.detokenize import cut, decode
@@ -15,21 +14,19 @@ from ..router.recording_store import KeptRequest
 from ..router.router import Router
 from ..shapes import RequestList, RequestRow
 from .answers import AnswerJob
-from .errors import ApiError, mentions
 from .replies import answer_head, encoded_frame
 from .schema import ForkRequest
-from .translate import TranslatedBody, strategy_options
+from .translate import TranslatedBody, named, strategy_options
 
 
 def kept_of(router: Router, request_id: str, owner: str) -> KeptRequest:
-    """Return a kept request. Raises the same ApiError if it does not exist or has another owner."""
+    """Return a kept request. Raises the same Refused if it does not exist or has another owner."""
     kept = router.recording_store.find(request_id, owner)
     if kept is None:
         limit = f"the server keeps the steps of the newest {router.recording_store.most} answers with `stream: steps`"
         deaths = router.deaths
         lost = f"; its engine has died {deaths} times and lost its kept steps" if deaths else ""
-        message = f"no steps are kept for this id: {limit}{lost}"
-        raise ApiError(404, message, param="request_id", code="request_not_found")
+        raise Refused("request_id", "request_not_found", f"no steps are kept for this id: {limit}{lost}")
     return kept
 
 
@@ -80,13 +77,14 @@ def _row(head: Head, pending_requests: tuple[PendingRequest, ...], kept: bool) -
 
 
 def forked(facts: Facts, kept: KeptRequest, body: ForkRequest) -> TranslatedBody:
-    """Translate a fork's body. Raises ApiError that names the invalid field."""
+    """Translate a fork's body. Raises Refused that names the invalid field."""
     if body.index >= len(kept.pending_requests):
-        raise ApiError(400, f"index must be below {len(kept.pending_requests)}, the answers of the request", param="index")
+        raise Refused("index", "out_of_range", f"must be below {len(kept.pending_requests)}, the answers of the request")
     pending = kept.pending_requests[body.index]
     _check_step(kept, pending, body.seq)
-    changes = strategy_options(facts.first.strategy, body.dlstep.model_extra or {})
-    opening = _changed(facts, pending, body, changes)
+    with named(body):
+        changes = strategy_options(facts.first.strategy, body.dlstep.model_extra or {})
+        opening = _changed(facts, pending, body, changes)
     frame = joined(pending.frames[: body.seq - pending.frames[0].seq + 1])
     origin = Origin(pending.id, body.seq, sorted_options("dlstep", changes), body.seed, body.temperature)
     keeps, probabilities = facts.most_kept > 0, pending.submit.probabilities
@@ -95,37 +93,32 @@ def forked(facts: Facts, kept: KeptRequest, body: ForkRequest) -> TranslatedBody
 
 
 def _check_step(kept: KeptRequest, pending: PendingRequest, seq: int) -> None:
-    """Raise ApiError for a step that no fork can start from."""
+    """Raise Refused for a step that no fork can start from."""
     first, last = pending.frames[0].seq, pending.frames[-1]
     if seq < first:
         assert kept.head.origin is not None, "the steps of other requests begin with the first"
-        message = f"seq must be at least {first}: for earlier steps, fork request {kept.head.origin['request']}"
+        message = f"must be at least {first}: for earlier steps, fork request {kept.head.origin['request']}"
     elif pending.sent is None:
         when = "has not started" if pending.ended is None else "ended before it started"
-        message = f"seq: the request {when}, so it has no step to fork from"
+        message = f"the request {when}, so it has no step to fork from"
     elif last.finish_info is not None and seq >= last.seq:
-        message = f"seq must be below {last.seq}, the last step of the answer (finish reason: {last.finish_info.reason})"
+        message = f"must be below {last.seq}, the last step of the answer (finish reason: {last.finish_info.reason})"
     elif seq > last.seq:
-        message = f"seq must be at most {last.seq}, the last step so far"
+        message = f"must be at most {last.seq}, the last step so far"
     else:
         return
-    raise ApiError(400, message, param="seq")
+    raise Refused("seq", "out_of_range", message)
 
 
 def _changed(facts: Facts, pending: PendingRequest, body: ForkRequest, changes: dict[str, object]) -> SequenceState:
     """Return the answer's first sequence, changed. The changes are valid for all later steps, too."""
     assert pending.opening is not None, "kept requests have one"
-    first, opening = facts.first, pending.opening
-
+    first, options = facts.first, dict(sorted_options("dlstep", changes))
     try:
-        options = dict(sorted_options("dlstep", changes))
-        sequence = with_changes(opening, first.config, first.strategy, options, seed=body.seed, temperature=body.temperature)
+        sequence = with_changes(
+            pending.opening, first.config, first.strategy, options, seed=body.seed, temperature=body.temperature
+        )
         adopt(first, sequence, 0)
         return sequence
     except RequestFault as error:
-        raise ApiError(400, str(error), param="dlstep") from error
-    except ValueError as error:
-        message = re.sub(r"request \d+(, which is under way)?", "this request", str(error)).replace("SamplingParams.", "")
-        names = [f"dlstep.{name}" for name in changes if mentions(message, name)]
-        names += [name for name in ("seed", "temperature") if mentions(message, name)]
-        raise ApiError(400, message, param=names[0] if names else "dlstep") from error
+        raise Refused("dlstep", "strategy_failed", str(error)) from error

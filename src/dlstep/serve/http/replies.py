@@ -4,15 +4,14 @@ The fields of responses are in the order of openai's types.
 """
 
 import json
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import islice, repeat
 from math import log
 from typing import Any, ClassVar, NamedTuple
 
-from ...core import Spec
+from ...core import Refusal, Spec
 from ...stream import window_texts
 from ...text.detokenize import TextStream, cut, decode, special_ids
 from ...text.words import Pieces
@@ -20,7 +19,7 @@ from ...views.frames import FrameEncoder, head_of
 from ..messages import Facts
 from ..router.pending_requests import Head, PendingRequest
 from ..shapes import ReadOfPrompt, ReadSlot, ReadsReply, ReadUsage
-from .errors import ApiError
+from .errors import body_of, renaming
 from .tool_calls import HERMES, AnswerReader, Part, begins_reasoning, format_in
 
 COMPACT = (",", ":")
@@ -202,7 +201,7 @@ class ChoiceReader:
         """Return the finish reason and the cost of the answer."""
         pending = self.pending
         assert pending.finish_info is not None, "it has ended"
-        error = {"error": pending.error.removeprefix(f"request {pending.id}: ")} if pending.error else {}
+        error = {"error": pending.error} if pending.error else {}
         ratio = round(pending.tokens_per_forward, 4)
         reason = pending.finish_info.reason
         return {"finish_reason": reason, "step": pending.steps, "nfe": pending.nfe, "tokens_per_forward": ratio, **error}
@@ -240,14 +239,14 @@ class Reply:
     ID: ClassVar[str] = ""
     """The prefix of reply ids; empty: that of completions and chats."""
     NAMES: ClassVar[Mapping[str, str]] = {}
-    """Regexes of field names in the errors of chats, and the replacements that name the fields of the body."""
+    """Regexes of field names in the refusals of chats, and the replacements that name the fields of the body."""
 
     def __init__(self, head: Head, body: Any, choices: Sequence[ChoiceReader], echoes: Sequence[str]) -> None:
         self.head, self.body, self.choices, self.echoes = head, body, choices, echoes
 
     @staticmethod
     def chat_of(body: Any) -> Any:
-        """Return the body of the equivalent completion or chat. Raises ApiError that names the invalid field."""
+        """Return the body of the equivalent completion or chat. Raises Refused that names the invalid field."""
         return body
 
     @classmethod
@@ -256,15 +255,9 @@ class Reply:
         return replace(head, id=cls.ID + head.id.partition("-")[2]) if cls.ID else head
 
     @classmethod
-    @contextmanager
-    def renaming(cls) -> Iterator[None]:
-        """Name fields in errors of the `with` block as the body does."""
-        try:
-            yield
-        except ApiError as error:
-            for chats, own in cls.NAMES.items():
-                error.message, error.param = re.sub(chats, own, error.message), error.param and re.sub(chats, own, error.param)
-            raise
+    def renaming(cls) -> AbstractContextManager[None]:
+        """Name fields in refusals of the `with` block as the body does."""
+        return renaming(cls.NAMES)
 
     def whole(self) -> Json:
         """Return the whole reply, whose `choices` may be an iterator."""
@@ -310,9 +303,9 @@ class Reply:
         options = self.body.stream_options
         return (self._chunk([], usage=self.usage()) if options and options.include_usage else b"") + DONE
 
-    def failed(self, fault: ApiError) -> bytes:
+    def failed(self, fault: Refusal) -> bytes:
         """Return the end of a stream that fails: an error that clients raise."""
-        return event(fault.body) + DONE
+        return event(body_of(fault)) + DONE
 
     def _chunk(self, choices: list[Json], **more: Any) -> bytes:
         """Return one chunk of a stream as an event, with the usage so far if the client asked for it."""

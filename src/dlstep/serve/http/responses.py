@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 from pydantic import ValidationError
 
-from .errors import ApiError, invalid
+from ...core import Refusal, Refused
+from .errors import body_of, invalid
 from .replies import ChoiceReader, Json, Piece, Reply, TokenLog, event, logs_of
 from .schema import LOGPROBS, ChatRequest, ResponsesRequest, Sampling
 from .tool_calls import Part
@@ -19,10 +20,10 @@ ITEM = (
 
 
 def chat_of(body: ResponsesRequest) -> ChatRequest:
-    """Return the body of the equivalent chat. Raises ApiError that names the invalid field."""
+    """Return the body of the equivalent chat. Raises Refused that names the invalid field."""
     text, logprobs = body.text or {}, LOGPROBS in (body.include or ())
     if logprobs and body.tools and body.tool_choice != "none":
-        raise ApiError(400, f"include cannot contain {LOGPROBS} with tools: leave one of them out", param="include")
+        raise Refused("include", "conflict", f"it cannot contain {LOGPROBS} with tools: leave one of them out")
     return chat_with(
         body,
         messages=_messages(body),
@@ -41,7 +42,7 @@ def chat_of(body: ResponsesRequest) -> ChatRequest:
 
 
 def chat_with(body: Sampling, **fields: Any) -> ChatRequest:
-    """Return the chat with the fields that all bodies have, and these. Raises ApiError that names the invalid field."""
+    """Return the chat with the fields that all bodies have, and these. Raises Refused that names the invalid field."""
     try:
         return ChatRequest.model_validate({name: getattr(body, name) for name in Sampling.model_fields} | fields)
     except ValidationError as error:
@@ -49,7 +50,7 @@ def chat_with(body: Sampling, **fields: Any) -> ChatRequest:
 
 
 def _messages(body: ResponsesRequest) -> list[Json]:
-    """Return the messages of the chat. Calls belong to the assistant's message before them. Raises ApiError."""
+    """Return the messages of the chat. Calls belong to the assistant's message before them. Raises Refused."""
     messages: list[Json] = [{"role": "system", "content": body.instructions}] if body.instructions else []
     items = [{"role": "user", "content": body.input}] if isinstance(body.input, str) else body.input
     for index, item in enumerate(items):
@@ -65,7 +66,7 @@ def _messages(body: ResponsesRequest) -> list[Json]:
             case {"type": "reasoning"}:
                 pass
             case _:
-                raise ApiError(400, f"input.{index}: {ITEM}", param=f"input.{index}")
+                raise Refused(f"input.{index}", "invalid_value", ITEM)
     return messages
 
 
@@ -130,11 +131,10 @@ class ResponseReply(ItemReply):
     NAMES: ClassVar = {
         r"messages(\.\d+)?": "input",
         r"response_format(\.json_schema)?": "text.format",
-        r"\bmax_(completion_)?tokens": "max_output_tokens",
+        r"max_(completion_)?tokens": "max_output_tokens",
         r"(tool_choice)\.(function|allowed_tools)|(tools\.\d+)\.function": r"\1\3",
         "reasoning_effort": "reasoning.effort",
         "verbosity": "text.verbosity",
-        "logprobs to be true": f'include=["{LOGPROBS}"]',
     }
 
     def _event(self, kind: str, **fields: Any) -> bytes:
@@ -205,7 +205,7 @@ class ResponseReply(ItemReply):
             "dlstep": summary,
         }
 
-    def failed(self, fault: ApiError) -> bytes:
+    def failed(self, fault: Refusal) -> bytes:
         """Return the end of a stream that fails."""
-        error = fault.body["error"]
+        error = body_of(fault)["error"]
         return self._event("error", code=error["code"], message=error["message"], param=error["param"])

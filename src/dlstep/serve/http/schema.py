@@ -26,24 +26,16 @@ from pydantic import (
     WrapValidator,
     model_validator,
 )
-from pydantic_core import from_json
+from pydantic_core import PydanticCustomError, from_json
 
-from ...core import SamplingParams
+from ...core import Code, Refused, SamplingParams
 from ...core.checks import limits_of, short
 from ...engine.config import field_help
 from ...text.read_templates import MOST_LABELS
-from .errors import ApiError, invalid
+from .errors import invalid
 
 LARGE = 1 << 14  # bytes of a body; for smaller ones, a thread costs more than it saves
 LONGEST_REASON = 120  # characters of a parser's message
-HALF = "it contains half of a surrogate pair: send the whole character"
-# Messages of pydantic's parser, and their meaning.
-REASONS = {
-    "recursion limit exceeded": "it nests lists or objects too deeply",
-    "number out of range": "it contains an integer with more than 4300 digits",
-    "unexpected end of hex escape": HALF,
-    "lone leading surrogate in hex escape": HALF,
-}
 
 
 class Strict(BaseModel):
@@ -74,12 +66,9 @@ class Open(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
 
-def why_not_json(message: str) -> str:
-    """Return why a text is not valid JSON, from the message of pydantic's parser."""
-    reason = message.removeprefix("Invalid JSON: ")
-    for text, plain in REASONS.items():
-        reason = reason.replace(text, plain)
-    return reason[:LONGEST_REASON]
+def wrong(message: str, code: Code = "invalid_value") -> PydanticCustomError:
+    """Return the error of a validator."""
+    return PydanticCustomError(code, "{message}", {"message": message})
 
 
 def _decoded(value: Any) -> Any:
@@ -89,7 +78,7 @@ def _decoded(value: Any) -> Any:
     try:
         return from_json(value, allow_inf_nan=False)
     except ValueError as error:
-        raise ValueError(f"the text is not valid JSON: {why_not_json(str(error))}") from error
+        raise wrong(f"the text is not valid JSON: {str(error)[:LONGEST_REASON]}", "invalid_json") from error
 
 
 JsonObject = Annotated[dict[str, Any], BeforeValidator(_decoded, json_schema_input_type=dict[str, Any] | str)]
@@ -136,7 +125,8 @@ def _neutral(*values: Any) -> tuple[Any, ...]:
 
     def check(value: Any) -> Any:
         if value not in values:
-            raise ValueError(f"dlstep does not support this: leave it out or set it to {' or '.join(map(json.dumps, values))}")
+            accepted = " or ".join(map(json.dumps, values))
+            raise wrong(f"dlstep does not support this: leave it out or set it to {accepted}", "unsupported")
         return value
 
     return AfterValidator(check), Field(json_schema_extra={"enum": [*values, None]})
@@ -161,7 +151,7 @@ class StreamOptions(Strict):
 
 def _of_a_stream(options: StreamOptions | None, info: ValidationInfo) -> StreamOptions | None:
     if options not in (None, StreamOptions()) and not info.data.get("stream"):
-        raise ValueError('set "stream": true, or leave them out')
+        raise wrong('set "stream": true, or leave them out', "conflict")
     return options
 
 
@@ -195,7 +185,7 @@ class StructuredOutputs(Strict):
     def _one(self) -> "StructuredOutputs":
         given = [name for name in ("regex", "choice", "json_", "json_object") if getattr(self, name) not in (None, False)]
         if len(given) != 1:
-            raise ValueError("give exactly one of regex, choice, json and json_object")
+            raise wrong("give exactly one of regex, choice, json and json_object", "conflict")
         return self
 
 
@@ -366,7 +356,7 @@ class Message(Open):
     @model_validator(mode="after")
     def _has_content(self) -> "Message":
         if "content" not in self.model_fields_set and self.role != "assistant":
-            raise ValueError("content is missing: only a message of the assistant may leave it out")
+            raise wrong("content is missing: only a message of the assistant may leave it out", "missing")
         return self
 
     @property
@@ -394,11 +384,11 @@ class ResponseFormat(Strict):
     @model_validator(mode="after")
     def _has_its_schema(self) -> "ResponseFormat":
         if self.type not in FORMS:
-            raise ValueError(f"type must be {', '.join(FORMS[:-1])} or {FORMS[-1]}, got {short(self.type)}")
+            raise wrong(f"type must be {', '.join(FORMS[:-1])} or {FORMS[-1]}, got {short(self.type)}")
         if (self.json_schema is not None) != (self.type == "json_schema"):
-            raise ValueError('give json_schema={"name": ..., "schema": ...} with the type json_schema, and with no other type')
+            raise wrong('give json_schema={"name": ..., "schema": ...} with the type json_schema, and with no other type')
         if self.object_schema is not None and self.type != "json_object":
-            raise ValueError("schema belongs to the type json_object")
+            raise wrong("schema belongs to the type json_object")
         return self
 
     @property
@@ -555,7 +545,7 @@ class DetokenizeRequest(Strict):
 
 
 def fields_of(content: bytes, adapter: TypeAdapter[Any]) -> Any:
-    """Return the validated fields of a body. Raises ApiError naming the first invalid field.
+    """Return the validated fields of a body. Raises Refused naming the first invalid field.
 
     pydantic parses and validates in one pass, so a megabyte of invalid items never becomes a million
     Python objects.
@@ -564,8 +554,7 @@ def fields_of(content: bytes, adapter: TypeAdapter[Any]) -> Any:
         return adapter.validate_json(content.removeprefix(BOM_UTF8))
     except ValidationError as error:
         errors = error.errors(include_url=False, include_context=False, include_input=len(content) <= LARGE)
-    if errors[0]["type"] == "json_invalid":
-        reason = f"the body is not valid JSON: {why_not_json(errors[0]['msg'])}"
-        raise ApiError(400, reason if content else "the body is empty: send a JSON object", code="invalid_json")
+    if not content:
+        raise Refused("", "invalid_json", "the body is empty: send a JSON object")
     fields = getattr(adapter.core_schema.get("cls"), "model_fields", {})
     raise invalid(errors, fields)

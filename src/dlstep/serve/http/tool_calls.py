@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, NoReturn
 
+from ...core import Refused
 from ...text.chat import template_of
 from ...text.detokenize import held_back
 from ..messages import Facts
@@ -27,15 +28,15 @@ BRACKETS = re.compile(r'<\|"\|>(.*?)<\|"\|>|([{}\[\],:])|([^{}\[\],:<]+)', re.DO
 def chosen(tools: Sequence[Tool], choice: ToolChoice | None) -> str | None:
     """Return the function that the answer must call: "" for any of them, None if it need not call any.
 
-    Raises ValueError for a choice that cannot be met.
+    Raises Refused for a choice that cannot be met.
     """
     mode, names = _mode(choice)
     known = [tool.function.name for tool in tools]
     if not known and (names or mode == "required"):
-        raise ValueError("tool_choice needs tools: give the functions that may be called")
+        raise Refused("tool_choice", "conflict", "it needs tools: give the functions that may be called")
     for name in names:
         if name not in known:
-            raise ValueError(f"tool_choice names the function {name!r}: the tools are {', '.join(known)}")
+            raise Refused("tool_choice", "unknown_name", f"there is no function {name!r}: the tools are {', '.join(known)}")
     return names[0] if mode == "named" else "" if mode == "required" else None
 
 

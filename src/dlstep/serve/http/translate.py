@@ -1,21 +1,21 @@
 """Translation of request bodies to submissions. It finds every error before the response begins."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ... import rules
-from ...core import Processor, Request, Rule, SamplingParams, SequenceState, Spec, Strategy, add, options_of
+from ...core import Processor, Refused, Request, Rule, SamplingParams, SequenceState, Spec, Strategy, add, options_of
 from ...core.automaton import Automaton
 from ...core.checks import did_you_mean, short
-from ...core.lifecycle import checked, excess
+from ...core.lifecycle import checked, probe, refusal_of_max_tokens
 from ...core.options import PluginGroup, unknown_option
 from ...core.request import PLUGINS, processors_of
 from ...engine.decode import constrained
 from ...engine.reads import Reading, read_request
 from ...processors.logit_bias import LogitBias
-from ...text.chat import MessageDropped, chat_prompt, template_of
+from ...text.chat import chat_prompt, template_of
 from ...text.constraints import Marks, compiled
 from ...text.detokenize import decode, special_ids
 from ...text.limited_worker import NotDoneError
@@ -25,13 +25,12 @@ from ...views.frames import Frame, first_frame
 from ..messages import Facts, Submit
 from ..router.pending_requests import Head
 from ..shapes import Detokenized, Tokenized
-from .errors import RETRY_SECONDS, ApiError, mentions, refusing
+from .errors import NAMES, renaming
 from .schema import (
     ChatRequest,
     CompletionRequest,
     Conversation,
     DetokenizeRequest,
-    DlstepOptions,
     Message,
     ReadRequest,
     Sampling,
@@ -46,10 +45,6 @@ MOST_BIASES = 1024  # each costs time in every forward pass
 PARAMS = tuple(field.name for field in fields(SamplingParams))
 # Fields of other servers that name a processor: the name, its option, and the neutral value, which many clients send.
 PROCESSED = (("repetition_penalty", "penalty", 1), ("min_tokens", "count", 0), ("logit_bias", "bias", {}))
-OWN = tuple(DlstepOptions.model_fields)  # fields of `dlstep` that are not strategy options
-# The start of a refusal's message, and the field that it is about.
-SUBJECTS = (("the prompt", "prompt"), ("stop_token_ids", "stop_token_ids"), ("stop=", "stop"), ("canvas", "dlstep.canvas"),
-            ("pinned", "dlstep.pinned"), ("processor", "dlstep.processors"), ("no text that", "max_tokens"))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +59,32 @@ class TranslatedBody:
     openings: list[tuple[SequenceState, Frame]]
 
 
+def named(body: Any) -> AbstractContextManager[None]:
+    """Name the fields of refusals in the `with` block as a body of completions, chats, forks or reads does."""
+    chats, form = isinstance(body, Conversation), getattr(body, "response_format", None)
+    constraint = "response_format" if form is not None else "tools"
+    names = {
+        **NAMES,
+        "regex|choice|json_schema|automaton": "structured_outputs" if getattr(body, "structured_outputs", None) else constraint,
+        **({"prompt|chat_template": "messages"} if chats else {}),
+    }
+    return renaming(names, getattr(getattr(body, "dlstep", None), "model_extra", None) or {})
+
+
 def check_model(facts: Facts, name: str | None) -> None:
-    """Raise ApiError unless `name` is the served model or empty."""
+    """Raise Refused unless `name` is the served model or empty."""
     if name not in (None, "", facts.model):
-        message = f"the model {name!r} does not exist: this server has {facts.model!r}"
-        raise ApiError(404, message, param="model", code="model_not_found")
+        raise Refused("model", "model_not_found", f"the model {name!r} does not exist: this server has {facts.model!r}")
 
 
 def _completion_prompts(facts: Facts, body: CompletionRequest) -> tuple[list[tuple[int, ...]], list[str]]:
-    """Return the prompts of a completion, and the texts that their answers start with. Raises ApiError."""
+    """Return the prompts of a completion, and the texts that their answers start with. Raises Refused."""
     if body.echo and body.logprobs is not None:
-        message = "echo and logprobs cannot be combined: prompt tokens are not predicted, so they have no probability"
-        raise ApiError(400, message, param="echo")
+        raise Refused(
+            "echo",
+            "conflict",
+            "echo and logprobs cannot be combined: prompt tokens are not predicted, so they have no probability",
+        )
     prompts = prompts_of(body)
     check_count(facts, len(prompts), body.n or 1)
     encoded = [encoded_prompt(facts, prompt, body.add_special_tokens) for prompt in prompts]
@@ -90,11 +99,11 @@ def prompts_of(body: CompletionRequest | ReadRequest) -> list[Any]:
 
 
 def _chat_prompts(facts: Facts, body: ChatRequest) -> tuple[list[tuple[int, ...]], list[str]]:
-    """Return the prompt of a chat, and the empty text that its answers start with. Raises ApiError."""
+    """Return the prompt of a chat, and the empty text that its answers start with. Raises Refused."""
     if body.top_logprobs and not body.logprobs:
-        raise ApiError(400, "top_logprobs needs logprobs to be true", param="top_logprobs")
+        raise Refused("top_logprobs", "conflict", "it needs logprobs to be true")
     if body.max_tokens not in (None, body.most):
-        raise ApiError(400, "max_tokens and max_completion_tokens differ: give one of them", param="max_tokens")
+        raise Refused("max_tokens", "conflict", "max_tokens and max_completion_tokens differ: give one of them")
     check_count(facts, 1, body.n or 1)
     if callable_freely(body.tools or (), body.tool_choice):
         _check_free_calls(facts, body)
@@ -102,21 +111,21 @@ def _chat_prompts(facts: Facts, body: ChatRequest) -> tuple[list[tuple[int, ...]
 
 
 def _variables(body: Conversation) -> dict[str, Any]:
-    """Return the variables of the chat template. Raises ApiError if a field and `chat_template_kwargs` differ."""
+    """Return the variables of the chat template. Raises Refused if a field and `chat_template_kwargs` differ."""
     variables = dict(body.chat_template_kwargs or {})
     for name in ("enable_thinking", "reasoning_effort"):
         value = getattr(body, name)
         if value is not None and variables.setdefault(name, value) != value:
-            raise ApiError(400, f"{name} and chat_template_kwargs differ: give one of them", param=name)
+            raise Refused(name, "conflict", "it differs from chat_template_kwargs: give one of them")
     return variables
 
 
 def conversation(facts: Facts, body: Conversation) -> tuple[int, ...]:
-    """Return the prompt of a conversation, whose answer is its next turn. Raises ApiError."""
+    """Return the prompt of a conversation, whose answer is its next turn. Raises Refused."""
     check_length(facts, sum(len(message.text) for message in body.messages), "messages")
     turns = [_turn(message) for message in body.messages]
     variables = _variables(body)
-    try:
+    with named(body):
         return chat_prompt(
             facts.tokenizer,
             facts.chat_template,
@@ -127,25 +136,24 @@ def conversation(facts: Facts, body: Conversation) -> tuple[int, ...]:
             add_generation_prompt=body.add_generation_prompt is not False,
             continue_final_message=body.continue_final_message is True,
         )
-    except MessageDropped as error:
-        raise ApiError(400, str(error), param=f"messages.{error.number}", code="message_dropped") from error
-    except ValueError as error:
-        param = next((name for name in ("chat_template_kwargs", "continue_final_message") if name in str(error)), "messages")
-        raise ApiError(400, str(error), param=param) from error
 
 
 def _check_free_calls(facts: Facts, body: ChatRequest) -> None:
-    """Raise ApiError if the template defines no calls that could be found in an answer, or for a constraint."""
+    """Raise Refused if the template defines no calls that could be found in an answer, or for a constraint."""
     if format_of(template_of(facts.tokenizer, facts.chat_template)) is None:
-        message = (
-            'tool_choice "auto" needs a chat template that defines calls as <tool_call>{"name": ..., "arguments": ...}'
+        raise Refused(
+            "tool_choice",
+            "unsupported",
+            '"auto" needs a chat template that defines calls as <tool_call>{"name": ..., "arguments": ...}'
             "</tool_call> or <|tool_call>call:NAME{...}<tool_call|>, and the template of this model does not: give "
-            '"required", "none", or the name of a function'
+            '"required", "none", or the name of a function',
         )
-        raise ApiError(400, message, param="tool_choice")
     if body.structured_outputs is not None or body.form is not None:
-        message = 'tool_choice "auto" cannot be used with response_format or structured_outputs: leave them out, or give "none"'
-        raise ApiError(400, message, param="tool_choice")
+        raise Refused(
+            "tool_choice",
+            "conflict",
+            '"auto" cannot be used with response_format or structured_outputs: leave them out, or give "none"',
+        )
 
 
 def _turn(message: Message) -> dict[str, Any]:
@@ -155,14 +163,13 @@ def _turn(message: Message) -> dict[str, Any]:
 
 
 def params_of(facts: Facts, body: Sampling) -> SamplingParams:
-    """Return the sampling parameters. Raises ApiError with the message of `SamplingParams`."""
+    """Return the sampling parameters. Raises Refused."""
     own = body.dlstep
     options = strategy_options(facts.first.strategy, own.model_extra or {})
     most = facts.max_tokens if body.most is None else body.most
     known = vars(body) | vars(own) | {"max_tokens": most, "strategy_options": options}
     if (body.min_tokens or 0) > most:
-        message = f"min_tokens={body.min_tokens} exceeds max_tokens={most}: lower it, or raise max_tokens"
-        raise ApiError(400, message, param="min_tokens")
+        raise Refused("min_tokens", "conflict", f"{body.min_tokens} exceeds max_tokens={most}: lower it, or raise max_tokens")
     if body.top_k == -1:
         known["top_k"] = 0
     if isinstance(body.stop, str):
@@ -171,19 +178,12 @@ def params_of(facts: Facts, body: Sampling) -> SamplingParams:
     known |= constraint_of(body) | dict.fromkeys(facts.first.strategy.OWN_PARAMS) | {"processors": _processors(facts, body)}
     params: dict[str, Any] = {name: known[name] for name in PARAMS if known.get(name) is not None}
     params |= {name: tuple(value) for name, value in params.items() if isinstance(value, list)}
-    try:
-        params["pinned"] = encode_pins(facts, {int(offset): token for offset, token in own.pinned.items()})
-        return with_stop_ids(SamplingParams(**params), facts.tokenizer)
-    except ValueError as error:
-        message = str(error).replace("SamplingParams.", "")
-        first_word = re.match(r"(\w+)", message)
-        name = first_word[1] if first_word else None
-        param = f"dlstep.{name}" if name in OWN or name == "pins" else name
-        raise ApiError(400, message, param=param) from error
+    params["pinned"] = encode_pins(facts, {int(offset): token for offset, token in own.pinned.items()})
+    return with_stop_ids(SamplingParams(**params), facts.tokenizer)
 
 
 def _processors(facts: Facts, body: Sampling) -> tuple[Processor, ...]:
-    """Return the processors of a body: of the fields in PROCESSED, then of `dlstep`. Raises ApiError that names the field."""
+    """Return the processors of a body: of the fields in PROCESSED, then of `dlstep`. Raises Refused that names the field."""
     values = [(name, option, getattr(body, name)) for name, option, neutral in PROCESSED if getattr(body, name) != neutral]
     asked = [(name, name, {option: value}) for name, option, value in values if value is not None]
     for name in body.dlstep.processors:
@@ -191,43 +191,41 @@ def _processors(facts: Facts, body: Sampling) -> tuple[Processor, ...]:
     asked += [(f"dlstep.processors.{name}", name, options) for name, options in body.dlstep.processors.items()]
     processors: list[Processor] = []
     for field, name, options in asked:
-        with refusing(field):
+        with renaming({"processors": field}):
             processors += processors_of({name: options})
         if isinstance(last := processors[-1], LogitBias):
             if len(last.bias) > MOST_BIASES:
-                message = f"{field} has {len(last.bias)} token ids; at most {MOST_BIASES} are allowed"
-                raise ApiError(400, message, param=field, code="too_long")
+                raise Refused(field, "too_long", f"it has {len(last.bias)} token ids; at most {MOST_BIASES} are allowed")
             _check_ids(facts, dict(last.bias), field)
     return tuple(processors)
 
 
 def _check_ids(facts: Facts, ids: Iterable[int], field: str) -> None:
-    """Raise ApiError for an id that the model does not have."""
+    """Raise Refused for an id that the model does not have."""
     size = facts.first.config.spec.vocab_size
     if wrong := next((index for index in ids if index >= size), None):
-        raise ApiError(400, f"{field} contains {wrong}; ids must be below {size}", param=field, code="unknown_token_id")
+        raise Refused(field, "unknown_token_id", f"{wrong} is no id of the model: ids must be below {size}")
 
 
 def constraint_of(body: Sampling) -> dict[str, Any]:
-    """Return the constraint of a body as a field of `SamplingParams`; {} without one. Raises ApiError."""
+    """Return the constraint of a body as a field of `SamplingParams`; {} without one. Raises Refused."""
     asked, form = body.structured_outputs, body.form if isinstance(body, ChatRequest) else None
     if isinstance(body, ChatRequest) and called_function(body) is not None:
         if asked is not None or form is not None:
-            raise ApiError(400, "tools constrain the answer: leave out response_format and structured_outputs", param="tools")
+            raise Refused("tools", "conflict", "they constrain the answer: leave out response_format and structured_outputs")
         return {"json_schema": call_schema(body.tools or (), body.tool_choice)}
     if asked is None:
         return {} if form is None else {"json_schema": form}
     if form is not None:
-        raise ApiError(400, "response_format and structured_outputs differ: give one of them", param="structured_outputs")
+        raise Refused("structured_outputs", "conflict", "it differs from response_format: give one of them")
     schema = {"type": "object"} if asked.json_object else asked.json_
     given = {"regex": asked.regex, "choice": asked.choice, "json_schema": schema}
     return {name: value for name, value in given.items() if value is not None}
 
 
 def called_function(body: ChatRequest) -> str | None:
-    """Return the function that the answer calls; "" for any of them, None for none. Raises ApiError."""
-    with refusing("tool_choice"):
-        return chosen(body.tools or (), body.tool_choice)
+    """Return the function that the answer calls; "" for any of them, None for none. Raises Refused."""
+    return chosen(body.tools or (), body.tool_choice)
 
 
 def reasoning_before(facts: Facts, body: Sampling) -> tuple[Spec, Marks]:
@@ -252,23 +250,20 @@ def reasoning_before(facts: Facts, body: Sampling) -> tuple[Spec, Marks]:
 def find_constraint(
     facts: Facts, body: Sampling, reasoning: tuple[Spec, Marks], find: Callable[..., Automaton | None] = compiled
 ) -> Automaton | None:
-    """Return what `find` returns for the constraint of a body; None without one. Raises ApiError if it is refused."""
+    """Return what `find` returns for the constraint of a body; None without one. Raises Refused if it is refused."""
     try:
-        source = SamplingParams(**constraint_of(body)).constraint_source
-        return None if source is None else find(*source, reasoning[0], marks=reasoning[1])
+        with named(body):
+            source = SamplingParams(**constraint_of(body)).constraint_source
+            return None if source is None else find(*source, reasoning[0], marks=reasoning[1])
     except NotDoneError as error:
-        raise ApiError(503, str(error), code="constraint_not_compiled", retry_after=RETRY_SECONDS) from error
-    except ValueError as error:
-        named = "response_format" if isinstance(body, ChatRequest) and body.response_format is not None else "tools"
-        param = "structured_outputs" if body.structured_outputs is not None else named
-        raise ApiError(400, str(error).replace("SamplingParams.", ""), param=param) from error
+        raise Refused("", "constraint_not_compiled", str(error)) from error
 
 
 def check_name(group: PluginGroup[Any], given: object, field: str) -> None:
-    """Raise ApiError unless `given` is a known name. A path would import a module."""
+    """Raise Refused unless `given` is a known name. A path would import a module."""
     if not (isinstance(given, str) and group.is_known(given)):
         meant = did_you_mean(str(given), group.available(), ": ") or f", one of {', '.join(group.available())}"
-        raise ApiError(400, f"{field} must be the name of a {group.word}, got {short(given)}{meant}", param=field)
+        raise Refused(field, "unknown_name", f"must be the name of a {group.word}, got {short(given)}{meant}")
 
 
 def strategy_options(strategy: Strategy, extra: Mapping[str, Any]) -> dict[str, Any]:
@@ -283,31 +278,36 @@ def strategy_options(strategy: Strategy, extra: Mapping[str, Any]) -> dict[str, 
         name for value in options.values() if isinstance(value, Rule) for name in options_of(value)
     }
     if unknown := next((name for name, value in extra.items() if value is None and name not in known), None):
-        raise ApiError(400, unknown_option("dlstep", unknown, None, known), param=f"dlstep.{unknown}")
+        raise Refused(unknown, "unknown_field", unknown_option("dlstep", unknown, None, known))
     return options
 
 
 def check_count(facts: Facts, prompts: int, copies: int) -> None:
-    """Raise ApiError if a request asks for too many answers, before encoding any prompt."""
+    """Raise Refused if a request asks for too many answers, before encoding any prompt."""
     if prompts * copies > facts.most_answers:
-        message = f"the request asks for {prompts * copies} answers; at most {facts.most_answers} are allowed"
-        raise ApiError(400, message, param="n" if copies > 1 else "prompt")
+        raise Refused(
+            "n" if copies > 1 else "prompt",
+            "out_of_range",
+            f"the request asks for {prompts * copies} answers; at most {facts.most_answers} are allowed",
+        )
 
 
 def check_length(facts: Facts, characters: int, param: str) -> None:
-    """Raise ApiError for a text that is certainly too long, before encoding it."""
+    """Raise Refused for a text that is certainly too long, before encoding it."""
     max_model_len = facts.first.config.max_model_len
     if characters > LONGEST_TOKEN * max_model_len:
-        message = f"{param} has {characters} characters; max_model_len={max_model_len} tokens leave no room for an answer"
-        raise ApiError(400, message, param=param, code="context_length_exceeded")
+        raise Refused(
+            param,
+            "context_length_exceeded",
+            f"it has {characters} characters; max_model_len={max_model_len} tokens leave no room for an answer",
+        )
 
 
 def encoded_prompt(facts: Facts, prompt: str | list[int], special: bool | None = None) -> tuple[int, ...]:
-    """Return the tokens of a prompt, including the model's `prompt_end`. Raises ApiError."""
+    """Return the tokens of a prompt, including the model's `prompt_end`. Raises Refused."""
     if isinstance(prompt, str):
         check_length(facts, len(prompt), "prompt")
-    with refusing("prompt"):
-        return encode(facts, prompt, special=special)
+    return encode(facts, prompt, special=special)
 
 
 def _echoed(facts: Facts, prompt: str | list[int], tokens: tuple[int, ...]) -> str:
@@ -322,13 +322,17 @@ def translated(facts: Facts, body: CompletionRequest | ChatRequest, constraint: 
 
     There is one submission per answer, checked as the engine would. Their seeds differ.
     """
+    with named(body):
+        return _translated(facts, body, constraint)
+
+
+def _translated(facts: Facts, body: CompletionRequest | ChatRequest, constraint: Automaton | None) -> TranslatedBody:
     prompts, echoes = _chat_prompts(facts, body) if isinstance(body, ChatRequest) else _completion_prompts(facts, body)
     params, spec = params_of(facts, body), facts.first.config.spec
     if body.truncate_prompt_tokens is not None:
         prompts = [prompt[-body.truncate_prompt_tokens :] for prompt in prompts]
     if not all(prompts):
-        param = "messages" if isinstance(body, ChatRequest) else "prompt"
-        raise ApiError(400, "a prompt is empty: give at least one token", param=param)
+        raise Refused("prompt", "missing", "a prompt is empty: give at least one token")
     forced = isinstance(body, ChatRequest) and called_function(body) is not None
     each, copies = params.each, len(params.each)
     salt = (body.cache_salt or "").encode()
@@ -355,26 +359,19 @@ def translated(facts: Facts, body: CompletionRequest | ChatRequest, constraint: 
 
 
 def _checked(facts: Facts, request: Request, body: Sampling, *, forced: bool) -> Request:
-    """Return a request that the engine need not check again. Raises ApiError if the engine would reject it."""
+    """Return a request that the engine need not check again. Raises Refused if the engine would reject it."""
     added, reason = checked(facts.first.config, facts.first.strategy, request)
-    if not reason and body.most is not None and (message := excess(facts.first.config, request)):
-        raise ApiError(400, message, param="max_tokens", code="context_length_exceeded")
+    if not reason and body.most is not None:
+        reason = refusal_of_max_tokens(facts.first.config, request)
     if not reason:
         return added
-    if forced and reason.startswith("no text that matches"):
+    if forced and reason.code == "unsatisfiable":
         return request
-    options = [name for name in body.dlstep.model_extra or {} if mentions(reason, name)]
-    if options:
-        raise ApiError(400, reason, param=f"dlstep.{options[0]}")
-    param = next((param for start, param in SUBJECTS if reason.startswith(start)), None)
-    if param == "prompt" and isinstance(body, ChatRequest):
-        param = "messages"
-    code = "context_length_exceeded" if "no room" in reason else None
-    raise ApiError(400, reason, param=param, code=code)
+    raise Refused(*reason)
 
 
 def tokenized(facts: Facts, body: TokenizeRequest) -> Tokenized:
-    """Return the token ids of a prompt or a conversation. Raises ApiError."""
+    """Return the token ids of a prompt or a conversation. Raises Refused."""
     if isinstance(body, TokenizeText):
         ids = encoded_prompt(facts, body.prompt, body.add_special_tokens)
     else:
@@ -386,10 +383,10 @@ def tokenized(facts: Facts, body: TokenizeRequest) -> Tokenized:
 
 
 def detokenized(facts: Facts, body: DetokenizeRequest) -> Detokenized:
-    """Return the text of token ids, including special tokens. Raises ApiError."""
+    """Return the text of token ids, including special tokens. Raises Refused."""
     _check_ids(facts, body.tokens, "tokens")
     if (tokenizer := facts.tokenizer) is None:
-        raise ApiError(400, "this model has no tokenizer", param="tokens")
+        raise Refused("tokens", "unsupported", "this model has no tokenizer")
     return Detokenized(prompt=str(tokenizer.decode(body.tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)))
 
 
@@ -409,29 +406,25 @@ def head_for(body: CompletionRequest | ChatRequest, model: str) -> Head:
 
 
 def read(facts: Facts, body: ReadRequest) -> TranslatedBody:
-    """Translate a body. Raises ApiError that names the invalid field."""
+    """Translate a body. Raises Refused that names the invalid field."""
     prompts, config = prompts_of(body), facts.first.config
     check_count(facts, len(prompts), 1)
     encoded = [encoded_prompt(facts, prompt) for prompt in prompts]
     characters = sum(len(part) if isinstance(part, str) else max(map(len, part)) for part in body.template)
     check_length(facts, characters, "template")
     reading = Reading(facts.first.strategy)
-    if reason := reading.incompatibility(config.spec):
-        raise ApiError(400, f"the model {facts.model!r} cannot be read: {reason}", param="model")
-    with refusing("template"):
+    with named(body):
+        if reason := reading.refusal(config.spec, probe(config.spec)):
+            raise Refused(*reason)
         template = encode_template(facts.tokenizer, body.template)
     return TranslatedBody([_submit(facts, reading, prompt, template) for prompt in encoded], [""] * len(encoded), [])
 
 
 def _submit(facts: Facts, reading: Reading, prompt: tuple[int, ...], template: ReadTemplate) -> Submit:
-    """Return the submission of a read. Raises ApiError if the engine would reject it."""
+    """Return the submission of a read. Raises Refused if the engine would reject it."""
     config = facts.first.config
-    try:
-        request = read_request(0, prompt, template, config.max_model_len)
-    except ValueError as error:
-        code = "context_length_exceeded" if "max_model_len" in str(error) else None
-        raise ApiError(400, str(error).removeprefix("request 0: "), param="prompt", code=code) from error
+    request = read_request(0, prompt, template, config.max_model_len)
     added, reason = checked(replace(config, processors=()), reading, request)
     if reason:
-        raise ApiError(400, reason, param="prompt")
+        raise Refused("prompt", reason.code, reason.message)
     return Submit(added, template=template, probabilities=True)

@@ -8,6 +8,7 @@ from itertools import chain, count
 from threading import Lock
 from types import TracebackType
 
+from ...core import Refused
 from ...core.sequence import FinishInfo
 from ...processes import Worker
 from ...text.detokenize import Tokenizer, load_tokenizer
@@ -27,14 +28,6 @@ NOT_READY: dict[Phase, str] = {
     "failed": "the engine is gone and the server is ending",
 }
 GRACE = 1.0  # seconds that an engine has to end a cancelled request before the router ends it
-
-
-class QueueFull(Exception):
-    """Error: the queue is full."""
-
-
-class NotReady(Exception):
-    """Error: no request can be answered now. The message says why."""
 
 
 class FairQueue:
@@ -192,11 +185,11 @@ class Router:
 
     @property
     def facts(self) -> Facts:
-        """The facts of the model. Raises NotReady before an engine has loaded it."""
+        """The facts of the model. Raises Refused before an engine has loaded it."""
         for replica in self.replicas:
             if replica.info is not None:
                 return replica.info
-        raise NotReady(self.not_ready_reason() or "the model is loading")
+        raise Refused("", "not_ready", self.not_ready_reason() or "the model is loading")
 
     def not_ready_reason(self) -> str | None:
         """Return why no request can be answered now; None if requests can be answered."""
@@ -222,14 +215,18 @@ class Router:
         """Queue all requests, or none. `changed` is called whenever one of them changes.
 
         `whole`: the client gets nothing before the end, so another engine may restart a request whose
-        engine dies. Requests for a silent engine wait. Raises QueueFull if the queue is full, NotReady
-        if no request can be answered.
+        engine dies. Requests for a silent engine wait. Raises Refused if the queue is full, or if no request
+        can be answered.
         """
         if (reason := self.not_ready_reason()) and self.phase != "silent":
-            raise NotReady(reason)
+            raise Refused("", "not_ready", reason)
         if len(self._queue) + len(submits) > self.options.max_queue:
             self.metrics.refused.inc(len(submits))
-            raise QueueFull(f"{len(self._queue)} requests are waiting, the limit is {self.options.max_queue}: try again later")
+            raise Refused(
+                "",
+                "queue_full",
+                f"{len(self._queue)} requests are waiting, the limit is {self.options.max_queue}: try again later",
+            )
         loop = asyncio.get_running_loop()
         pending_requests: list[PendingRequest] = []
         own = b"" if self.options.share_prefix_cache else owner.encode()

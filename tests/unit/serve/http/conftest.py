@@ -7,6 +7,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from dlstep.core import STATUS
+
 from ....helpers.serving import Served, served, shadow_engine
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
@@ -28,8 +30,16 @@ def http(shadow: Served) -> Iterator[httpx2.Client]:
         yield client
 
 
+def error_of(response: httpx2.Response) -> dict[str, Any]:
+    """The error of a response, whose code has its status. The message begins with the field and shows nothing inside."""
+    error = response.json()["error"]
+    assert STATUS[error["code"]] == response.status_code and "Traceback" not in response.text, response.text
+    assert error["message"].startswith(f"{error['param']}: " if error["param"] else "") and len(error["message"]) > 10, error
+    return error
+
+
 def refused(http: httpx2.Client, body: Any, path: str = COMPLETIONS) -> dict[str, Any]:
     """The error of a body that is wrong."""
     response = http.post(path, content=json.dumps(body), headers={"Content-Type": "application/json"})
     assert response.status_code == 400, response.text
-    return response.json()["error"]
+    return error_of(response)

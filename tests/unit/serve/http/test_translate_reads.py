@@ -10,6 +10,7 @@ import pytest
 from dlstep import SamplingParams
 
 from ....helpers.serving import Paced, Served, served, shadow_engine, tiny_llm
+from .conftest import error_of
 
 STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
 OTHER = "Ann has 21 apples. Later Ann buys 64 more. How many apples does Ann have?"
@@ -58,26 +59,25 @@ def test_reads_and_answers_run_at_the_same_time(server: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "param", "message"),
+    ("change", "param", "code"),
     [
-        ({"template": ["53"]}, "template", "this one has no slot"),
-        ({"template": [["shells", "apples"]]}, "template", "must differ in one token"),
-        ({"template": []}, "template", "at least 1 item"),
-        ({"template": "53"}, "template", "array"),
-        ({"template": ["a", ["1", "2"]] * 400}, "prompt", "the template 800, together more than max_model_len=512"),
-        ({"template": ["a" * 40_000, ["1", "2"]]}, "template", "characters"),
-        ({"prompt": ""}, "prompt", "the prompt is empty"),
-        ({"prompt": [10**6]}, "prompt", "holds an id outside"),
-        ({"prompt": ["x"] * 5000}, "prompt", "asks for 5000 answers"),
-        ({"model": "gpt-5"}, "model", "does not exist"),
-        ({"max_tokens": 3}, "max_tokens", "this field is unknown; leave it out"),
+        ({"template": ["53"]}, "template", "invalid_value"),
+        ({"template": [["shells", "apples"]]}, "template.0", "invalid_value"),
+        ({"template": []}, "template", "out_of_range"),
+        ({"template": "53"}, "template", "invalid_type"),
+        ({"template": ["a", ["1", "2"]] * 400}, "prompt", "context_length_exceeded"),
+        ({"template": ["a" * 40_000, ["1", "2"]]}, "template", "context_length_exceeded"),
+        ({"prompt": ""}, "prompt", "missing"),
+        ({"prompt": [10**6]}, "prompt", "unknown_token_id"),
+        ({"prompt": ["x"] * 5000}, "prompt", "out_of_range"),
+        ({"model": "gpt-5"}, "model", "model_not_found"),
+        ({"max_tokens": 3}, "max_tokens", "unknown_field"),
     ],
 )
-def test_what_cannot_be_read_is_refused_by_name(server: Served, change: dict[str, Any], param: str, message: str) -> None:
+def test_what_cannot_be_read_is_refused_by_name(server: Served, change: dict[str, Any], param: str, code: str) -> None:
     with server.http() as http:
-        answer = http.post(URL, json={"prompt": STORY, "template": TEMPLATE} | change)
-    error = answer.json()["error"]
-    assert answer.status_code in (400, 404) and message in error["message"] and error["param"].partition(".")[0] == param
+        error = error_of(http.post(URL, json={"prompt": STORY, "template": TEMPLATE} | change))
+    assert (error["param"], error["code"]) == (param, code)
 
 
 @pytest.mark.parametrize("failures", [1, 2])
