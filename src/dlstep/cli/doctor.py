@@ -15,7 +15,7 @@ from .. import __version__
 from ..core import DlstepError
 from ..engine.devices import GIB
 from ..extras import EXTRAS, installed
-from ..text.words import counted, printable
+from ..text.words import counted, one_line, printable
 from ..views.progress_bars import waiting_line
 from .options import Namespace, json_text
 
@@ -130,4 +130,4 @@ def extra_fact(name: str, packages: list[str]) -> str:
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    return one_line(error) or type(error).__name__

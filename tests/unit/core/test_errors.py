@@ -1,7 +1,12 @@
-"""Codes of refusals: the table of the documentation, their statuses, and the exception that carries a refusal."""
+"""Codes of refusals: the table of the documentation, their statuses, and the exception that carries a refusal.
 
+No module of the outer layers reads a message: they translate the field of a refusal, and branch by its code.
+"""
+
+import ast
 import pickle
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
@@ -9,7 +14,17 @@ import pytest
 
 from dlstep.core import STATUS, Code, Refusal, Refused
 
-SERVING = Path(__file__).parents[3] / "docs" / "serving.md"
+ROOT = Path(__file__).parents[3]
+SERVING = ROOT / "docs" / "serving.md"
+SOURCES = ROOT / "src" / "dlstep"
+LAYERS = ("serve", "batch", "cli")
+UNTIL_ONE_DOOR = SOURCES / "cli" / "options.py"  # still writes options as flags into messages of the engine
+# Attributes that hold the text of an error or of a refusal, and methods that look into a text.
+MESSAGES = {"message", "error", "reason", "args", "msg"}
+READING = {
+    "endswith", "find", "index", "partition", "removeprefix", "removesuffix", "replace", "rpartition", "split", "splitlines",
+    "startswith",
+}  # fmt: skip
 
 
 def test_the_documentation_lists_every_code_with_its_status() -> None:
@@ -30,3 +45,69 @@ def test_an_exception_of_another_process_carries_its_refusal() -> None:
 def test_a_refusal_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         Refusal("seed", "missing", "give one").field = "n"  # type: ignore[misc]
+
+
+def reads(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines of a function, or of the rest of a module, that test, split or match the text of an error."""
+    errors = MESSAGES | {node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler) and node.name}
+    errors |= {node.target.id for node in ast.walk(tree) if isinstance(node, ast.NamedExpr) and is_message(node.value, errors)}
+    for node in ast.walk(tree):  # in order of lines: a name is assigned before it is read
+        if isinstance(node, ast.Assign) and is_message(node.value, errors):
+            errors |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=value, attr=name)) if name in READING and is_message(value, errors):
+                yield node.lineno
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="re")), args=args) if any(
+                is_message(arg, errors) for arg in args
+            ):
+                yield node.lineno
+            case ast.Compare(comparators=values, ops=ops) if any(
+                isinstance(op, ast.In | ast.NotIn) and is_message(value, errors) for op, value in zip(ops, values, strict=True)
+            ):
+                yield node.lineno
+
+
+def is_message(node: ast.AST, errors: set[str]) -> bool:
+    """Whether an expression is an error, its text, or a part of this text."""
+    match node:
+        case ast.Name(id=name):
+            return name in errors
+        case ast.Attribute(attr=name):
+            return name in MESSAGES
+        case ast.Call(func=ast.Name(id="str"), args=[value]):
+            return is_message(value, errors)
+        case ast.Subscript(value=value) | ast.FormattedValue(value=value) | ast.NamedExpr(value=value):
+            return is_message(value, errors)
+        case ast.JoinedStr(values=values):
+            return any(is_message(value, errors) for value in values)
+    return False
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_no_module_reads_a_message(layer: str) -> None:
+    found = [
+        f"{path.relative_to(SOURCES)}:{line}"
+        for path in sorted((SOURCES / layer).rglob("*.py"))
+        for line in reads(ast.parse(path.read_text("utf-8")))
+        if path != UNTIL_ONE_DOOR
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        "'no room' in str(error)",
+        "str(error).startswith('the prompt')",
+        "re.sub('a', 'b', str(error))",
+        "error.refusal.message.split(':')",
+        "error.args[0].removeprefix('request 0: ')",
+        "[name for name in names if name in pending.error]",
+        "(text := str(error)).partition(':')",
+        "shown = f'{error}'; shown.splitlines()",
+        "re.search('a', message)",
+    ],
+)
+def test_code_that_reads_a_message_is_found(read: str) -> None:
+    assert [*reads(ast.parse(f"try:\n    f()\nexcept ValueError as error:\n    {read}\n"))] == [4]
