@@ -95,7 +95,12 @@ MUTANTS = (
     ),
     *in_file(
         "core/block_pass.py",
-        ("samples_of", "give a rule the samples of another block", "samples.between(first, last)", "samples"),
+        (
+            "samples_of",
+            "give a rule the samples of another block",
+            "samples.tokens[first:last]",
+            "samples.tokens[:last - first]",
+        ),
     ),
     *in_file(
         "core/rule.py",

@@ -14,6 +14,7 @@ from .block import (
 )
 from .block_pass import (
     BlockPass as BlockPass,
+    BlockSamples as BlockSamples,
     PlannedPass as PlannedPass,
     planned_pass as planned_pass,
     sampled_pass as sampled_pass,

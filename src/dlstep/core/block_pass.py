@@ -1,8 +1,11 @@
-"""One forward pass as a rule sees it: a block, its own samples, and what is known about the pass."""
+"""One forward pass as a rule sees it: a block, its own samples, and what is known about the pass.
+
+The values are named tuples, because each step makes two for each block: 0.4 us each, a frozen dataclass takes 1.7.
+"""
 
 from bisect import bisect_left
-from dataclasses import dataclass, replace
-from typing import Self
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from .block import Block
 from .plan import Span, SpanSamples
@@ -10,8 +13,7 @@ from .sequence import SequenceState
 from .spec import Spec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedPass:
+class PlannedPass(NamedTuple):
     """A forward pass of a block before it runs."""
 
     block: Block
@@ -23,27 +25,82 @@ class PlannedPass:
     sequence: SequenceState
     """The sequence of the block, for what rules seldom need: its seed, temperature or constraint."""
 
-    def of(self, block: Block) -> Self:
+    def of(self, block: Block) -> "PlannedPass":
         """Return the same pass of another block, such as the part of a block that an inner rule decodes.
 
         Args:
             block: A block of positions of `self.block`.
         """
-        return replace(self, block=block, number=self.number + self.block.opened - block.opened)
+        return self._replace(block=block, number=self.number + self.block.opened - block.opened)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockPass(PlannedPass):
-    """A forward pass of a block after it ran. `block` is the block as it was fed, and `sequence` counts the pass."""
+class BlockSamples(NamedTuple):
+    """Samples of a block, one entry per position that the pass sampled; `SpanSamples` describes the fields."""
 
+    tokens: tuple[int, ...]
+    """Sampled token ids."""
+    probabilities: tuple[float, ...]
+    """Probability of each token."""
+    entropies: tuple[float, ...] = ()
+    """Entropies in nats; empty unless requested."""
+    margins: tuple[float, ...] = ()
+    """Best minus second-best probability; empty unless requested."""
+    best_ids: tuple[int, ...] = ()
+    """For each entry in turn, its `SampleSpec.best` most probable ids."""
+    best_probabilities: tuple[float, ...] = ()
+    """Probabilities of `best_ids`."""
+    noise: tuple[int, ...] = ()
+    """One uniform random id per entry; empty unless requested."""
+    scored_probabilities: tuple[float, ...] = ()
+    """Probabilities of `Wanted.scored_ids`."""
+
+    def at(self, indices: Sequence[int]) -> "BlockSamples":
+        """Return some entries, in this order.
+
+        Args:
+            indices: Indices of the entries.
+        """
+        return BlockSamples(*[_entries(values, len(self.tokens), indices) for values in self])
+
+
+def _entries(values: tuple[Any, ...], count: int, indices: Sequence[int]) -> tuple[Any, ...]:
+    """Return the values of some of `count` entries, each of which has equally many."""
+    width = len(values) // count
+    return tuple([value for index in indices for value in values[index * width : (index + 1) * width]])
+
+
+class BlockPass(NamedTuple):
+    """A forward pass of a block after it ran."""
+
+    block: Block
+    """The block as it was fed."""
+    number: int
+    """Number of the pass among those that sample the block, from 0."""
+    limit: int
+    """First position past the answer; from there on, positions are void."""
+    sequence: SequenceState
+    """The sequence of the block, which already counts the pass."""
     sampled: tuple[int, ...]
     """Positions of the block that the pass sampled, ascending: those that the rule's `sampled` returned."""
-    samples: SpanSamples
+    samples: BlockSamples
     """Samples of the block. Entry i belongs to position `sampled[i]`, which by default is `block.masked[i]`."""
     must: bool
     """Whether the `measure` of the block has to decrease."""
     spec: Spec
     """Facts of the model."""
+
+    @property
+    def planned(self) -> PlannedPass:
+        """The pass as it was before it ran."""
+        return PlannedPass(self.block, self.number, self.limit, self.sequence)
+
+    def of(self, block: Block) -> "BlockPass":
+        """Return the same pass of another block, such as the part of a block that an inner rule decodes.
+
+        Args:
+            block: A block of positions of `self.block`.
+        """
+        return self._replace(block=block, number=self.planned.of(block).number)
 
     def only(self, positions: tuple[int, ...]) -> "BlockPass":
         """Return the pass with the samples of some positions.
@@ -54,7 +111,7 @@ class BlockPass(PlannedPass):
         if positions == self.sampled:
             return self
         samples = self.samples.at([bisect_left(self.sampled, position) for position in positions])
-        return replace(self, sampled=positions, samples=samples)
+        return self._replace(sampled=positions, samples=samples)
 
 
 def planned_pass(sequence: SequenceState, block: Block) -> PlannedPass:
@@ -64,7 +121,7 @@ def planned_pass(sequence: SequenceState, block: Block) -> PlannedPass:
         sequence: The sequence before the pass.
         block: A block of its window.
     """
-    return PlannedPass(block=block, number=sequence.steps - block.opened, limit=sequence.request.limit, sequence=sequence)
+    return PlannedPass(block, sequence.steps - block.opened, sequence.request.limit, sequence)
 
 
 def sampled_pass(
@@ -81,19 +138,10 @@ def sampled_pass(
         must: Whether the `measure` of the block has to decrease.
     """
     sampled, own = samples_of(block, span, samples)
-    return BlockPass(
-        block=block,
-        number=sequence.steps - block.opened - 1,
-        limit=sequence.request.limit,
-        sequence=sequence,
-        sampled=sampled,
-        samples=own,
-        must=must,
-        spec=spec,
-    )
+    return BlockPass(block, sequence.steps - block.opened - 1, sequence.request.limit, sequence, sampled, own, must, spec)
 
 
-def samples_of(block: Block, span: Span, samples: SpanSamples) -> tuple[tuple[int, ...], SpanSamples]:
+def samples_of(block: Block, span: Span, samples: SpanSamples) -> tuple[tuple[int, ...], BlockSamples]:
     """Return the positions of a block that a span sampled, and their samples.
 
     Args:
@@ -102,7 +150,20 @@ def samples_of(block: Block, span: Span, samples: SpanSamples) -> tuple[tuple[in
         samples: Samples of the span.
     """
     sampled = span.wanted.sampled
-    if block.start <= sampled[0] and sampled[-1] < block.end:  # no other block: this saves a copy
-        return sampled, samples
     first, last = bisect_left(sampled, block.start), bisect_left(sampled, block.end)
-    return sampled[first:last], samples.between(first, last)
+    # A slice of a whole tuple is the tuple: a block that is alone in its span costs no copy.
+    own, tokens, probabilities = sampled[first:last], samples.tokens[first:last], samples.probabilities[first:last]
+    noise, best, scored = samples.noise, samples.best_ids, samples.scored_probabilities
+    if not (samples.entropies or samples.margins or noise or best or scored):  # most rules: saves 0.6 us
+        return own, BlockSamples(tokens, probabilities)
+    width, scores = len(best) // len(sampled), len(scored) // len(sampled)
+    return own, BlockSamples(
+        tokens,
+        probabilities,
+        samples.entropies[first:last],
+        samples.margins[first:last],
+        best[first * width : last * width],
+        samples.best_probabilities[first * width : last * width],
+        noise[first:last],
+        scored[first * scores : last * scores],
+    )

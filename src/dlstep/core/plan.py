@@ -5,10 +5,10 @@ positions whose input is a blend of embeddings, which the driver computes.
 """
 
 from collections.abc import Sequence
-from dataclasses import InitVar, dataclass, field, fields, replace
+from dataclasses import InitVar, dataclass, field, replace
 from math import inf
 from sys import float_info
-from typing import Annotated, Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Annotated, Literal, Protocol, get_args, runtime_checkable
 
 from annotated_types import Ge
 
@@ -145,35 +145,6 @@ class SpanSamples:
     error: str = ""
     """Error of a processor of the request, after which every token is -1; empty if none failed."""
 
-    def between(self, first: int, last: int) -> "SpanSamples":
-        """Return the entries `[first, last)`.
-
-        Args:
-            first: Index of the first entry.
-            last: Index after the last entry.
-        """
-        best, scored = len(self.best_ids) // len(self.tokens), len(self.scored_probabilities) // len(self.tokens)
-        return SpanSamples(
-            self.tokens[first:last],
-            self.probabilities[first:last],
-            self.entropies[first:last],
-            self.margins[first:last],
-            self.best_ids[first * best : last * best],
-            self.best_probabilities[first * best : last * best],
-            self.noise[first:last],
-            self.scored_probabilities[first * scored : last * scored],
-        )
-
-    def at(self, indices: Sequence[int]) -> "SpanSamples":
-        """Return some entries, in this order.
-
-        Args:
-            indices: Indices of the entries.
-        """
-        names, count = [each.name for each in fields(self) if each.name != "error"], len(self.tokens)
-        chosen: dict[str, Any] = {name: _entries(getattr(self, name), count, indices) for name in names}
-        return SpanSamples(**chosen)
-
     def trimmed(self, given: "SampleSpec", needed: "SampleSpec") -> "SpanSamples":
         """Return the rows with only the statistics of `needed`.
 
@@ -194,12 +165,6 @@ class SpanSamples:
             best_probabilities=tuple([self.best_probabilities[index] for index in within]),
             noise=self.noise if "noise" in needed.statistics else (),
         )
-
-
-def _entries(values: tuple[Any, ...], count: int, indices: Sequence[int]) -> tuple[Any, ...]:
-    """Return the values of some of `count` entries, each of which has equally many."""
-    width = len(values) // count
-    return tuple([value for index in indices for value in values[index * width : (index + 1) * width]])
 
 
 NO_SAMPLES = SpanSamples((), ())

@@ -288,7 +288,7 @@ def check_falls(rule: Rule, block_pass: BlockPass, after: Block) -> None:
     if not after.masked:
         return
     sequence = block_pass.sequence
-    was, now = rule.measure(block_pass), rule.measure(planned_pass(sequence, after))
+    was, now = rule.measure(block_pass.planned), rule.measure(planned_pass(sequence, after))
     if sequence.request.constraint is not None and whole((was, now)):
         was = passes_left(sequence, block_pass.block, was, remasks=rule.remasks)
         now = passes_left(sequence, after, now, remasks=rule.remasks)

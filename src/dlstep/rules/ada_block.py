@@ -80,7 +80,7 @@ class AdaBlock(CanvasRule):
 
     def commit(self, block_pass: BlockPass) -> Block:
         """Return the block as the inner rule leaves it; `ends` has already cut the block."""
-        return inner_commit(self.inner, block_pass.only(sampled_by(self.inner, block_pass)))
+        return inner_commit(self.inner, block_pass.only(sampled_by(self.inner, block_pass.planned)))
 
 
 RULE = AdaBlock

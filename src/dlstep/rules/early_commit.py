@@ -17,7 +17,7 @@ from typing import Annotated, final
 
 from annotated_types import Gt, Interval
 
-from ..core import Block, BlockPass, CanvasRule, Extra, PlannedPass, Refused, SampleSpec, SpanSamples, check_ranges
+from ..core import Block, BlockPass, BlockSamples, CanvasRule, Extra, PlannedPass, Refused, SampleSpec, check_ranges
 from ._shares import in_parts
 from .quota import Quota
 
@@ -84,13 +84,13 @@ class EarlyCommit(CanvasRule):
 
     def commit(self, block_pass: BlockPass) -> Block:
         """Return the block with everything unmasked, or with the current part's share."""
-        block, region = block_pass.block, self._region(block_pass)
+        block, region = block_pass.block, self._region(block_pass.planned)
         gap = self.due((block_pass.number + 1) / self.bound(len(block.tokens)))
         forced = block_pass.sequence.request.constraint is not None
         if gap is not None and _gap(block_pass.only(region).samples, forced=forced) >= gap:
             samples = block_pass.only(block.masked).samples
             return block.unmask_rows(range(len(block.masked)), samples.tokens, samples.probabilities)
-        part = self._part(block_pass)
+        part = self._part(block_pass.planned)
         return block.with_part(self.inner.commit(block_pass.of(part).only(part.masked)))
 
     def measure(self, planned: PlannedPass) -> int:
@@ -126,7 +126,7 @@ class EarlyCommit(CanvasRule):
         return sampled[self.region[0] : sum(self.region)] if self.region else sampled
 
 
-def _gap(region: SpanSamples, *, forced: bool) -> float:
+def _gap(region: BlockSamples, *, forced: bool) -> float:
     """Return the mean gap of the region; minus infinity if the answer ends before it.
 
     If a constraint may have `forced` tokens, positions with a single possible token are left out: they

@@ -56,11 +56,12 @@ class Threshold(Choice):
             accept *= 1.0 - self.falling * (1.0 - len(block.masked) / len(block.sampled(block_pass.limit)))
         elif self.order != "confidence":
             return self._certain(block_pass.samples.entropies, must=block_pass.must)
+        best = max(probabilities)
+        if best < accept or (best == accept and not self.inclusive):
+            return [probabilities.index(best)] if block_pass.must else []
         if self.inclusive:
-            chosen = [index for index, probability in enumerate(probabilities) if probability >= accept]
-        else:
-            chosen = [index for index, probability in enumerate(probabilities) if probability > accept]
-        return chosen or ([probabilities.index(max(probabilities))] if block_pass.must else [])
+            return [index for index, probability in enumerate(probabilities) if probability >= accept]
+        return [index for index, probability in enumerate(probabilities) if probability > accept]
 
     def scores(self, block_pass: BlockPass) -> Sequence[float]:
         """Return probabilities, or negated entropies with order="entropy"."""

@@ -15,6 +15,7 @@ from annotated_types import Ge, Gt, Interval
 
 from ..core import (
     Block,
+    BlockSamples,
     Merge,
     Probability,
     Refusal,
@@ -164,7 +165,7 @@ class DMax(Revising):
         """Whether the strategy feeds plain tokens: then blocks drop those that contradict the constraint."""
         return not self.token_merge_weight
 
-    def _refreshed_at(self, block: Block, places: tuple[int, ...], samples: SpanSamples, *, timed_out: bool) -> Block:
+    def _refreshed_at(self, block: Block, places: tuple[int, ...], samples: BlockSamples, *, timed_out: bool) -> Block:
         """Return the block after a pass; sample i belongs to position `places[i]`.
 
         Under a constraint, masks are filled from the left up to the first token that contradicts the others, so that the
@@ -187,7 +188,7 @@ class DMax(Revising):
         stable, count = 1.0 - len(changed) / old if changed else 1.0, new * self.token_merge_top_k
         return after.with_extra(Softened(ready, stable, samples.best_ids[:count], samples.best_probabilities[:count]))
 
-    def _refreshed(self, block: Block, samples: SpanSamples, *, timed_out: bool) -> Block:
+    def _refreshed(self, block: Block, samples: BlockSamples, *, timed_out: bool) -> Block:
         """Return the block after a pass; its samples are those of the positions after the given ones."""
         given, masked, probabilities = block.given.bit_length(), block.masked, samples.probabilities
         old = len(probabilities) - len(masked)

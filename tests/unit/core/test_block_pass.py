@@ -4,7 +4,19 @@ from itertools import accumulate, pairwise
 
 from hypothesis import given, strategies as st
 
-from dlstep.core import Block, BlockPass, Config, Request, SpanSamples, Spec, add, init, planned_pass, sampled_pass
+from dlstep.core import (
+    Block,
+    BlockPass,
+    BlockSamples,
+    Config,
+    Request,
+    SpanSamples,
+    Spec,
+    add,
+    init,
+    planned_pass,
+    sampled_pass,
+)
 from dlstep.strategies.multi_bd import MultiBD
 
 from ...helpers.spans import span_with
@@ -15,11 +27,11 @@ COUNTED = SEQUENCE.after_forward(SEQUENCE.storage, 1)
 BEST, SCORED = 3, 2
 
 
-def samples_at(positions: list[int]) -> SpanSamples:
+def samples_at(positions: list[int]) -> BlockSamples:
     """Samples whose values name their position."""
     once, values = tuple(positions), tuple(map(float, positions))
     best, scored = (tuple([position + rank / 10 for position in positions for rank in range(n)]) for n in (BEST, SCORED))
-    return SpanSamples(once, values, values, values, tuple([p for p in positions for _ in range(BEST)]), best, once, scored)
+    return BlockSamples(once, values, values, values, tuple([p for p in positions for _ in range(BEST)]), best, once, scored)
 
 
 @st.composite
@@ -35,7 +47,7 @@ def own_passes(window: tuple[list[Block], list[int]]) -> list[BlockPass]:
     """The passes of all blocks."""
     blocks, sampled = window
     span = span_with(sampled=tuple(sampled), draws=(0,) * len(sampled))
-    return [sampled_pass(COUNTED, block, span, samples_at(sampled), SPEC) for block in blocks]
+    return [sampled_pass(COUNTED, block, span, SpanSamples(*samples_at(sampled)), SPEC) for block in blocks]
 
 
 @given(windows())
@@ -60,6 +72,6 @@ def test_passes_of_a_block_are_numbered_from_0() -> None:
     part = Block(2, (99,), (2,), (0.0,), opened=-3)
     span = span_with(sampled=(2,), draws=(0,))
     assert planned_pass(SEQUENCE, block).number == 0
-    ran = sampled_pass(COUNTED, block, span, samples_at([2]), SPEC)
+    ran = sampled_pass(COUNTED, block, span, SpanSamples(*samples_at([2])), SPEC)
     assert ran.number == 0 and planned_pass(COUNTED, block).number == 1
     assert ran.of(part).number == 3 and ran.of(part).block is part
