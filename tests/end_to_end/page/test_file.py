@@ -65,18 +65,6 @@ def test_a_trace_is_shown_without_a_server(view: View, trace: Path, theme: str) 
     assert [run["text"] for run in again["runs"]] == [answer(STORY), answer(STORY.replace("53", "12"))]
 
 
-@pytest.mark.stress
-def test_a_saved_recording_is_shown_too_and_another_can_be_dropped(view: View, trace: Path, tmp_path: Path) -> None:
-    first = view(trace)
-    saved = tmp_path / "saved.json"
-    saved.write_text(first.saved(), "utf-8")
-    second = view(saved)
-    second.ended(2)
-    assert second.answers() == first.answers() and second.saved() == saved.read_text("utf-8")
-    second.drop(json.dumps(hostile_recording()))
-    expect(second.page.locator("#tree .run")).to_have_count(4)
-
-
 def test_hostile_recordings_stay_data(view: View, tmp_path: Path) -> None:
     source = tmp_path / "enemy.json"
     for ensure_ascii in (True, False):

@@ -4,10 +4,8 @@ import json
 import re
 from itertools import chain
 
-import pytest
 from playwright.sync_api import expect
 
-from ...helpers.serving import Served
 from .browser import Visit, Watched
 from .hostile import TEXTS, UNSEEN, hostile_recording
 
@@ -94,11 +92,3 @@ def test_the_policy_holds(visit: Visit) -> None:
             == "refused"
         )
     assert len([each for each in watched.complaints if "Content Security Policy" in each]) >= 4
-
-
-@pytest.mark.parametrize("path", ["/", "/page/app.js", "/page/style.css"])
-def test_every_file_comes_with_a_policy(site: Served, path: str) -> None:
-    with site.http() as http:
-        headers = http.get(path).headers
-    policy = headers["content-security-policy"]
-    assert "default-src 'none'" in policy and "unsafe" not in policy and headers["x-content-type-options"] == "nosniff"

@@ -9,7 +9,6 @@ import pytest
 from dlstep import strategies
 from dlstep.core import (
     Config,
-    Plan,
     Rebuild,
     Request,
     Samples,
@@ -19,13 +18,11 @@ from dlstep.core import (
     State,
     Trace,
     add,
-    commit,
     init,
     with_options,
 )
 from dlstep.rules.quota import Quota
 from dlstep.strategies import load
-from dlstep.testing import ShadowDriver
 from dlstep.text.words import piece
 from dlstep.views import ValueDiff, diff
 
@@ -144,15 +141,6 @@ def start() -> State:
     """One request on a small engine."""
     config = Config(SPEC, page_size=4, num_pages=16, max_model_len=64)
     return add(init(config, load("multi_bd")(block_size=4, buffer_size=2)), Request(0, (5, 6), SamplingParams(max_tokens=9)))
-
-
-def answered(state: State, plan: Plan, token: int, probability: float) -> State:
-    """The state after every sampled position got the same token."""
-    samples = ShadowDriver(4, 16, SPEC).run(plan)
-    rows = tuple(
-        replace(r, tokens=(token,) * len(r.tokens), probabilities=(probability,) * len(r.tokens)) for r in samples.rows
-    )
-    return commit(state, Samples(plan, rows))
 
 
 @pytest.mark.parametrize("name", NAMES)

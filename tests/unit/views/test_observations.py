@@ -1,7 +1,5 @@
 """Pictures of observations: each value of the observations is drawn once, and every text stays a text."""
 
-import re
-from base64 import b64decode
 from math import exp, isnan, log
 from typing import Any
 from xml.etree.ElementTree import fromstring
@@ -12,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from dlstep import SamplingParams
 from dlstep.text.words import printable
-from dlstep.views import Picture, candidates_picture, entropy_picture, page_of, recording
+from dlstep.views import Picture, candidates_picture, entropy_picture
 
 from ...end_to_end.page.hostile import TEXTS
 from ...helpers.serving import tiny_llm
@@ -111,17 +109,11 @@ def test_pictures_of_nothing_name_the_remedy() -> None:
         candidates_picture([], 0)
 
 
-def test_a_page_shows_pictures_that_its_policy_allows() -> None:
+def test_texts_of_pictures_stay_texts() -> None:
     session = tiny_llm().session()
     session.submit("Max has 53 shells.", SamplingParams(max_tokens=8))
     texts = [TEXTS[0], "$x$ y", "\N{CJK UNIFIED IDEOGRAPH-4E2D}"]
     rows = [row | {"text": texts[row["offset"] % 3], "entropy": 0.0} for row in session.observe().rows()]
-    pictures = [entropy_picture(rows), candidates_picture(rows, 1)]
-    page = page_of(recording(session.trace), pictures)
-    shown = re.findall(r'tabindex="0" aria-label="([^"]*)"><img src="data:image/svg\+xml;base64,([^"]*)" alt="([^"]*)">', page)
-    assert [(title, alt) for title, _, alt in shown] == [(picture.title, picture.title) for picture in pictures]
-    assert page.index("</main>") < page.index("<img src")
-    svgs = [b64decode(data).decode() for _, data, _ in shown]
-    assert svgs == [picture._repr_svg_() for picture in pictures], "drawn twice, to the same bytes"
+    svgs = [picture._repr_svg_() for picture in (entropy_picture(rows), candidates_picture(rows, 1))]
     heat, bars = ({text for element in fromstring(svg).iter() if (text := element.text)} for svg in svgs)
     assert {f"{offset}: {name_of({'text': text})}" for offset, text in enumerate(texts)} <= heat and "$x$\N{OPEN BOX}y" in bars
