@@ -1,6 +1,7 @@
 """Differences of two states or two traces, as text and positions."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import groupby
@@ -21,11 +22,10 @@ _WORDS = {"cache_digest": "KV cache", "cache": "pages", "live": "ids in use", "e
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Adjacent positions of an answer that changed in the same way, and their number; or an event of one of two traces."""
+    """Adjacent positions of an answer that changed in the same way; or an event of one of two traces."""
 
     kind: Kind
     text: str
-    positions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +120,8 @@ def _requests_diff(old: State, new: State) -> Iterator[ValueDiff]:
             yield ValueDiff(title, ("removed",))
         elif key not in before:
             sequence, waits = after[key]
-            runs = _runs({}, sequence.unmasked_tokens, new.config.spec)
-            yield ValueDiff(title, ("added", *_numbers(runs), status(sequence, waits)), tuple(runs))
+            numbers, runs = _runs({}, sequence.unmasked_tokens, new.config.spec)
+            yield ValueDiff(title, ("added", *numbers, status(sequence, waits)), tuple(runs))
         elif before[key] != after[key]:
             yield _request_diff(title, before[key], after[key], new.config.spec)
 
@@ -129,10 +129,10 @@ def _requests_diff(old: State, new: State) -> Iterator[ValueDiff]:
 def _request_diff(title: str, old: tuple[SequenceState, bool], new: tuple[SequenceState, bool], spec: Spec) -> ValueDiff:
     """Return the difference of a request in two states. The flags: is it waiting?"""
     (one, _), (two, _) = old, new
-    runs = _runs(one.unmasked_tokens, two.unmasked_tokens, spec)
+    numbers, runs = _runs(one.unmasked_tokens, two.unmasked_tokens, spec)
     drafts = _drafts(two)
     redrafted = sum(drafts.get(position, token) != token for position, token in _drafts(one).items())
-    parts = [*_numbers(runs), *([f"{redrafted} redrafted"] if redrafted else []), *_moves(_counts(*old), _counts(*new))]
+    parts = [*numbers, *([f"{redrafted} redrafted"] if redrafted else []), *_moves(_counts(*old), _counts(*new))]
     if not parts:
         parts_of = ((one.request, two.request, AddedRequest), (one.progress, two.progress, Progress), (one, two, SequenceState))
         others = next(filter(None, (differing(was, now, field_names(kind)) for was, now, kind in parts_of)))
@@ -161,28 +161,20 @@ def _counts(sequence: SequenceState, waits: bool) -> dict[str, object]:
     }
 
 
-def _runs(old: Mapping[int, int], new: Mapping[int, int], spec: Spec) -> list[Run]:
-    """Return the runs of positions whose tokens differ."""
-
-    def kind_of(position: int) -> Kind:
-        if position not in old:
-            return "unmasked"
-        return "changed" if position in new else "remasked"
-
-    changed = [position for position in sorted(old.keys() | new.keys()) if old.get(position) != new.get(position)]
+def _runs(old: Mapping[int, int], new: Mapping[int, int], spec: Spec) -> tuple[list[str], list[Run]]:
+    """Return how many positions changed in each way, and the runs of positions whose tokens differ."""
+    kinds: dict[int, Kind] = {
+        position: "unmasked" if position not in old else "changed" if position in new else "remasked"
+        for position in sorted(old.keys() | new.keys())
+        if old.get(position) != new.get(position)
+    }
     runs: list[Run] = []
-    for (_, kind), group in groupby(enumerate(changed), lambda item: (item[1] - item[0], kind_of(item[1]))):
-        run = [position for _, position in group]
+    for (_, kind), group in groupby(enumerate(kinds.items()), lambda item: (item[1][0] - item[0], item[1][1])):
+        run = [position for _, (position, _) in group]
         was, now = ("".join([piece(spec, side.get(position)) for position in run]) for side in (old, new))
         tokens = {"unmasked": now, "changed": f"{was} -> {now}", "remasked": was}[kind]
-        runs.append(Run(kind, f"{run_text(run[0], run[-1])} {kind}: {tokens}", len(run)))
-    return runs
-
-
-def _numbers(runs: Iterable[Run]) -> list[str]:
-    """Return how many positions changed in each way."""
-    numbers = {kind: sum(run.positions for run in runs if run.kind == kind) for kind in ("unmasked", "changed", "remasked")}
-    return [f"{number} {kind}" for kind, number in numbers.items() if number]
+        runs.append(Run(kind, f"{run_text(run[0], run[-1])} {kind}: {tokens}"))
+    return [f"{number} {kind}" for kind, number in Counter(kinds.values()).items()], runs
 
 
 def _trace_diff(old: Trace, new: Trace) -> ValueDiff:

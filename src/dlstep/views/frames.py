@@ -359,8 +359,7 @@ def recorded(runs: list[Json]) -> Json:
     return {KIND: VERSION, "runs": runs}
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(NamedTuple):
     """One answer of a trace: its origin, and each frame with the sequence and the step after it."""
 
     forked_from: Json | None

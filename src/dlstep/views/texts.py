@@ -62,14 +62,11 @@ def counts(state: State) -> str:
 
 def pages_line(state: State) -> Text:
     """Return a sign for each page that was ever allocated, by page number, and what the signs mean."""
-    held = Counter(page for sequence in state.running for page in sequence.pages)
-    uses = [
-        "cached" if page in state.cache.cached else ("free", "owned", "shared")[min(held[page], 2)]
-        for page in range(state.cache.fresh)
-    ]
+    held, cache = Counter(page for sequence in state.running for page in sequence.pages), state.cache
+    owned = [("free", "owned", "shared")[min(held[page], 2)] for page in range(cache.fresh)]
+    uses = ["cached" if page in cache.cached else use for page, use in enumerate(owned)]
     line = Text("  pages ").append_tokens(USES[use] for use in uses[:MOST_PAGES])
-    rest = [("...", "")] if len(uses) > MOST_PAGES else []
-    return line.append_tokens([*rest, *((f"  {USES[use][0]} {use}", USES[use][1]) for use in USES if use in uses)])
+    return line.append_tokens((f"  {sign} {use}", style) for use, (sign, style) in USES.items() if use in uses)
 
 
 def _plan_lines(plan: Plan) -> Iterator[str]:
@@ -123,18 +120,15 @@ def event_text(event: Event | None = None) -> str:
     match event:
         case None:
             return ""
+        case Samples():
+            ids = [span.who.id for span in event.plan.spans]
+            return f"step {event.plan.step} of request{'s' if len(ids) > 1 else ''} {listed(ids) or 'none'}"
         case Add():
             return f"add request {event.request.id} of {counted(len(event.request.prompt), 'token')}"
-        case Adopt():
-            return f"adopt request {event.id}"
-        case Abort():
-            return f"abort request {event.id}" + (f": {printable(event.reason)}" if event.reason else "")
-        case Fail():
-            return f"fail request {event.id}: {printable(event.error)}"
         case Rebuild():
             return "rebuild: the KV cache was lost"
         case Prune():
             return "prune: finished requests were removed"
-        case Samples():
-            ids = [span.who.id for span in event.plan.spans]
-            return f"step {event.plan.step} of request{'s' if len(ids) > 1 else ''} {listed(ids) or 'none'}"
+        case Adopt() | Abort() | Fail():
+            reason = event.reason if isinstance(event, Abort) else event.error if isinstance(event, Fail) else ""
+            return f"{type(event).__name__.lower()} request {event.id}" + (f": {printable(reason)}" if reason else "")
