@@ -12,13 +12,15 @@ RULES: tuple[dict[str, object], ...] = (
     {"rule": "quota", "steps_per_block": 2},
     {"rule": "remdm"},
     {"rule": "running_confidence"},
+    {"strategy": "multi_bd_edit"},  # replaces tokens
 )
 
 
 def decoded(options: dict[str, object]) -> Trace:
     """The trace of an answer."""
-    session = make_llm().session()
-    session.submit("a prompt", SamplingParams(max_tokens=20, ignore_eos=True, strategy_options=options))
+    strategy, given = str(options.get("strategy", "multi_bd")), {name: options[name] for name in options if name != "strategy"}
+    session = make_llm(strategy).session()
+    session.submit("a prompt", SamplingParams(max_tokens=20, ignore_eos=True, strategy_options=given))
     session.run()
     return session.trace
 
@@ -47,7 +49,8 @@ def test_a_stay_covers_exactly_the_states_between_its_forward_passes(options: di
         assert {s.offset: s.token for s in found if s.since <= step and (s.until is None or step < s.until)} == expected
     assert {stay.offset for stay in found if stay.until is None} == set(range(20))
     remasks = options.get("rule") in ("remdm", "running_confidence")
-    assert any(stay.until for stay in found) == remasks
+    assert any(stay.until for stay in found) == (remasks or "strategy" in options)
+    assert any(stay.replaced for stay in found) == ("strategy" in options)
 
 
 @pytest.mark.parametrize("options", RULES, ids=lambda options: options.get("rule", "threshold"))
