@@ -16,6 +16,7 @@ from dlstep.models.shapes import GIB
 from ..helpers.draft_adapter import write_draft_adapter
 
 pytestmark = pytest.mark.gpu
+PROMPTS = [problem.prompt for problem in tiny.problems(24, seed=9)]
 LIMIT = SamplingParams(max_tokens=48)
 WARM = SamplingParams(max_tokens=48, temperature=0.7, seed=5)
 SUMS = "[0-9+= ]{3,20}"
@@ -42,15 +43,14 @@ CAPTURED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", CAPTURED)
 def test_graphs_change_nothing(name: str, dtype: str, cuda_device: str) -> None:
-    prompts = [problem.prompt for problem in tiny.problems(24, seed=9)]
-    params = [WARM if number % 3 == 2 and name in ("multi_bd", "d2f") else LIMIT for number in range(len(prompts))]
+    params = [WARM if number % 3 == 2 and name in ("multi_bd", "d2f") else LIMIT for number in range(len(PROMPTS))]
     outputs = []
     for eager in (True, False):
         llm = LLM(device=cuda_device, dtype=dtype, enforce_eager=eager, max_num_reqs=10, **CAPTURED[name])
         driver: Any = llm.engine.driver
         captured = driver.graph_count
         assert bool(captured) != eager
-        outputs.append(llm.generate(prompts, params, progress=False))
+        outputs.append(llm.generate(PROMPTS, params, progress=False))
         assert driver.graph_count == captured  # none while requests run
     assert outputs[0] == outputs[1]
 
@@ -71,15 +71,14 @@ def test_graphs_change_nothing_under_constraints(
 ) -> None:
     """Also while graphs are dropped, because the table of masks is replaced by a larger one."""
     monkeypatch.setattr(driver_tables, "CAPACITY", capacity)
-    prompts = [problem.prompt for problem in tiny.problems(24, seed=9)]
-    params = [CONSTRAINED[number % len(CONSTRAINED)] for number in range(len(prompts))]
+    params = [CONSTRAINED[number % len(CONSTRAINED)] for number in range(len(PROMPTS))]
     outputs = []
     for eager in (True, False):
         llm = LLM(device=cuda_device, dtype=dtype, enforce_eager=eager, max_num_reqs=10, decoding_strategy="multi_bd")
         driver: Any = llm.engine.driver
         captured = driver.graph_count
-        outputs.append(llm.generate(prompts, params, progress=False))
-        outputs[-1] += llm.generate(prompts[:5], params[:5], progress=False)
+        outputs.append(llm.generate(PROMPTS, params, progress=False))
+        outputs[-1] += llm.generate(PROMPTS[:5], params[:5], progress=False)
         assert (driver.graph_count > captured) != eager
     assert outputs[0] == outputs[1]
     for output, given in zip(outputs[0], params + params[:5], strict=True):
@@ -88,22 +87,20 @@ def test_graphs_change_nothing_under_constraints(
 
 
 def test_graphs_captured_when_sizes_are_met_again_change_nothing(cuda_device: str) -> None:
-    prompts = [problem.prompt for problem in tiny.problems(24, seed=9)]
     lazy, ready = (LLM(device=cuda_device, max_num_reqs=10, capture_graphs=when) for when in ("lazy", "start"))
     driver: Any = lazy.engine.driver
     assert not driver.graph_count
-    assert lazy.generate(prompts, LIMIT, progress=False) == ready.generate(prompts, LIMIT, progress=False)
+    assert lazy.generate(PROMPTS, LIMIT, progress=False) == ready.generate(PROMPTS, LIMIT, progress=False)
     assert driver.graph_count
 
 
 def test_graphs_that_were_freed_are_captured_again(cuda_device: str) -> None:
-    prompts = [problem.prompt for problem in tiny.problems(24, seed=9)]
     llm = LLM(device=cuda_device, max_num_reqs=10)
     driver: Any = llm.engine.driver
-    before = llm.generate(prompts, LIMIT, progress=False)
+    before = llm.generate(PROMPTS, LIMIT, progress=False)
     driver.drop_graphs()
     assert not driver.graph_count
-    assert llm.generate(prompts, LIMIT, progress=False) == before
+    assert llm.generate(PROMPTS, LIMIT, progress=False) == before
     assert driver.graph_count
 
 
@@ -114,7 +111,7 @@ def test_memory_that_pages_may_not_have_is_left_to_others(cuda_device: str) -> N
     share = 1 - (free - 2 * GIB) / total
     options: dict[str, Any] = {"num_pages": -1, "gpu_memory_utilization": share, "capture_graphs": "lazy"}
     llm = LLM(device=cuda_device, max_num_reqs=4000, **options)
-    llm.generate([problem.prompt for problem in tiny.problems(24, seed=9)], LIMIT, progress=False)
+    llm.generate(PROMPTS, LIMIT, progress=False)
     assert 1.5 * GIB < free - torch.cuda.mem_get_info()[0] < 2.1 * GIB
     del llm
     torch.cuda.empty_cache()
@@ -126,7 +123,6 @@ def test_an_adapter_for_drafts_applies_to_drafts_in_graphs(dtype: str, cuda_devi
     """A random adapter spoils drafts: more forward passes, as many captured as not, and the same answers."""
     network = AutoModelForCausalLM.from_pretrained(tiny.path("tiny-joint"))
     write_draft_adapter(tmp_path / "linear_spec_lora", network)
-    prompts = [problem.prompt for problem in tiny.problems(24, seed=9)]
     passes, answers = list[int](), list[list[tuple[int, ...]]]()
     for adapter, eager in ((None, False), (tmp_path / "linear_spec_lora", False), (tmp_path / "linear_spec_lora", True)):
         lora = None if adapter is None else str(adapter)
@@ -138,7 +134,7 @@ def test_an_adapter_for_drafts_applies_to_drafts_in_graphs(dtype: str, cuda_devi
             decoding_strategy="self_speculation",
             lora_path=lora,
         )
-        outputs = llm.generate(prompts, LIMIT, progress=False)
+        outputs = llm.generate(PROMPTS, LIMIT, progress=False)
         passes.append(sum(output.nfe for output in outputs))
         answers.append([output.token_ids for output in outputs])
     assert passes[1] == passes[2] > 1.3 * passes[0]

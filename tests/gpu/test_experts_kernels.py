@@ -43,16 +43,20 @@ def apart(found: Tensor, truth: Tensor) -> float:
     return float((found.float() - truth.float()).norm() / truth.float().norm())
 
 
+def check(given: tuple[Tensor, ...], activation: Activation, near: float) -> None:
+    """Compare with the twin, and with further runs, bit for bit."""
+    found = mix_experts(*given, activation=activation)
+    assert apart(found, mix_experts.twin(*given, activation=activation)) < near
+    for _ in range(3):
+        assert torch.equal(mix_experts(*given, activation=activation), found)
+
+
 @pytest.mark.parametrize("skewed", [False, True])
 @pytest.mark.parametrize("dtype", [BF16, FP16, FP32], ids=str)
 @pytest.mark.parametrize("rows", [1, 32, 160, 600])
 @pytest.mark.parametrize("name", SHAPES)
 def test_equals_the_twin(name: str, rows: int, dtype: torch.dtype, skewed: bool) -> None:
-    given = (*problem(name, rows, dtype, skewed=skewed), *stacks(name, dtype))
-    found = mix_experts(*given, activation=SHAPES[name][-1])
-    assert apart(found, mix_experts.twin(*given, activation=SHAPES[name][-1])) < NEAR[dtype]
-    for _ in range(3):
-        assert torch.equal(mix_experts(*given, activation=SHAPES[name][-1]), found)
+    check((*problem(name, rows, dtype, skewed=skewed), *stacks(name, dtype)), SHAPES[name][-1], NEAR[dtype])
 
 
 @pytest.mark.parametrize("rows", [1, 130, 600, 4160])
@@ -62,19 +66,12 @@ def test_quantized_experts_equal_the_twin(name: str, rows: int) -> None:
     (gate_up, outer), (down, its) = (quantize_rows(stack.flatten(0, 1)) for stack in (upper, lower))
     scales = outer.view(upper.shape[:2]), its.view(lower.shape[:2])
     given = (*problem(name, rows, BF16), gate_up.view(upper.shape), down.view(lower.shape), *scales)
-    found = mix_experts(*given, activation=SHAPES[name][-1])
-    # Sums in another order move an inner number to its neighbour in FP8 at times.
-    assert apart(found, mix_experts.twin(*given, activation=SHAPES[name][-1])) < 2e-2
-    for _ in range(3):
-        assert torch.equal(mix_experts(*given, activation=SHAPES[name][-1]), found)
+    check(given, SHAPES[name][-1], 2e-2)  # sums in another order move an inner number to its neighbour in FP8 at times
 
 
 @pytest.mark.parametrize("rows", [1040, 4160])
 def test_many_rows(rows: int) -> None:
-    given = (*problem("llada2 mini", rows, BF16), *stacks("llada2 mini", BF16))
-    found = mix_experts(*given, activation="silu")
-    assert apart(found, mix_experts.twin(*given, activation="silu")) < NEAR[BF16]
-    assert torch.equal(mix_experts(*given, activation="silu"), found)
+    check((*problem("llada2 mini", rows, BF16), *stacks("llada2 mini", BF16)), "silu", NEAR[BF16])
 
 
 @pytest.mark.parametrize("rows", [32, 160, 1040, 4160])

@@ -120,15 +120,26 @@ def test_canvases_of_models(rows: int, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("temperature", [None, 0.7])
 @pytest.mark.parametrize("rows", [1, 17, 40, 200])
 def test_heads_of_models(rows: int, temperature: float | None, masked: bool) -> None:
-    """Factors are whole eighths and 64ths, so that the sums of 4096 products, below 2**18 of their units, are exact."""
+    """Factors are whole eighths and 64ths, so that the sums of 4096 products, below 2**18 of their units, are exact.
+
+    Some ids are scored, among them the mask, one beyond the vocabulary and none. Rows after `filled` change no other one.
+    """
     generator = torch.Generator("cuda").manual_seed(rows)
     hidden = torch.randint(-8, 9, (rows, 4096), device="cuda", generator=generator).div(8).to(BF16)
     weight = torch.randint(-8, 9, (152_064, 4096), device="cuda", generator=generator).div(64).to(BF16)
     hot = None if temperature is None else torch.full((rows,), temperature, device="cuda")
-    chosen = Settings(hot, noise=counters(rows), masks=random_masks(rows, 151_936) if masked else None)
+    ids = torch.randint(0, 151_936, (rows, 6), device="cuda", generator=generator)
+    ids[:, 0], ids[:, 1], ids[:, 2] = -1, 151_666, 151_940
+    masks = random_masks(rows, 151_936) if masked else None
+    chosen = Settings(hot, noise=counters(rows), scored_ids=ids, masks=masks)
     logits = torch.mm(hidden, weight.T, out_dtype=torch.float32)
     for sampler in (SamplerConfig(), SamplerConfig(ALL, "lowest", tempered=False)):
         check_head((hidden, weight), chosen, logits=logits, sampler=sampler, **OF_MODELS)
+    filled = max(1, rows - 3)
+    counts = (None, torch.tensor([filled], device="cuda"))
+    whole, part = (head_and_sample(hidden, weight, chosen, filled=count, **OF_MODELS) for count in counts)
+    for name in ("tokens", "probabilities", "scored_probabilities"):
+        assert torch.equal(getattr(whole, name)[:filled], getattr(part, name)[:filled])
 
 
 def test_filters_stay_with_the_twin() -> None:

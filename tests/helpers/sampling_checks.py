@@ -22,6 +22,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 TEMPERATURES = (0.0, 0.0, 0.5, 1.0, 3.0, 300.0, 1e-30, 1e30)
 ODD = (math.nan, math.inf, -math.inf)
 EDGES = (0, 31, 32, 33, 63, 64)  # ids at the ends of words
+LAYOUTS = ("rows", "padded", "every second", "one row")
 MASKS = ("all", "most", "half", "few", "one", "edges", "none")
 ROUNDING = 2.0**-24  # of one operation in fp32, relative to its result
 
@@ -70,7 +71,7 @@ def problems(draw: st.DrawFn, rows: int, width: int, samplers: st.SearchStrategy
         spread=draw(st.sampled_from((0.0, 2.0, 8.0, 100.0, 1000.0))),
         odd=tuple(draw(st.lists(place, max_size=3))),
         empty=draw(st.booleans()),
-        layout=draw(st.sampled_from(("rows", "padded", "every second", "one row"))),
+        layout=draw(st.sampled_from(LAYOUTS)),
         dtype=draw(st.sampled_from(DTYPES)),
         vocab_size=draw(st.integers(max(1, width - 20), width)),
         mask_id=draw(st.none() | st.integers(0, width - 1)),
@@ -94,14 +95,16 @@ def logits_of(problem: Problem, device: str) -> Tensor:
         numbers[-1] = -math.inf
     for row, column, value in problem.odd:
         numbers[row, column] = value
-    logits = numbers.to(problem.dtype).to(device)
-    if problem.layout == "one row":
-        return logits[:1].expand(problem.rows, -1)
-    if problem.layout == "rows":
-        return logits
-    room = torch.full((problem.rows, 2 * problem.width + 3), math.nan, dtype=problem.dtype, device=device)
-    view = room[:, 1 : 1 + problem.width] if problem.layout == "padded" else room[:, : 2 * problem.width : 2]
-    return view.copy_(logits)
+    return laid_out(numbers.to(problem.dtype).to(device), problem.layout)
+
+
+def laid_out(rows: Tensor, layout: str) -> Tensor:
+    """The rows, or the first one again and again, with other strides; between them are no numbers."""
+    if layout in ("rows", "one row"):
+        return rows if layout == "rows" else rows[:1].expand(len(rows), -1)
+    width = rows.shape[1]
+    room = torch.full((len(rows), 2 * width + 3), math.nan, dtype=rows.dtype, device=rows.device)
+    return (room[:, 1 : 1 + width] if layout == "padded" else room[:, : 2 * width : 2]).copy_(rows)
 
 
 def settings_of(problem: Problem, device: str) -> Settings:

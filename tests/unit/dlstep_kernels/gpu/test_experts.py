@@ -13,7 +13,7 @@ pytest.importorskip("triton", reason="triton is not installed: it exists for Lin
 from dlstep_kernels import experts as twin, quantize_rows
 from dlstep_kernels.gpu import experts as kernels
 
-from ....helpers.sampling_checks import DTYPES, launched
+from ....helpers.sampling_checks import DTYPES, LAYOUTS, laid_out, launched
 from ....helpers.triton_interpreter import needs_interpreter
 from ..profiles import up_to
 
@@ -45,7 +45,7 @@ def in_fp8(gate_up: Tensor, down: Tensor) -> tuple[Tensor, ...]:
     width=st.sampled_from((8, 16, 40)),
     inner=st.sampled_from((8, 16, 27)),
     dtype=st.sampled_from(DTYPES),
-    layout=st.sampled_from(("rows", "padded", "every second", "one row")),
+    layout=st.sampled_from(LAYOUTS),
     routing=st.sampled_from(("any", "distinct", "one expert", "none")),
     odd=st.sampled_from((None, math.nan, math.inf)),
     height=st.sampled_from((16, 128)),
@@ -62,13 +62,9 @@ def test_equals_the_twin(
     odd: float | None, height: int, bulk: bool, activation: twin.Activation, quantized: bool,
 ) -> None:  # fmt: skip
     generator = torch.Generator().manual_seed(seed)
-    room = torch.randn(rows, 2 * width + 3, generator=generator).to(dtype)
-    hidden = {
-        "rows": room[:, :width].contiguous(), "padded": room[:, 1 : 1 + width], "every second": room[:, : 2 * width : 2],
-        "one row": room[:1, :width].expand(rows, -1),
-    }[layout]  # fmt: skip
-    if odd is not None and rows:
-        room[-1] = odd  # of which the other rows of its tiles know nothing
+    hidden = laid_out(torch.randn(rows, width, generator=generator).to(dtype), layout)
+    if odd is not None and rows and layout != "one row":
+        hidden[-1] = odd  # of which the other rows of its tiles know nothing
     chosen = {
         # Numbers of no expert, on both sides and beyond 32 bits, are among them.
         "any": torch.randint(-1, experts + 1, (rows, count), generator=generator)

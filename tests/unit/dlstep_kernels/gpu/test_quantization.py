@@ -11,7 +11,7 @@ pytest.importorskip("triton", reason="triton is not installed: it exists for Lin
 from dlstep_kernels import quantization as twin
 from dlstep_kernels.gpu import quantization as kernels
 
-from ....helpers.sampling_checks import DTYPES
+from ....helpers.sampling_checks import DTYPES, LAYOUTS, laid_out
 from ....helpers.triton_interpreter import needs_interpreter
 from ..profiles import up_to
 
@@ -24,15 +24,12 @@ pytestmark = needs_interpreter
     rows=st.integers(0, 5),
     width=st.integers(1, 70),
     dtype=st.sampled_from(DTYPES),
-    layout=st.sampled_from(("rows", "padded", "every second")),
+    layout=st.sampled_from(LAYOUTS[:3]),
     odd=st.sampled_from((None, math.nan, math.inf)),
 )
 def test_equals_the_twin(seed: int, rows: int, width: int, dtype: torch.dtype, layout: str, odd: float | None) -> None:
     generator = torch.Generator().manual_seed(seed)
-    room = (torch.randn(rows, 2 * width + 3, generator=generator) * 3.0 ** (seed % 9)).to(dtype)
-    given_rows = {
-        "rows": room[:, :width].contiguous(), "padded": room[:, 1 : 1 + width], "every second": room[:, : 2 * width : 2],
-    }[layout]  # fmt: skip
+    given_rows = laid_out((torch.randn(rows, width, generator=generator) * 3.0 ** (seed % 9)).to(dtype), layout)
     if odd is not None and rows:
         given_rows[-1, 0] = odd
     (found, scales), (expected, its) = kernels.quantize_rows(given_rows), twin.quantize_rows.twin(given_rows)

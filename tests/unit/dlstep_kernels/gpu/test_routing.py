@@ -13,7 +13,7 @@ from dlstep_kernels import routing as twin
 from dlstep_kernels.gpu import routing as kernels
 
 from ....helpers.routing_checks import assert_same, near_ties, problem_of
-from ....helpers.sampling_checks import DTYPES, ROUNDING, launched
+from ....helpers.sampling_checks import DTYPES, LAYOUTS, ROUNDING, laid_out, launched
 from ....helpers.triton_interpreter import needs_interpreter
 from ..profiles import up_to
 
@@ -30,7 +30,7 @@ GROUPINGS = st.sampled_from(((1, 1), (2, 1), (2, 2), (3, 2), (4, 2), (8, 4), (5,
     size=st.integers(2, 9),
     count=st.integers(1, 10),
     dtype=st.sampled_from(DTYPES),
-    layout=st.sampled_from(("rows", "padded", "every second", "one row")),
+    layout=st.sampled_from(LAYOUTS),
     odd=st.sampled_from((None, math.nan, math.inf, -math.inf)),
     bulk=st.booleans(),
     programs=st.integers(1, 12),
@@ -46,13 +46,7 @@ def test_equals_the_twin(
 ) -> None:  # fmt: skip
     groups, kept = grouping
     hidden, weight, bias = problem_of(seed, rows, groups * size, groups, width, dtype)
-    room = torch.full((rows, 2 * width + 3), math.nan, dtype=dtype)
-    if layout == "padded":
-        hidden = room[:, 1 : 1 + width].copy_(hidden)
-    elif layout == "every second":
-        hidden = room[:, : 2 * width : 2].copy_(hidden)
-    elif layout == "one row":
-        hidden = hidden[:1].expand(rows, -1)
+    hidden = laid_out(hidden, layout)
     if odd is not None and rows and layout != "one row":
         hidden[-1, 0] = odd
     # More than the kept groups have: -inf is chosen as well, by number.
