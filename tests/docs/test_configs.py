@@ -48,13 +48,18 @@ def described(name: str, model: str | None) -> Described:
     return Described(name, spec, family.decoding_strategy, family.training, {**family.options, **SIZES.get(name, {})})
 
 
+def options_of(path: Path) -> dict[str, Any]:
+    """The options of the engine in a file for an evaluation, whose own options are right."""
+    flat = options_in(str(path), "eval")
+    own = {name: value for name, value in flat.items() if name in OWN}
+    EvalOptions(**own | {"tasks": tuple(own["tasks"])})
+    return {name: value for name, value in flat.items() if name not in own}
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_file_fits_its_family(path: Path) -> None:
     family, strategy = path.stem.split(".")
-    flat = options_in(str(path), "eval")
-    own = {name: value for name, value in flat.items() if name in OWN}
-    engine = {name: value for name, value in flat.items() if name not in own}
-    EvalOptions(**own | {"tasks": tuple(own["tasks"])})
+    engine = options_of(path)
     assert engine["decoding_strategy"] == strategy
     config = engine_config(engine)
     if "adapter" in path.read_text():  # taught by it to see its prompt in full
@@ -79,13 +84,10 @@ def test_published_settings_fit_their_families_and_say_what_to_expect() -> None:
     family_of = {path.stem: RESULTS.get(path.stem, path.stem) for path in files}
     assert set(family_of) >= set(RESULTS) and set(family_of.values()) == set(FAMILIES) - WITHOUT_SETTINGS
     for path in files:
-        flat = options_in(str(path), "eval")
-        own = {name: value for name, value in flat.items() if name in OWN}
-        EvalOptions(**own | {"tasks": tuple(own["tasks"])})
+        engine = options_of(path)
         facts = described(family_of[path.stem], None)
-        config = engine_config({name: value for name, value in flat.items() if name not in own})
-        _, decoder = build(resolve(config, facts), facts.spec)
-        assert strategies.name_of(type(decoder)) == flat["decoding_strategy"]
+        _, decoder = build(resolve(engine_config(engine), facts), facts.spec)
+        assert strategies.name_of(type(decoder)) == engine["decoding_strategy"]
         head = "".join(line for line in path.read_text().splitlines(keepends=True) if line.startswith("#"))
         assert "Source: " in head
         assert path.stem not in RESULTS or ("Published: GSM8K" in head and "github.com/" in head)

@@ -3,6 +3,7 @@
 import faulthandler
 import traceback
 from collections.abc import Callable
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -22,16 +23,15 @@ IMPORTED = [
 ]  # once for all ranks, which takes longest
 
 
-def run_ranks(size: int, work: Callable[..., Any], *given: Any, seconds: float = LONGEST) -> list[Any]:
+def run_ranks(
+    size: int, work: Callable[..., Any], *given: Any, seconds: float = LONGEST, method: str = "forkserver"
+) -> list[Any]:
     """The answer of `work(ranks, *given)` on each of `size` ranks; it must be a function of a module."""
     with TemporaryDirectory() as folder:
-        return _answers([(rank, size, Path(folder) / "meeting", work, given) for rank in range(size)], "forkserver", seconds)
+        return _answers([(rank, size, Path(folder) / "meeting", work, given) for rank in range(size)], method, seconds)
 
 
-def run_on_devices(size: int, work: Callable[..., Any], *given: Any, seconds: float = LONGEST) -> list[Any]:
-    """The same with processes that share nothing, as CUDA needs it."""
-    with TemporaryDirectory() as folder:
-        return _answers([(rank, size, Path(folder) / "meeting", work, given) for rank in range(size)], "spawn", seconds)
+run_on_devices = partial(run_ranks, method="spawn")  # with processes that share nothing, as CUDA needs it
 
 
 def run_apart(works: list[tuple[Callable[..., Any], tuple[Any, ...]]], seconds: float = LONGEST) -> list[Any]:

@@ -112,13 +112,12 @@ def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules, pins
             if not block.editable:
                 continue
             block.steps += 1
-            editable = [position - block.start for position in block.editable]
             rows = logits[block.start : block.end]
-            proposals = [network.propose(row) if i in editable else Proposal(MASK, 0.0) for i, row in enumerate(rows)]
-            for offset in editable:
+            proposals = block.proposals(network, rows)
+            for offset in block.offsets:
                 network.note(proposals[offset].probability - rules.accept_threshold)
                 network.note(proposals[offset].probability - CONFIDENT)
-            verdict = uniform(block.tokens, editable, proposals, block.steps, rules.accept_threshold)
+            verdict = uniform(block.tokens, block.offsets, proposals, block.steps, rules.accept_threshold)
             block.tokens, block.ready, block.ratio = verdict.tokens, verdict.ready, verdict.ratio
             if rules.token_merge_weight > 0:
                 soft.update(soft_block(network, block, rows, proposals, rules))
@@ -128,5 +127,5 @@ def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules, pins
 
 def soft_block(network: Dense, block: Block, rows: Tensor, proposals: Sequence[Proposal], rules: Rules) -> dict[int, Soft]:
     """The soft tokens of a block: of every position of the answer that holds a token."""
-    offsets = [position - block.start for position in block.editable]
-    return {block.start + i: soft_token(network, rows[i], proposals[i], rules) for i in offsets if block.tokens[i] != MASK}
+    known = [i for i in block.offsets if block.tokens[i] != MASK]
+    return {block.start + i: soft_token(network, rows[i], proposals[i], rules) for i in known}

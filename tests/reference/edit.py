@@ -93,11 +93,9 @@ def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules, pins
             if not block.editable:
                 continue
             rows = penalised(logits, block, rules.penalty_lambda)
-            editable = [position - block.start for position in block.editable]
-            proposals = [network.propose(row) if i in editable else Proposal(MASK, 0.0) for i, row in enumerate(rows)]
-            note_decisions(network, block, editable, proposals, rules)
-            revision = revisions.get(block.start, Revision())
-            verdict = joint_threshold(block.tokens, editable, proposals, revision, rules)
+            proposals, revision = block.proposals(network, rows), revisions.get(block.start, Revision())
+            note_decisions(network, block, block.offsets, proposals, rules)
+            verdict = joint_threshold(block.tokens, block.offsets, proposals, revision, rules)
             block.tokens, block.ready, block.ratio = verdict.tokens, verdict.ready, verdict.ratio
             revisions[block.start] = verdict.revision
 

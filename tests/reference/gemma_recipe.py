@@ -11,11 +11,11 @@ from torch import nn
 from transformers import (
     DiffusionGemmaConfig,
     DiffusionGemmaForBlockDiffusion,
-    DiffusionGemmaTextConfig,
     EntropyBoundSamplerConfig,
-    Gemma4VisionConfig,
     PreTrainedTokenizerFast,
 )
+
+from ..helpers.tiny_configs import diffusion_gemma
 
 Preset = Literal["converging", "chaotic"]
 VOCABULARY, CANVAS, WINDOW = 64, 8, 6
@@ -38,45 +38,11 @@ class Settings:
 
 def make_model(preset: Preset, dtype: torch.dtype = torch.float64) -> DiffusionGemmaForBlockDiffusion:
     """A tiny network whose encoder and decoder differ in their layer scalars; the weights lie on a coarse grid."""
-    text = DiffusionGemmaTextConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=4,
-        layer_types=[SLIDING, FULL, SLIDING, FULL],
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        global_head_dim=16,  # pyright: ignore[reportCallIssue]
-        num_global_key_value_heads=1,  # pyright: ignore[reportCallIssue]
-        sliding_window=WINDOW,
-        max_position_embeddings=512,
-        num_experts=4,
-        top_k_experts=2,
-        moe_intermediate_size=16,
-        initializer_range=0.35,
-        pad_token_id=0,
-        eos_token_id=1,
-        bos_token_id=2,
-    )
-    vision = Gemma4VisionConfig(
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        head_dim=8,
-        position_embedding_size=16,
-    )
-    config = DiffusionGemmaConfig(
-        text_config=text,
-        vision_config=vision,
-        canvas_length=CANVAS,
-        image_token_id=63,
-        boi_token_id=62,
-        eoi_token_id=61,
-        initializer_range=0.35,
-    )
+    facts = diffusion_gemma((4, 2), False)
+    ids = {"vocab_size": VOCABULARY, "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
+    facts["text_config"] |= ids | {"sliding_window": WINDOW, "initializer_range": 0.35}
+    facts |= {"canvas_length": CANVAS, "image_token_id": 63, "boi_token_id": 62, "eoi_token_id": 61, "initializer_range": 0.35}
+    config = DiffusionGemmaConfig(**facts | {"architectures": None})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = DiffusionGemmaForBlockDiffusion._from_config(config, attn_implementation="sdpa").eval()

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .models import EOS, MASK, before_end
+from torch import Tensor
+
+from .models import EOS, MASK, Dense, Proposal, before_end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +42,15 @@ class Block:
     def masked(self) -> list[int]:
         """Positions of the answer without a token."""
         return [position for position in self.editable if self.tokens[position - self.start] == MASK]
+
+    @property
+    def offsets(self) -> list[int]:
+        """Where the editable positions are in the block."""
+        return [position - self.start for position in self.editable]
+
+    def proposals(self, network: Dense, rows: Tensor) -> list[Proposal]:
+        """The proposals of the block's rows; of positions that are not editable the mask."""
+        return [network.propose(row) if i in self.offsets else Proposal(MASK, 0.0) for i, row in enumerate(rows)]
 
     @property
     def progress(self) -> float:

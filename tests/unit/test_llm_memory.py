@@ -75,40 +75,40 @@ USES: dict[str, Callable[[LLM], object]] = {
 }
 
 
-@pytest.mark.parametrize("use", USES)
-def test_an_llm_frees_its_memory_when_it_is_dropped(use: str) -> None:
-    llm = LLM()
-    USES[use](llm)
+def left_of(*options: Any, use: Callable[[LLM], object] = USES["generate"], **more: Any) -> list[Any]:
+    """What is left of an LLM after a use, once nobody holds it."""
+    llm = LLM(*options, **more)
+    use(llm)
     held = parts(llm.engine.driver)
     assert all(each() is not None for each in held)
     del llm
-    assert not [each() for each in held if each() is not None]
+    return [each() for each in held if each() is not None]
+
+
+@pytest.mark.parametrize("use", USES)
+def test_an_llm_frees_its_memory_when_it_is_dropped(use: str) -> None:
+    assert not left_of(use=USES[use])
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("strategy", sorted(own()))
 def test_so_does_one_of_every_strategy(strategy: str) -> None:
-    llm = LLM(model_of(strategy), decoding_strategy=strategy)
-    llm.generate(STORY, SHORT, progress=False)
-    held = parts(llm.engine.driver)
-    del llm
-    assert not [each() for each in held if each() is not None]
+    assert not left_of(model_of(strategy), decoding_strategy=strategy)
+
+
+def compiled(llm: LLM) -> None:
+    """Layers compiled, with routers of ours, as on a device."""
+    network = llm.engine.driver.network.model  # pyright: ignore[reportAttributeAccessIssue]
+    install_routers(network)
+    compile_layers(network, backend="eager")
+    llm.generate([(3, 5, 7, 11)], SHORT, progress=False)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("family", ["sdar", "llada2", "diffusion_gemma"])
 def test_so_does_one_with_compiled_layers(family: str, tmp_path: Path) -> None:
-    """And with routers of ours, as on a device."""
     write_checkpoint(tmp_path, family)
-    llm = LLM(str(tmp_path), model_name=family, max_model_len=64)
-    driver: Any = llm.engine.driver
-    network = driver.network.model
-    install_routers(network)
-    compile_layers(network, backend="eager")
-    llm.generate([(3, 5, 7, 11)], SHORT, progress=False)
-    held = parts(driver)
-    del llm, driver, network
-    assert not [each() for each in held if each() is not None]
+    assert not left_of(str(tmp_path), use=compiled, model_name=family, max_model_len=64)
 
 
 class Small:

@@ -2,10 +2,12 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dlstep.evaluate.options import EvalOptions, grid_of
+from dlstep.evaluate.runner import Answering
 
 from .running import run
 
@@ -22,3 +24,16 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> EvalOptions:
     options = EvalOptions(out=out, dataset_limit=6, grid=grid_of({"accept_threshold": [0.3, 0.9]}))
     run(options)
     return options
+
+
+@pytest.fixture
+def added(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The places of the answers that runs decode from now on."""
+    add, places = Answering.add, list[int]()
+
+    def counted(answering: Answering, place: int, *more: Any) -> None:
+        places.append(place)
+        add(answering, place, *more)
+
+    monkeypatch.setattr(Answering, "add", counted)
+    return places

@@ -14,7 +14,6 @@ from dlstep.batch.checkpoint import ANSWERS, BESIDE
 from dlstep.cli import main
 from dlstep.evaluate.checkpoint import SCORES, read
 from dlstep.evaluate.options import EvalOptions
-from dlstep.evaluate.runner import Answering
 
 from .conftest import copied
 from .running import answers, run
@@ -60,15 +59,8 @@ def test_any_altered_field_is_told_with_file_and_line(
 
 @pytest.mark.parametrize(("name", "number"), [(ANSWERS, 4), (BESIDE, 2)])
 def test_a_deleted_line_is_answered_again_to_the_same_bytes(
-    options: EvalOptions, tmp_path: Path, name: str, number: int, monkeypatch: pytest.MonkeyPatch
+    options: EvalOptions, tmp_path: Path, name: str, number: int, added: list[int]
 ) -> None:
-    add, added = Answering.add, list[int]()
-
-    def counted(answering: Answering, place: int, *more: Any) -> None:
-        added.append(place)
-        add(answering, place, *more)
-
-    monkeypatch.setattr(Answering, "add", counted)
     folder = copied(Path(options.out), tmp_path / "run")
     lines = (folder / name).read_bytes().splitlines(keepends=True)
     (folder / name).write_bytes(b"".join([*lines[:number], *lines[number + 1 :]]))

@@ -13,13 +13,12 @@ import pytest
 from dlstep import LLM, SamplingParams
 from dlstep.batch import facts
 from dlstep.batch.checkpoint import ANSWERS, BESIDE, RUN
-from dlstep.core import Request
 from dlstep.engine.json_lines import Line
 from dlstep.engine.loader import LoadedEngine
 from dlstep.evaluate.checkpoint import SCORES, EvalCheckpoint, read
 from dlstep.evaluate.items import Item, items_of, read_problems
 from dlstep.evaluate.options import EvalOptions, grid_of
-from dlstep.evaluate.runner import Answering, answer_all
+from dlstep.evaluate.runner import answer_all
 
 from .conftest import copied
 from .running import answers, engine, killed, run
@@ -63,16 +62,7 @@ def test_killed_at_random_moments_the_answers_are_the_same(
     report(f"killed {kills} times, after {', '.join(map(str, grown))} bytes of {len(unbroken)}")
 
 
-def test_stored_answers_are_not_decoded_again(
-    options: EvalOptions, unbroken: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    add, added = Answering.add, list[int]()
-
-    def counted(answering: Answering, place: int, item: Item, request: Request) -> None:
-        added.append(place)
-        add(answering, place, item, request)
-
-    monkeypatch.setattr(Answering, "add", counted)
+def test_stored_answers_are_not_decoded_again(options: EvalOptions, unbroken: bytes, tmp_path: Path, added: list[int]) -> None:
     lines = unbroken.splitlines(keepends=True)
     for name in (RUN, BESIDE):
         (tmp_path / name).write_bytes((Path(options.out) / name).read_bytes())
