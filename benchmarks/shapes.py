@@ -24,7 +24,7 @@ from dlstep.models.description import Description
 from dlstep.models.families import FAMILIES, Family
 from dlstep.models.layers import ATTENTION, install, install_experts
 from dlstep.models.quantization import quantize
-from dlstep.models.sharding import cuts_of, install_ranks
+from dlstep.models.sharding import install_ranks, parameter_shards
 from dlstep.models.transformers_internals import new_model
 from dlstep.models.weights import empty_network
 
@@ -227,7 +227,7 @@ def expert_stacks(network: PreTrainedModel) -> list[Tensor]:
 def _keep_share(network: PreTrainedModel, ranks: Ranks) -> None:
     """Remove the parameters that other ranks hold."""
     cut: set[int] = set()  # tied parameters have two names
-    for name, share in cuts_of(network, ranks).items():
+    for name, share in parameter_shards(network, ranks).items():
         parameter: Any = network.get_parameter(name)
         if share.dim is None and ranks.rank:
             parameter.zero_()

@@ -7,7 +7,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from .core import SamplingParams, State, Strategy, Trace, Update
-from .core.checks import listed as items_of
+from .core.checks import listed as evaluation_items
 from .core.options import StrategyOptions
 from .core.request import explains
 from .engine.config import ENGINE_FIELDS, BufferPolicy, EngineConfig, engine_config
@@ -451,7 +451,7 @@ def params_for(
     count: int, given: SamplingParams | Sequence[SamplingParams] | None, engine: LoadedEngine
 ) -> list[SamplingParams]:
     """Return parameters for each of `count` prompts, from a shared value or one per prompt."""
-    many = items_of(given)
+    many = evaluation_items(given)
     if many is None:
         return [engine.params(given)] * count
     listed = [engine.params(params) for params in many]

@@ -166,7 +166,7 @@ MUTANTS = (
     *in_file(
         "driver/graphs.py",
         (
-            "PaddedExecutor._graph_of",
+            "PaddedExecutor._usable_graph",
             "replay graphs that read a table of token masks that was replaced",
             "self._drop([each for each in self._captured if 'mask_rows' in each.kind.names])",
             "pass",

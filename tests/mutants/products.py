@@ -31,7 +31,7 @@ MUTANTS = (
     ),
     *in_file(
         "evaluate/metrics.py",
-        ("error_of", "report the standard error of a single answer", "/ math.sqrt(len(values))", ""),
+        ("standard_error", "report the standard error of a single answer", "/ math.sqrt(len(values))", ""),
     ),
     *in_file(
         "evaluate/runner.py",

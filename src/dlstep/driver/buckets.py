@@ -73,7 +73,7 @@ def row_sizes(most: int) -> list[int]:
     return sorted({rounded(count) for count in range(16, rounded(most) + 1, 16)}, reverse=True)
 
 
-def kind_of(gathered: Gathered) -> Kind:
+def forward_kind(gathered: Gathered) -> Kind:
     """Return the kind of a forward pass."""
     arrays, spans = gathered.arrays, next(iter(gathered.spans.values()))
     widest = max(spans.query_lens.tolist())  # for few numbers, faster than NumPy's
@@ -87,13 +87,12 @@ def kind_of(gathered: Gathered) -> Kind:
     )
 
 
-def bucket_of(gathered: Gathered, canvas: int) -> Bucket:
+def smallest_bucket(gathered: Gathered, canvas: int) -> Bucket:
     """Return the smallest bucket that fits `gathered`. `canvas` is the rows of every span, or 0."""
     spans = next(iter(gathered.spans.values()))
     rows, count = len(gathered.arrays["tokens"]), len(spans.query_lens)
-    return sized(
-        kind_of(gathered), rows, count, max(spans.context_lens.tolist()), canvas, spans.page_size, spans.block_tables.shape[1]
-    )
+    kind, end = forward_kind(gathered), max(spans.context_lens.tolist())
+    return sized(kind, rows, count, end, canvas, spans.page_size, spans.block_tables.shape[1])
 
 
 def sized(kind: Kind, rows: int, spans: int, longest: int, canvas: int, page_size: int, width: int) -> Bucket:

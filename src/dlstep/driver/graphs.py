@@ -12,7 +12,7 @@ import torch
 
 from ..models.networks import Batch, Memory, PagedNetwork
 from .arena import Arena
-from .buckets import MAX_PADDED_ROWS, Bucket, Kind, Laid, batch_in, bucket_of, fill, room_for
+from .buckets import MAX_PADDED_ROWS, Bucket, Kind, Laid, batch_in, fill, room_for, smallest_bucket
 from .executor import Executor, Packed, Pending, to_host
 from .lowering import Gathered, LoweringTarget
 from .profile import region
@@ -90,7 +90,7 @@ class PaddedExecutor(Executor):
             self._captured.pop(bucket).graph.reset()  # stack frames of an exception may still refer to the graph
         self.graph_count = len(self._captured)
 
-    def _graph_of(self, bucket: Bucket) -> Captured | None:
+    def _usable_graph(self, bucket: Bucket) -> Captured | None:
         """Return the graph of a bucket. First drop graphs that read a table of token masks that has been replaced."""
         if self._mask_words is not self._target.masks.words:
             self._drop([each for each in self._captured if "mask_rows" in each.kind.names])
@@ -100,8 +100,8 @@ class PaddedExecutor(Executor):
     @region("padded")
     def _padded(self, gathered: Gathered) -> Pending:
         sampled = len(gathered.arrays["sampled_rows"])
-        bucket = bucket_of(gathered, self._network.canvas_length)
-        captured = self._graph_of(bucket)
+        bucket = smallest_bucket(gathered, self._network.canvas_length)
+        captured = self._usable_graph(bucket)
         if captured is None:
             if not self._is_due(bucket):
                 return to_host(self._answer(self._filled(bucket, gathered)[1])[:, :sampled])

@@ -24,7 +24,7 @@ from ..core import Plan, Samples, SamplingParams, Span, SpanSamples
 from ..core.plan import Merge
 from ..models.networks import Batch, View, batch_of
 from .arena import staged
-from .processing import Processing, Unguided, processing_of
+from .processing import Processing, Unguided, plan_processing
 from .profile import region
 from .tables import MaskTable, PageTables
 
@@ -129,7 +129,7 @@ def gather(
         (len(fed.tokens), fed.start, fed.end, fed.grid.origin, fed.grid.size, fed.query_only, tables.rows[span.who.seq_id])
         for span, fed in [(span, span.rows) for span in spans]
     ]
-    placed = before if before is not None and before.facts == facts else placed_of(facts, tables, target)
+    placed = before if before is not None and before.facts == facts else placed_rows(facts, tables, target)
     tokens = joined([span.rows.tokens for span in spans])
     counts = np.array([len(span.wanted.sampled) for span in spans], dtype=np.int64)
     sampled_positions = joined([span.wanted.sampled for span in spans])
@@ -151,10 +151,10 @@ def gather(
     if any(span.wanted.masks for span in spans):
         arrays["mask_rows"] = target.masks.rows_of(spans)
     merge = next((span.rows.soft.merge for span in spans if span.rows.soft is not None), None)
-    return Gathered(arrays if merge is None else arrays | _soft(spans), placed, sampler, merge, processing_of(plan))
+    return Gathered(arrays if merge is None else arrays | _soft(spans), placed, sampler, merge, plan_processing(plan))
 
 
-def placed_of(facts: list[tuple[int, ...]], tables: PageTables, target: LoweringTarget) -> Placed:
+def placed_rows(facts: list[tuple[int, ...]], tables: PageTables, target: LoweringTarget) -> Placed:
     """Return where the rows of spans with these facts are, and what they see."""
     columns = np.array(facts, dtype=np.int64).reshape(-1, 7).T
     counts, starts, ends, _, _, _, row_of = columns

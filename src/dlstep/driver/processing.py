@@ -87,7 +87,7 @@ class Unguided:
         return logits
 
 
-def processing_of(plan: Plan) -> Processing | None:
+def plan_processing(plan: Plan) -> Processing | None:
     """Return the processed spans of a plan; None without any."""
     if all(span.wanted.so_far is None for span in plan.spans):
         return None

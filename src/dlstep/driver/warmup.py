@@ -23,8 +23,8 @@ from ..core import (
     schedule,
 )
 from ..models.networks import PagedNetwork
-from .buckets import LEAST_ROWS, MAX_PADDED_ROWS, Bucket, Kind, kind_of, row_sizes, sized
-from .lowering import Gathered, LoweringTarget, gather, placed_of
+from .buckets import LEAST_ROWS, MAX_PADDED_ROWS, Bucket, Kind, forward_kind, row_sizes, sized
+from .lowering import Gathered, LoweringTarget, gather, placed_rows
 from .tables import CarrySlots, page_tables
 
 GREEDY, DRAWN = SamplingParams(), SamplingParams(temperature=1.0)
@@ -85,8 +85,8 @@ def buckets_for(
             slots.apply(plan)
             if any(span.wanted.sampled for span in plan.spans):
                 gathered = gather(network.forwards(plan)[-1], tables, target, slots.slots)
-                kind, empty = kind_of(gathered), {name: array[:0] for name, array in gathered.arrays.items()}
-                idle = replace(gathered, arrays=empty, placed=placed_of([], tables, target))
+                kind, empty = forward_kind(gathered), {name: array[:0] for name, array in gathered.arrays.items()}
+                idle = replace(gathered, arrays=empty, placed=placed_rows([], tables, target))
                 # In a plan with a long prompt, all spans use tiles of the maximum height.
                 met |= {kind: idle, replace(kind, widest=TILE_HEIGHT): idle}
     return [(idle, _sizes(kind, config, network.canvas_length)) for kind, idle in met.items()]

@@ -112,7 +112,7 @@ def failure(row: Line) -> str:
     return f"{row['task']}/{row['document']}: {row['error']}"
 
 
-def gains_of(run: EvalRun, other: EvalRun) -> Iterator[tuple[Group, dict[str, Any]]]:
+def matched_gains(run: EvalRun, other: EvalRun) -> Iterator[tuple[Group, dict[str, Any]]]:
     """Yield each group that has a match in the other run, with its gains over that match.
 
     Groups are matched by their options, or with the only set of options of the other run. Problems

@@ -70,7 +70,7 @@ def read_problems(options: EvalOptions) -> dict[str, list[OwnProblem]]:
     return found
 
 
-def entries_of(path: Path) -> list[Mapping[str, Any]]:
+def read_entries(path: Path) -> list[Mapping[str, Any]]:
     """Return the entries of a JSON list or of JSON lines. Raises ValueError if there are none."""
     if not path.is_file():
         raise ValueError(f"there is no file of problems at {short(str(path))}")
@@ -91,7 +91,7 @@ def mapped_entries(path: Path, mapped: Callable[[Mapping[str, Any]], Mapped]) ->
     Raises ValueError with the number of an invalid entry.
     """
     found: list[Mapped] = []
-    for number, entry in enumerate(entries_of(path), 1):
+    for number, entry in enumerate(read_entries(path), 1):
         try:
             found.append(mapped(entry))
         except (KeyError, TypeError, AttributeError, IndexError) as error:
@@ -111,7 +111,7 @@ def question(entry: Mapping[str, Any]) -> OwnProblem:
     return OwnProblem(prompt, gold)
 
 
-def items_of(engine: LoadedEngine, options: EvalOptions, problems: Mapping[str, Sequence[OwnProblem]]) -> list[Item]:
+def evaluation_items(engine: LoadedEngine, options: EvalOptions, problems: Mapping[str, Sequence[OwnProblem]]) -> list[Item]:
     """Return all requests: for each task all problems with the first options, then the next."""
     return [
         Item(task, number, prompt_of(engine, problem) if options.chat else problem.prompt, options.params(task, chosen),

@@ -71,7 +71,7 @@ def ratio(over: float, under: float) -> float:
     return over / under if under else 0.0
 
 
-def error_of(values: Sequence[float]) -> float | None:
+def standard_error(values: Sequence[float]) -> float | None:
     """Return the standard error of a mean; a single value has none."""
     return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
 
@@ -132,7 +132,7 @@ def ratio_gain(mine: Answers, other: Answers) -> Difference:
     """Return the difference of two tokens per forward pass on the same problems, to first order."""
     value = mine.tokens_per_forward - other.tokens_per_forward
     each = zip(residuals(mine.tokens, mine.forwards), residuals(other.tokens, other.forwards), strict=True)
-    error = error_of([one - another for one, another in each]) or 0.0
+    error = standard_error([one - another for one, another in each]) or 0.0
     p = 2 * NORMAL.cdf(-abs(value) / error) if error else float(value == 0)
     return Difference(value, value - Z * error, value + Z * error, p)
 

@@ -17,7 +17,7 @@ from ..extras import require
 from ..text.detokenize import cut, decode
 from ..text.prompts import numbered
 from .checkpoint import EvalCheckpoint, EvalRun, key_of, read
-from .items import Item, items_of, read_problems, scored
+from .items import Item, evaluation_items, read_problems, scored
 from .metrics import ROUND
 from .options import EvalOptions, refused
 
@@ -154,7 +154,7 @@ def evaluate(
         for chosen in options.grid:
             if reason := refused(first.config, first.strategy, options.params(task, chosen)):
                 raise ValueError(reason)
-    items = items_of(engine, options, problems)
+    items = evaluation_items(engine, options, problems)
     settings = {name: value for name, value in asdict(options).items() if name not in NOT_IN_KEY}
     settings["grid"] = [{name: repr(value) for name, value in chosen} for chosen in options.grid]
     facts = {"engine": facts_of(engine), "problems": problems_of(options, public), "versions": code_of(engine)}

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..text.words import printable
-from .checkpoint import EvalRun, gains_of
-from .metrics import Answers, Difference, error_of, ratio, residuals, wilson
+from .checkpoint import EvalRun, matched_gains
+from .metrics import Answers, Difference, ratio, residuals, standard_error, wilson
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +40,8 @@ def figures_of(answers: Answers) -> dict[str, Any]:
         "answers": len(answers.scores), "failed": answers.failed,
         "accuracy": answers.accuracy, "accuracy_low": low, "accuracy_high": high, "tokens": sum(answers.tokens),
         "tokens_per_forward": answers.tokens_per_forward,
-        "tokens_per_forward_error": error_of(residuals(answers.tokens, answers.forwards)),
-        "forwards_per_answer": answers.forwards_per_answer, "forwards_per_answer_error": error_of(answers.forwards),
+        "tokens_per_forward_error": standard_error(residuals(answers.tokens, answers.forwards)),
+        "forwards_per_answer": answers.forwards_per_answer, "forwards_per_answer_error": standard_error(answers.forwards),
         "forwards": sum(answers.forwards), "seconds": answers.seconds,
     }  # fmt: skip
 
@@ -68,7 +68,7 @@ def lines_of(run: EvalRun, against: EvalRun | None = None) -> list[TableLine]:
 
     Raises ValueError for a reference run without a problem in common.
     """
-    gains = {} if against is None else dict(gains_of(run, against))
+    gains = {} if against is None else dict(matched_gains(run, against))
     if against is not None and not gains:
         raise ValueError(
             f"{run.folder} and {against.folder} have no task with the same set of options in both: decode the same tasks with "

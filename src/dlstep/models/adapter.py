@@ -21,8 +21,8 @@ from ..extras import require
 from .checkpoint import Checkpoint
 from .layers import Gated, Gates
 from .reading import advice_on_pickles, read_contents, read_object, refuse_errors
-from .sharding import cuts_of
-from .weights import Placement, Shape, Shares, WeightRule, empty_network, make_plan, network_tensors, part_of, shortened
+from .sharding import parameter_shards
+from .weights import Placement, Shape, Shares, WeightRule, empty_network, make_plan, network_tensors, parameter_part, shortened
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."  # peft's prefix for names of the wrapped network
@@ -267,10 +267,10 @@ def apply_adapter(
             f"the adapter in {adapter.folder} scales rows of weights (use_dora), but a rank holds only parts of them: merge it "
             "into the checkpoint, or leave tensor_parallel_size at 1"
         )
-    shares = Shares(network_tensors(whole).shapes, cuts_of(whole, ranks), ranks)
+    shares = Shares(network_tensors(whole).shapes, parameter_shards(whole, ranks), ranks)
     for name, tensor in plan.replaced.items():
         for place in shares.held(plan.placed[name]):
-            _view(network, place).copy_(shares.of(place.rows_of(tensor), place))
+            _view(network, place).copy_(shares.of(place.select_rows(tensor), place))
     if adapter.drafts_only:
         _gate(network, plan.pairs)
     elif merge:
@@ -335,17 +335,17 @@ def _is_linear(network: PreTrainedModel, place: Placement) -> bool:
 
 def _view(network: PreTrainedModel, place: Placement) -> Tensor:
     """Return a view of the part of a parameter that a placement selects."""
-    return part_of(network.get_parameter_or_buffer(place.parameter).detach(), place.part)
+    return parameter_part(network.get_parameter_or_buffer(place.parameter).detach(), place.part)
 
 
 def _merge(network: PreTrainedModel, pair: Pair, shares: Shares) -> None:
     """Add an update to the weights, computed in float32."""
     for place in shares.held(pair.places):
         weight = _view(network, place)
-        a, b = (part.to(weight.device, torch.float32) for part in (pair.a, place.rows_of(pair.b)))
+        a, b = (part.to(weight.device, torch.float32) for part in (pair.a, place.select_rows(pair.b)))
         merged = weight.float() + shares.of((b @ a) * pair.scale, place)
         if pair.magnitude is not None:
-            magnitude = place.rows_of(pair.magnitude).to(weight.device, torch.float32)
+            magnitude = place.select_rows(pair.magnitude).to(weight.device, torch.float32)
             merged *= (magnitude / merged.norm(dim=1))[:, None]
         weight.copy_(merged)
 
@@ -357,7 +357,7 @@ def _gate(network: PreTrainedModel, pairs: list[Pair]) -> None:
         for place in pair.places:
             base = _module(network, place)
             assert isinstance(base, nn.Linear), "`plan_adapter` refuses other modules"
-            gated = Gated(base, pair.a, place.rows_of(pair.b), pair.scale, gates)
+            gated = Gated(base, pair.a, place.select_rows(pair.b), pair.scale, gates)
             network.set_submodule(place.parameter.rpartition(".")[0], gated)
 
 
@@ -381,7 +381,7 @@ def _keep(network: PreTrainedModel, pairs: list[Pair]) -> None:
     for module, (place, pair) in zip(modules, adapted, strict=True):
         module.scaling[ADAPTER] = pair.scale
         module.lora_A[ADAPTER].weight.copy_(pair.a)
-        module.lora_B[ADAPTER].weight.copy_(place.rows_of(pair.b))
+        module.lora_B[ADAPTER].weight.copy_(place.select_rows(pair.b))
         if pair.magnitude is not None:
-            module.lora_magnitude_vector[ADAPTER].weight.copy_(place.rows_of(pair.magnitude))
+            module.lora_magnitude_vector[ADAPTER].weight.copy_(place.select_rows(pair.magnitude))
         network.set_submodule(place.parameter.rpartition(".")[0], module.requires_grad_(False).eval())

@@ -17,7 +17,7 @@ from .layers import install_experts
 from .quantization import quantized_weights, set_quantized
 from .reading import Contents, read_contents
 from .shapes import in_gib
-from .sharding import cuts_of, install_ranks
+from .sharding import install_ranks, parameter_shards
 from .weights import (
     Progress,
     Shares,
@@ -137,7 +137,7 @@ def _load_network(
     placements, problems = plan_weights(network, contents, family.weights, family.ignored)
     if problems:
         raise ValueError(f"the weights in {folder} do not fit {family.network.__name__}: {'; '.join(shortened(problems))}")
-    shares = Shares(network_tensors(network).shapes, cuts_of(network, ranks), ranks)
+    shares = Shares(network_tensors(network).shapes, parameter_shards(network, ranks), ranks)
     tensors = network.state_dict(keep_vars=True)
     owners = quantized_weights(network) if quantized else {}
     dtypes = {first: FP8 if id(tensors[first]) in owners else tensors[first].dtype for first in shares.shapes}

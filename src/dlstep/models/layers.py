@@ -263,6 +263,6 @@ class Gated(nn.Module):
         return torch.where(gates[:, None] > 0, product + update, product)
 
 
-def gates_of(network: PreTrainedModel) -> Gates | None:
+def shared_gates(network: PreTrainedModel) -> Gates | None:
     """Return the gates that the layers of a network share; None if no layer is gated."""
     return next((module.gates for module in network.modules() if isinstance(module, Gated)), None)

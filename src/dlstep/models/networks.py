@@ -38,9 +38,9 @@ from dlstep_kernels.vocabulary import Share, gather_columns
 from ..core import DlstepError, Plan, Span, Spec
 from ..core.plan import Merge
 from ..distributed.ranks import ALONE, Ranks
-from .layers import PagedContext, Watch, gates_of
+from .layers import PagedContext, Watch, shared_gates
 from .shapes import KVShape, embedding_of, head_of, in_gib, kv_bytes_per_token, kv_shapes
-from .sharding import VocabRows, ids_of
+from .sharding import VocabRows, vocabulary_shard
 from .transformers_internals import NO_MASK, NO_MASKS, EmptyCache, cache_argument
 
 View = tuple[int | None, int]  # sliding window (None: full), query heads per key head
@@ -269,9 +269,9 @@ class PlainNetwork(PagedNetwork):
         self._body, self._head = model.base_model, head_of(model)
         fused = has_kernels(model.device) and model.dtype.itemsize == 2
         self._linear = self._head if fused and isinstance(self._head, nn.Linear) else None
-        self._gates = gates_of(model)
+        self._gates = shared_gates(model)
         self.gated = self._gates is not None
-        self._share = Share(ids_of(model, ranks), ranks.exchange) if ranks.several else None
+        self._share = Share(vocabulary_shard(model, ranks), ranks.exchange) if ranks.several else None
 
     def forwards(self, plan: Plan) -> tuple[Plan, ...]:
         """Return the plan itself. Raises DlstepError for spans of a canvas."""

@@ -56,7 +56,7 @@ class ParameterShard:
         return tuple(sizes)
 
 
-def plan_of(network: PreTrainedModel) -> dict[str, str]:
+def sharding_plan(network: PreTrainedModel) -> dict[str, str]:
     """Return transformers' `tp_plan`: patterns of module and parameter names, and kinds of cuts.
 
     Raises ValueError if there is none, or if it has a kind that is not supported here.
@@ -76,7 +76,7 @@ def plan_of(network: PreTrainedModel) -> dict[str, str]:
     return plan
 
 
-def kind_of(name: str, plan: Mapping[str, str]) -> str | None:
+def shard_kind(name: str, plan: Mapping[str, str]) -> str | None:
     """Return how the plan shards a module or parameter; None: not at all, as for vision towers."""
     if "vision" in name:
         return None
@@ -86,18 +86,18 @@ def kind_of(name: str, plan: Mapping[str, str]) -> str | None:
     return None
 
 
-def cuts_of(network: PreTrainedModel, ranks: Ranks) -> dict[str, ParameterShard]:
+def parameter_shards(network: PreTrainedModel, ranks: Ranks) -> dict[str, ParameterShard]:
     """Return this rank's shard of each sharded parameter. The network may be on the meta device.
 
     Raises ValueError if the network cannot be sharded among this number of ranks.
     """
     if not ranks.several:
         return {}
-    plan = plan_of(network)
+    plan = sharding_plan(network)
     check_heads(network.config, ranks.size)
     cuts: dict[str, ParameterShard] = {}
     for name, module in network.named_modules():
-        kind = kind_of(name, plan)
+        kind = shard_kind(name, plan)
         if isinstance(module, nn.Linear) and kind in ("colwise", "rowwise"):
             owner = network.get_submodule(name.rpartition(".")[0])
             cuts |= _cuts_of_layer(name, module, kind, owner, ranks)
@@ -187,11 +187,11 @@ def install_ranks(network: PreTrainedModel, ranks: Ranks) -> None:
     """Install hooks that combine the results of ranks in a sharded network. Call it once."""
     if not ranks.several:
         return
-    plan = plan_of(network)
+    plan = sharding_plan(network)
     # A rank adds the outputs of shared and other experts first, so a mixture needs one all-reduce instead of two.
     mixtures = tuple([f"{name}." for name, module in network.named_modules() if isinstance(module, Glm4MoeMoE)])
     for name, module in network.named_modules():
-        kind = kind_of(name, plan)
+        kind = shard_kind(name, plan)
         if isinstance(module, nn.Linear):
             module.out_features, module.in_features = module.weight.shape
         if kind == "moe_tp_experts":
@@ -204,7 +204,7 @@ def install_ranks(network: PreTrainedModel, ranks: Ranks) -> None:
             owner, _, attribute = name.rpartition(".")
             setattr(network.get_submodule(owner), attribute, VocabRows(module, ranks))
     if isinstance(network, DiffusionGemmaForBlockDiffusion):  # soft-capping needs all logits
-        share = Share(ids_of(network, ranks), ranks.exchange)
+        share = Share(vocabulary_shard(network, ranks), ranks.exchange)
 
         def gather(module: nn.Module, inputs: tuple[Any, ...], answer: Tensor) -> Tensor:
             del module, inputs
@@ -225,6 +225,6 @@ def _own_experts(ranks: Ranks, module: nn.Module, inputs: tuple[Tensor, ...]) ->
     return hidden, own.masked_fill((own < 0) | (own >= count), experts.num_experts), *others
 
 
-def ids_of(network: PreTrainedModel, ranks: Ranks) -> VocabularyShard:
+def vocabulary_shard(network: PreTrainedModel, ranks: Ranks) -> VocabularyShard:
     """Return the ids whose logits this rank computes."""
     return cut_of(embedding_of(network).num_embeddings, ranks.rank, ranks.size)

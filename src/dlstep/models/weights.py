@@ -21,7 +21,7 @@ from ..distributed.ranks import Ranks
 from .layers import ATTENTION, install
 from .quantization import CODES, SCALE, dtype_problems, is_scale, quantize_weight, restored
 from .reading import Contents, Stored, refuse_errors
-from .sharding import ParameterShard, cuts_of
+from .sharding import ParameterShard, parameter_shards
 from .transformers_internals import INITIALIZED, new_model
 
 
@@ -76,7 +76,7 @@ class Placement:
     part: Part
     repeat: str | None = None
 
-    def rows_of(self, tensor: Tensor) -> Tensor:
+    def select_rows(self, tensor: Tensor) -> Tensor:
         """Return the rows of a checkpoint tensor that go to this placement."""
         return tensor if self.rows is None else tensor[slice(*self.rows)]
 
@@ -200,7 +200,7 @@ def empty_network(network: type[PreTrainedModel], config: PretrainedConfig, dtyp
 
 def check_ranks(network: type[PreTrainedModel], config: PretrainedConfig, size: int) -> None:
     """Raise ValueError for a network that cannot be divided among `size` ranks."""
-    cuts_of(empty_network(network, config, torch.float32), Ranks(0, size))
+    parameter_shards(empty_network(network, config, torch.float32), Ranks(0, size))
 
 
 def network_tensors(network: PreTrainedModel) -> NetworkTensors:
@@ -280,12 +280,12 @@ def fill(
         for tensor, opened in _opened(chosen):
             for placement in by_tensor[tensor.name]:
                 name = placement.parameter
-                targets = [part_of(its[name], placement.part) for its in (parameters, row_scales) if name in its]
+                targets = [parameter_part(its[name], placement.part) for its in (parameters, row_scales) if name in its]
                 device = targets[0].device
                 whole = opened.get_tensor(tensor.name)  # a view of the mapped file: only the share is read
                 if tensor.dtype in CODES:
                     whole = restored(whole.to(device), scales[tensor.name].to(device))
-                rows = shares.of(placement.rows_of(whole), placement)
+                rows = shares.of(placement.select_rows(whole), placement)
                 rows = rows.to(device)  # before its dtype changes, so that no copy is made on the host
                 values = quantize_weight(rows.to(dtype)) if len(targets) > 1 else (rows,)
                 for target, value in zip(targets, values, strict=True):
@@ -305,7 +305,7 @@ def _scales(stored: Mapping[str, Stored]) -> dict[str, Tensor]:
     return {tensor.name.removesuffix(SCALE): opened.get_tensor(tensor.name).clone() for tensor, opened in _opened(chosen)}
 
 
-def part_of(parameter: Tensor, part: Part) -> Tensor:
+def parameter_part(parameter: Tensor, part: Part) -> Tensor:
     """Return one part of a parameter as a view."""
     expert, half = part
     if expert is not None:

@@ -20,7 +20,7 @@ from dlstep.core import Config, Request, SamplingParams, Spec, Strategy, add, co
 from dlstep.core.automaton import Automaton
 from dlstep.driver import TorchDriver, graphs, tables as driver_tables
 from dlstep.driver.arena import Arena
-from dlstep.driver.buckets import Bucket, _equal, bucket_of, fill, room_for
+from dlstep.driver.buckets import Bucket, _equal, fill, room_for, smallest_bucket
 from dlstep.driver.executor import Packed
 from dlstep.driver.graphs import Captured, PaddedExecutor
 from dlstep.driver.lowering import Gathered, LoweringTarget, gather
@@ -64,7 +64,7 @@ def padded(checkpoint: Checkpoint, config: Config) -> TorchDriver:
 
 def roomier(gathered: Gathered, canvas: int) -> Bucket:
     """A bucket with more room than is needed."""
-    least = bucket_of(gathered, canvas)
+    least = smallest_bucket(gathered, canvas)
     return replace(least, rows=least.rows + (canvas or 16), spans=least.spans + 1, pages=least.pages * 2)
 
 
@@ -100,10 +100,10 @@ def test_padding_changes_no_answer(
     met: list[Bucket] = []
 
     def chosen(gathered: Gathered, canvas: int) -> Bucket:
-        met.append(roomier(gathered, canvas) if room == "roomier" else bucket_of(gathered, canvas))
+        met.append(roomier(gathered, canvas) if room == "roomier" else smallest_bucket(gathered, canvas))
         return met[-1]
 
-    monkeypatch.setattr(graphs, "bucket_of", chosen)
+    monkeypatch.setattr(graphs, "smallest_bucket", chosen)
     answers = []
     for driver in (TorchDriver(checkpoint, config), padded(checkpoint, config)):
         asked = requests((3, 5), lambda number: SamplingParams(max_tokens=2 + number, temperature=temperature, seed=number))
@@ -129,7 +129,7 @@ def test_tiles_that_are_left_are_those_that_would_be_made(kind: str, checkpoints
         samples = driver.run(plan)
         if any(span.wanted.sampled for span in plan.spans):
             gathered = gather(plan, driver._current.tables, target)
-            bucket = bucket_of(gathered, 0)
+            bucket = smallest_bucket(gathered, 0)
             fresh = room_for(bucket, gathered, target)
             fill(fresh, bucket, gathered, target)
             arena, before = kept.get(bucket, (room_for(bucket, gathered, target), None))
@@ -202,7 +202,7 @@ def test_all_that_requests_need_is_captured_before(
         slots.apply(plan)
         if any(span.wanted.sampled for span in plan.spans):
             gathered = gather(network.forwards(plan)[-1], tables, target, slots.slots)
-            bucket = bucket_of(gathered, network.canvas_length)
+            bucket = smallest_bucket(gathered, network.canvas_length)
             assert bucket in ready
             met += 1
         state = commit(state, drawn_samples(plan, 3, random))

@@ -6,14 +6,14 @@ import pytest
 
 from dlstep import LLM, tiny
 from dlstep.core import SamplingParams
-from dlstep.evaluate.items import Item, items_of, read_problems, scored
+from dlstep.evaluate.items import Item, evaluation_items, read_problems, scored
 from dlstep.evaluate.options import EvalOptions
 
 
 def test_the_stories_are_those_of_the_seed_and_asked_as_they_are() -> None:
     options = EvalOptions(dataset_limit=3, problem_seed=2)
     engine = LLM("tiny-bd").engine
-    items = items_of(engine, options, read_problems(options))
+    items = evaluation_items(engine, options, read_problems(options))
     stories = tiny.problems(3, 2)
     assert [(item.number, item.prompt, item.gold) for item in items] == [
         (number, story.prompt, str(story.answer)) for number, story in enumerate(stories)
@@ -25,10 +25,10 @@ def test_a_conversation_is_rendered_once_with_its_special_tokens() -> None:
     template = "{% for turn in messages %}<{{ turn.role }}>{{ turn.content }}<end>\n{% endfor %}<assistant>"
     engine = replace(LLM("tiny-bd", max_model_len=512).engine, chat_template=template)
     options = EvalOptions(dataset_limit=1, chat=True)
-    (item,) = items_of(engine, options, read_problems(options))
+    (item,) = evaluation_items(engine, options, read_problems(options))
     assert item.prompt == f"<user>{tiny.problems(1, 0)[0].prompt}<end>\n<assistant>" and not item.special
     with pytest.raises(ValueError, match="neither the tokenizer nor the family of the model has a chat template"):
-        items_of(replace(engine, chat_template=None), options, read_problems(options))
+        evaluation_items(replace(engine, chat_template=None), options, read_problems(options))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from dlstep.batch.checkpoint import ANSWERS, BESIDE, RUN
 from dlstep.engine.json_lines import Line
 from dlstep.engine.loader import LoadedEngine
 from dlstep.evaluate.checkpoint import SCORES, EvalCheckpoint, read
-from dlstep.evaluate.items import Item, items_of, read_problems
+from dlstep.evaluate.items import Item, evaluation_items, read_problems
 from dlstep.evaluate.options import EvalOptions, grid_of
 from dlstep.evaluate.runner import answer_all
 
@@ -93,7 +93,7 @@ def test_other_code_or_libraries_do_not_go_on(options: EvalOptions, monkeypatch:
         run(options)
 
 
-ITEMS = items_of(engine(), OPTIONS, read_problems(OPTIONS))
+ITEMS = evaluation_items(engine(), OPTIONS, read_problems(OPTIONS))
 ROOMY = LLM("tiny-bd", max_num_reqs=32).engine
 
 

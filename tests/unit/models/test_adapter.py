@@ -18,7 +18,7 @@ from dlstep.models import FAMILIES
 from dlstep.models.adapter import apply_adapter, read_adapter
 from dlstep.models.compiled import compile_layers
 from dlstep.models.reading import SINGLE, read_contents
-from dlstep.models.sharding import cuts_of
+from dlstep.models.sharding import parameter_shards
 from dlstep.models.weights import WeightRule
 
 from ...helpers.files import edit, edit_tensors
@@ -235,7 +235,7 @@ def test_experts_are_adapted_by_merging_only(tmp_path: Path) -> None:
 def test_each_rank_adapts_the_experts_that_it_holds(rank: int, tmp_path: Path) -> None:
     tensors = fused_adapter(tmp_path, ["experts.3.gate_proj", "experts.7.up_proj", "experts.0.down_proj", "dense"])
     whole, network = expected_llada2(tensors), copy.deepcopy(case("llada2").network)
-    cuts = cuts_of(network, Ranks(rank, 2))
+    cuts = parameter_shards(network, Ranks(rank, 2))
 
     def share(name: str, parameter: torch.Tensor) -> torch.Tensor:
         cut = cuts.get(name)

@@ -10,7 +10,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from dlstep import LLM, SamplingParams
 from dlstep.models.compiled import compile_layers
-from dlstep.models.layers import Gated, Gates, gates_of
+from dlstep.models.layers import Gated, Gates, shared_gates
 
 from ...helpers.draft_adapter import write_draft_adapter
 from ...helpers.tiny_families import write_checkpoint
@@ -51,7 +51,7 @@ def test_compiled_layers_read_the_gates_of_each_pass() -> None:
             self.layer = Layer()
 
     network = Network()
-    layer, gates = network.layer, gates_of(network)
+    layer, gates = network.layer, shared_gates(network)
     assert gates is not None
     rows, plain = torch.randn(1, 5, 8), []
     patterns = [torch.tensor(bits) for bits in ([0, 0, 0, 0, 0], [1, 1, 0, 0, 1], [1, 1, 1, 1, 1])]
@@ -93,5 +93,5 @@ def test_it_is_found_in_the_layers_and_changes_no_answer(checkpoint: Path) -> No
     answers = [llm.generate("1 2 3", SamplingParams(max_tokens=24, ignore_eos=True), progress=False) for llm in engines]
     assert answers[0][0].token_ids == answers[1][0].token_ids
     assert engines[0].state.config.spec.fingerprint != engines[1].state.config.spec.fingerprint
-    gates = gates_of(engines[1].engine.driver.network.model)  # pyright: ignore[reportAttributeAccessIssue]
+    gates = shared_gates(engines[1].engine.driver.network.model)  # pyright: ignore[reportAttributeAccessIssue]
     assert gates is not None and gates.rows is None, "gates of an ended forward pass are left to the next user of the modules"

@@ -12,7 +12,7 @@ from dlstep.driver import TorchDriver
 from dlstep.engine.decode import Decode
 from dlstep.models import adapt, load_checkpoint, read_adapter
 from dlstep.models.compiled import compile_layers
-from dlstep.models.sharding import cuts_of
+from dlstep.models.sharding import parameter_shards
 from dlstep.models.weights import empty_network
 from dlstep.strategies import load
 
@@ -141,7 +141,7 @@ def test_key_heads_that_are_fewer_than_ranks_are_repeated(folders: dict[str, Pat
     """Four ranks, four query heads, two key heads: neighbours, whose queries see the same keys, hold the same head."""
     checkpoint = load_checkpoint(folders["sdar-plain"])
     network = empty_network(type(checkpoint.network), checkpoint.network.config, torch.float32)
-    held = [cuts_of(network, Ranks(rank, 4, "")) for rank in range(4)]
+    held = [parameter_shards(network, Ranks(rank, 4, "")) for rank in range(4)]
     size = checkpoint.network.config.head_dim
     for name, firsts in {"q_proj": (0, 1, 2, 3), "k_proj": (0, 0, 1, 1), "v_proj": (0, 0, 1, 1)}.items():
         found = [cuts[f"model.layers.0.self_attn.{name}.weight"] for cuts in held]
@@ -153,10 +153,10 @@ def test_a_network_without_a_table_is_refused_by_name(monkeypatch: pytest.Monkey
     network = empty_network(type(checkpoint.network), checkpoint.network.config, torch.float32)
     table = {**network.config.base_model_tp_plan, "embed_tokens": "embedding_rowwise"}  # for tied heads
     monkeypatch.setattr(type(network.config), "base_model_tp_plan", table)
-    assert cuts_of(network, Ranks(1, 2))["model.embed_tokens.weight"].dim == -2
+    assert parameter_shards(network, Ranks(1, 2))["model.embed_tokens.weight"].dim == -2
     monkeypatch.setattr(type(network.config), "base_model_tp_plan", None)
     with pytest.raises(ValueError, match="no tp_plan for Qwen3ForCausalLM"):
-        cuts_of(network, Ranks(0, 2, ""))
+        parameter_shards(network, Ranks(0, 2, ""))
 
 
 @pytest.mark.parametrize(("size", "said"), [(3, "does not fit 4 query heads and 2 key heads"), (8, "4 query heads")])
