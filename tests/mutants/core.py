@@ -202,8 +202,13 @@ MUTANTS = (
     ),
     *in_file(
         "core/commit.py",
-        ("apply_finish_rules", "forget settled tokens", "state=request.constraint.run(kept.state, new)", "state=kept.state"),
-        ("_count_run", "start a run of equal tokens again in each step", "kept.run", "0"),
+        (
+            "apply_finish_rules",
+            "forget settled tokens",
+            "state=request.constraint.run(stop_state.state, new)",
+            "state=stop_state.state",
+        ),
+        ("_count_run", "start a run of equal tokens again in each step", "stop_state.run", "0"),
         ("_match_stops", "miss a stop string that spans two steps", "text[max(0, len(text) - keep):]", "b''"),
         ("_match_stops", "miss a long stop string next to a short one", "keep = max", "keep = min"),
         (

@@ -288,19 +288,21 @@ def apply_finish_rules(sequence: SequenceState, since: int, spec: Spec) -> Seque
     request, params = sequence.request, sequence.request.params
     settled, repeated = sequence.progress.settled, None
     if settled > since:
-        new, kept, stopped, cut = sequence.tokens(since, settled), sequence.stop_state, False, None
+        new, stop_state, stopped, cut = sequence.tokens(since, settled), sequence.stop_state, False, None
         if request.constraint is not None:
-            kept = replace(kept, state=request.constraint.run(kept.state, new))
+            stop_state = replace(stop_state, state=request.constraint.run(stop_state.state, new))
         # Cut `new` before the first stop id, so that the other conditions only see tokens of the answer.
         for stop_id in request.stop_ids:
             if stop_id in new:
                 new, stopped = new[: new.index(stop_id)], True
         if params.max_repetition_run is not None:
-            kept, repeated = _count_run(kept, sequence.tokens(since - 1, since), since, new, params.max_repetition_run)
+            stop_state, repeated = _count_run(
+                stop_state, sequence.tokens(since - 1, since), since, new, params.max_repetition_run
+            )
         if params.stop:
-            kept, cut = _match_stops(kept, params.stop, since, new, spec)
-        if kept is not sequence.stop_state:
-            sequence = replace(sequence, stop_state=kept)
+            stop_state, cut = _match_stops(stop_state, params.stop, since, new, spec)
+        if stop_state is not sequence.stop_state:
+            sequence = replace(sequence, stop_state=stop_state)
         if cut is not None and (repeated is None or cut <= repeated):
             return ended(sequence, "stop", cut)
         if stopped and repeated is None:
@@ -316,30 +318,30 @@ def apply_finish_rules(sequence: SequenceState, since: int, spec: Spec) -> Seque
 
 
 def _count_run(
-    kept: StopState, last: tuple[int, ...], since: int, new: tuple[int, ...], most: int
+    stop_state: StopState, last: tuple[int, ...], since: int, new: tuple[int, ...], most: int
 ) -> tuple[StopState, int | None]:
     """Return the last run of equal tokens after `last` and `new`, and the end of the first run of `most`, or None."""
-    run = kept.run
+    run = stop_state.run
     for position, token in enumerate(new, since):
         run = run + 1 if (token,) == last else 1
         last = (token,)
         if run >= most:
-            return replace(kept, run=run), position + 1
-    return replace(kept, run=run), None
+            return replace(stop_state, run=run), position + 1
+    return replace(stop_state, run=run), None
 
 
 def _match_stops(
-    kept: StopState, stop: tuple[str, ...], since: int, new: tuple[int, ...], spec: Spec
+    stop_state: StopState, stop: tuple[str, ...], since: int, new: tuple[int, ...], spec: Spec
 ) -> tuple[StopState, int | None]:
     """Return the tail with `new` added, and the end of the first stop string, or None.
 
     The tail is the last bytes of the text, as many as a stop string may have before its last byte.
     """
-    stops, tail = [text.encode() for text in stop], kept.tail
+    stops, tail = [text.encode() for text in stop], stop_state.tail
     keep = max(map(len, stops)) - 1
     for position, token in enumerate(new, since):
         text = tail + spec.pieces[token]
         if any(stop in text for stop in stops):
-            return kept, position + 1
+            return stop_state, position + 1
         tail = text[max(0, len(text) - keep) :]
-    return replace(kept, tail=tail), None
+    return replace(stop_state, tail=tail), None
