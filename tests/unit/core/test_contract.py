@@ -1,11 +1,12 @@
 """Checks of what a strategy returns: they accept what is right, and say what is wrong with the rest."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from dlstep.core import Config, Grid, Request, SamplingParams, Spec, add, init
-from dlstep.core.contract import check_span
+from dlstep.core import Block, Config, Grid, Request, SamplingParams, Spec, add, init
+from dlstep.core.contract import check_span, sequence_after
 from dlstep.core.errors import WrongAnswer
 from dlstep.strategies.multi_bd import MultiBD
 
@@ -34,3 +35,14 @@ def test_each_fault_of_a_span_has_its_own_message(changes: dict[str, Any], messa
     check_span(strategy, sequence, span, spec)
     with pytest.raises(WrongAnswer, match=message):
         check_span(strategy, sequence, changed(span, **changes), spec)
+
+
+def test_finished_blocks_stay_in_the_progress_of_a_sequence() -> None:
+    (sequence,) = add(init(Config(Spec(MASK, (48,), 50)), MultiBD()), Request(0, (1, 2))).waiting
+    past = sequence.progress.past.push_front(Block(0, (1, 2), (), (1.0, 1.0)))
+    sequence = sequence.with_progress(replace(sequence.progress, past=past))
+    assert sequence_after(sequence, "commit", sequence.progress) == sequence
+    for lost in (past.drop_first(), tuple(past), None):
+        progress: Any = replace(sequence.progress, past=lost)  # type: ignore[arg-type]
+        with pytest.raises(WrongAnswer, match="past="):
+            sequence_after(sequence, "commit", progress)
