@@ -2,7 +2,7 @@
 
     python -m benchmarks.module_path
 
-Not counted: modules that load the model, and those of the chosen strategy and rule.
+Not counted: modules that load the model or draw its progress, and those of the chosen strategy and rule.
 """
 
 import sys
@@ -11,8 +11,8 @@ from types import FrameType
 from dlstep.cli import main
 
 PROMPT = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
-ASIDE = ("_load", "_find_and_load")  # functions whose callees are not counted: of engine.loader, and of Python's imports
-CHOICES = ("dlstep.strategies.", "dlstep.rules.")
+ASIDE = ("load_engine", "_find_and_load")  # functions that are not counted, with their callees; the second imports modules
+LEFT_OUT = ("dlstep.strategies.", "dlstep.rules.", "dlstep.views.")
 
 
 def entered() -> list[str]:
@@ -21,13 +21,13 @@ def entered() -> list[str]:
 
     def profile(frame: FrameType, event: str, argument: object) -> None:
         nonlocal reached
-        name, caller = str(frame.f_globals.get("__name__", "")), frame.f_back
+        name, caller = str(frame.f_globals.get("__name__", "")), frame
         if event != "call" or reached or not name.startswith("dlstep."):
             return
         while caller is not None and caller.f_code.co_name not in ASIDE:
             caller = caller.f_back
         reached = caller is None and name.startswith("dlstep.driver.")
-        if caller is None and not reached and not name.startswith(CHOICES):
+        if caller is None and not reached and not name.startswith(LEFT_OUT):
             modules.setdefault(name)
 
     sys.setprofile(profile)

@@ -10,14 +10,15 @@ from .core import SamplingParams, State, Strategy, Trace, Update
 from .core.checks import listed as evaluation_items
 from .core.options import StrategyOptions
 from .core.request import explains
-from .engine.config import ENGINE_FIELDS, BufferPolicy, EngineConfig, engine_config
-from .engine.decode import SharedDecode, Subscription
+from .engine.buffer_policy import BufferPolicy
+from .engine.config import ENGINE_FIELDS, EngineConfig, engine_config
+from .engine.decode import Decode, SharedDecode, Subscription
 from .engine.loader import LoadedEngine, load_engine
 from .session import Session, observed, trace_of
 from .stream import Draft, Drafts, Stream
 from .text.chat import Conversation, as_conversations, chat_prompt
 from .text.output import LogLikelihood, Output, Prompt, ReadOutput, output_of
-from .text.prompts import as_list, encode, encode_pins, numbered
+from .text.prompts import as_list, encode, encode_pins, ids_of, numbered, params_of
 from .text.read_templates import TemplatePart, encode_template
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class LLM:
             process.
         rank_timeout: With tensor_parallel_size above 1: seconds without a heartbeat of another
             rank, or for one forward pass, after which the group ends with an error. Compilation and
-            graph capture inside a forward pass count.
+            graph capture inside a forward pass count. None: 300.
         capture_graphs: On cuda: capture CUDA graphs at the `start`, or `lazy`, when a batch size
             occurs again.
         compile_layers: Fuse small operations by torch.compile, which slows the first steps; None:
@@ -127,7 +128,7 @@ class LLM:
         num_threads: int | None = None,
         enforce_eager: bool = False,
         tensor_parallel_size: int = 1,
-        rank_timeout: float = 300.0,
+        rank_timeout: float | None = None,
         capture_graphs: Literal["start", "lazy"] = "start",
         compile_layers: bool | None = None,
         seed: int = 0,
@@ -140,7 +141,7 @@ class LLM:
 
     def _start(self, engine: LoadedEngine) -> None:
         self._engine, policy = engine, engine.buffer_policy
-        self._shared = SharedDecode(engine.decode(), engine.turn, policy and policy.applied)
+        self._shared = SharedDecode(Decode(engine.first, engine.driver), engine.turn, policy and policy.applied)
         self._reads: Reads | None = None
         self._reads_turn = Lock()
 
@@ -209,7 +210,7 @@ class LLM:
         from .views.progress_bars import progress_bar
 
         answers = [(prompt, own) for prompt, several in zip(listed, params, strict=True) for own in several.each]
-        requests = numbered([self._engine.encoded(prompt, own) for prompt, own in answers], [own for _, own in answers])
+        requests = numbered([ids_of(self._engine, prompt, own) for prompt, own in answers], [own for _, own in answers])
         subscriptions: list[Subscription] = []
         logged = -1
         try:
@@ -404,8 +405,8 @@ class LLM:
         self, prompt: Prompt, params: SamplingParams | None, items: Callable[[Drafts, Update], list[Item]]
     ) -> Stream[Item]:
         tokenizer = self._engine.tokenizer
-        params = self._engine.params(params)
-        subscription = self._shared.submit(self._engine.encoded(prompt, params), params, keeps=True)
+        params = params_of(self._engine, params)
+        subscription = self._shared.submit(ids_of(self._engine, prompt, params), params, keeps=True)
         drafts = Drafts(tokenizer, self._engine.first.config.spec, params.stop)
         return Stream(self._shared, subscription, partial(items, drafts), prompt, tokenizer)
 
@@ -453,8 +454,8 @@ def params_for(
     """Return parameters for each of `count` prompts, from a shared value or one per prompt."""
     many = evaluation_items(given)
     if many is None:
-        return [engine.params(given)] * count
-    listed = [engine.params(params) for params in many]
+        return [params_of(engine, given)] * count
+    listed = [params_of(engine, params) for params in many]
     if len(listed) != count:
         raise ValueError(f"{len(listed)} sampling_params were given for {count} prompts: give one, or one each")
     return listed

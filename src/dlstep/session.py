@@ -20,12 +20,13 @@ from .core import (
 from .core.checks import short
 from .core.options import options_of, sorted_options
 from .core.request import explains
-from .engine.config import unknown
 from .engine.decode import Decode
 from .engine.loader import LoadedEngine
 from .engine.overrides import forked
+from .engine.strategy_choice import unknown
 from .text.constraints import recompiled
 from .text.output import Output, Prompt, output_of
+from .text.prompts import ids_of, params_of
 from .views import steps_html
 from .views.texts import counts
 
@@ -62,7 +63,7 @@ class Session:
         trace = trace or Trace(init(replace(first.config, num_pages=engine.session_pages), first.strategy))
         self._first, self._events = trace.first, list(trace.events)
         state = recompiled(trace).replay()
-        self._decode = engine.decode(state, record=self._events.append, prunes=False)
+        self._decode = Decode(state, engine.driver, record=self._events.append, prunes=False)
         self._prompts: dict[int, str] = {}
         # One before each step of this session, and the current one. A change counts once its point is here, so an
         # interrupted change needs no cleaning up: the next one begins at the last point.
@@ -111,8 +112,8 @@ class Session:
             prompt: Text or token ids.
             sampling_params: How to sample the answer, and where it ends; None: the model's defaults.
         """
-        params, request_id = self._engine.params(sampling_params), self.state.next_seq_id
-        request = Request(request_id, self._engine.encoded(prompt, params), params)
+        params, request_id = params_of(self._engine, sampling_params), self.state.next_seq_id
+        request = Request(request_id, ids_of(self._engine, prompt, params), params)
         self._points[-1] = self._changed(lambda decode: decode.add(request))
         self._prompts.pop(request_id, None)
         if isinstance(prompt, str):
@@ -254,7 +255,7 @@ class Session:
         base = with_options(strategy, held)
         for name, value in changes.items():
             if name not in options_of(base):
-                raise ValueError(unknown(f"strategy {type(strategy).__name__}", name, value, base))
+                raise unknown(name, value, base)
         branch = Session(self._engine, Trace(forked(self.state, with_options(base, changes), changes, seed)))
         branch._prompts = dict(self._prompts)
         return branch

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dlstep import EngineConfig, SamplingParams, rules, strategies
-from dlstep.engine.config import ELSEWHERE, NOT_NEEDED
+from dlstep.engine.hints import ELSEWHERE, NOT_NEEDED
 from dlstep.serve.settings import ServeOptions
 
 from .blocks import ROOT, tokens_of

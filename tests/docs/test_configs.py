@@ -11,7 +11,8 @@ from dlstep.cli.options import load, options_in
 from dlstep.core import Spec
 from dlstep.core.spec import PROMPT_IN_FULL
 from dlstep.engine.compatibility import refusal_of_family
-from dlstep.engine.config import build, embedded_facts, embedded_models_for, engine_config, resolve
+from dlstep.engine.config import engine_config
+from dlstep.engine.strategy_choice import embedded_facts, embedded_models_for, strategy_for
 from dlstep.evaluate.options import EvalOptions
 from dlstep.models import FAMILIES
 
@@ -65,10 +66,10 @@ def test_a_file_fits_its_family(path: Path) -> None:
     if "adapter" in path.read_text():  # taught by it to see its prompt in full
         facts = described(family, None)
         trained = Described("", facts.spec, "d2f", PROMPT_IN_FULL, facts.options)
-        _, decoder = build(resolve(config, trained), facts.spec)
+        decoder = strategy_for(config, trained)
     else:
         facts = described(family, engine.get("model"))
-        _, decoder = build(resolve(config, facts), facts.spec)
+        decoder = strategy_for(config, facts)
     assert strategies.name_of(type(decoder)) == strategy
     head, command = path.read_text().splitlines()[:2]
     assert strategy in head and f"--config configs/{path.name}" in command
@@ -86,7 +87,7 @@ def test_published_settings_fit_their_families_and_say_what_to_expect() -> None:
     for path in files:
         engine = options_of(path)
         facts = described(family_of[path.stem], None)
-        _, decoder = build(resolve(engine_config(engine), facts), facts.spec)
+        decoder = strategy_for(engine_config(engine), facts)
         assert strategies.name_of(type(decoder)) == engine["decoding_strategy"]
         head = "".join(line for line in path.read_text().splitlines(keepends=True) if line.startswith("#"))
         assert "Source: " in head

@@ -13,7 +13,8 @@ from typing import Any
 from docstring_parser import parse_from_object
 
 from dlstep import rules, strategies
-from dlstep.engine.config import BufferPolicy, EngineConfig
+from dlstep.engine.buffer_policy import BufferPolicy
+from dlstep.engine.config import EngineConfig
 from dlstep.llm import LLM
 
 PUBLIC = (

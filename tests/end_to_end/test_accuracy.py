@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dlstep import LLM, EngineConfig, Output, SamplingParams, strategies, tiny
-from dlstep.engine.config import embedded_models_for
+from dlstep.engine.strategy_choice import embedded_models_for
 
 LIMIT = SamplingParams(max_tokens=64)
 COUNTS = [100, pytest.param(500, marks=pytest.mark.stress)]

@@ -167,20 +167,18 @@ COMMANDS = [
     command("generate STORY --rule treshold", "rule 'treshold' is unknown: did you mean threshold?"),
     command("generate STORY --rule multi_bd", "rule 'multi_bd' is unknown: did you mean decoding_strategy='multi_bd'?"),
     command("generate STORY --decoding_strategy multibd", "'multibd' is unknown: did you mean multi_bd?"),
-    command("generate STORY --json_schema missing.json", "--json_schema takes JSON text or the path", "'missing.json'"),
-    command("generate STORY --pinned '{x: 5}'", "--pinned takes offsets in the answer", "got {'x': 5}"),
+    command("generate STORY --json_schema missing.json", "--json_schema: it takes JSON text or the path", "'missing.json'"),
+    command("generate STORY --pinned '{x: 5}'", "--pinned: it takes offsets in the answer", "got {'x': 5}"),
     command("generate STORY --system short", "--system and --chat_template_kwargs apply only to conversations: add --chat"),
     command("generate STORY --block_size 0", "--block_size: must be more than 0, got 0"),
-    command(
-        "generate STORY --block_size 4096", "--max_num_batched_tokens: 4096 is less than the 16384 rows", "lower block_size"
-    ),
+    command("generate STORY --block_size 4096", "max_num_batched_tokens: 4096 is less than the 16384 rows", "lower block_size"),
     command("generate STORY --dtype fp16", "dtype: must be one of 'float32', 'bfloat16', 'float16'", "got 'fp16'"),
-    command("generate STORY --device gpu", "device must be cpu, cuda or cuda:N, got 'gpu'"),
-    command("generate STORY --model ''", "model is an empty text: give a folder or a name"),
+    command("generate STORY --device gpu", "device: must be cpu, cuda or cuda:N, got 'gpu'"),
+    command("generate STORY --model ''", "--model: it is empty: give a folder or a name"),
     command("generate STORY --model tiny_bd", "no checkpoint folder at 'tiny_bd'", "did you mean tiny-bd?"),
     command("generate STORY --model models/llada", "there is no folder 'models/llada' in", "HF_HUB_OFFLINE is set"),
-    command("generate LONG", "rejected", "prompt: it has 1801 tokens; max_model_len=512 leaves no room", code=1),
-    command("generate ''", "prompt: it is empty: give at least one token"),
+    command("generate LONG", "rejected", "it has 1801 tokens; max_model_len=512 leaves no room", code=1),
+    command("generate ''", "PROMPT: it is empty: give at least one token"),
     command("generate STORY --config nowhere.yaml", "--config: there is no file 'nowhere.yaml'"),
     command("generate STORY --config unknown.yaml", "no option 'accept_treshold': did you mean --accept_threshold?"),
     command("generate STORY --config broken.yaml", "the file 'broken.yaml' is no YAML of options", "line 1"),
@@ -233,7 +231,7 @@ RULES = [
 PYTHON = [
     python("LLM(bufer_size=4)", "no option 'bufer_size'", "did you mean buffer_size?"),
     python("LLM(max_tokens=5)", "it is set for each request, as SamplingParams(max_tokens=5)"),
-    python("LLM(steps_per_block=4)", "is an option of the rules quota", "rule='quota'"),
+    python("LLM(steps_per_block=4)", "it is an option of rule quota", "rule='quota'"),
     python("LLM(revision='main')", "here it is model='org/name@revision'"),
     python("LLM(decoding_strategy='mutli_bd')", "'mutli_bd' is unknown: did you mean multi_bd?"),
     python("LLM(rule='qouta')", "rule 'qouta' is unknown: did you mean quota?"),
@@ -248,7 +246,7 @@ PYTHON = [
     python("LLM('cut')", "model.safetensors is cut off", "download it again"),
     python("LLM('other_sizes')", "do not fit Qwen3ForCausalLM", "model.embed_tokens.weight has [192, 128], the network takes"),
     python("LLM('quantized')", "quantization_config={'quant_method': 'gptq'} is not supported"),
-    python("LLM('no_strategy')", "does not name its decoding strategy: give decoding_strategy, one of"),
+    python("LLM('no_strategy')", "does not name its decoding strategy: give one of"),
     python("LLM('cut/model.safetensors')", "is a file: give the folder that holds it"),
     python("SamplingParams(max_new_tokens=64)", "SamplingParams has no option 'max_new_tokens'", "did you mean max_tokens?"),
     python("SamplingParams(accept_threshold=0.9)", "SamplingParams(strategy_options={'accept_threshold': 0.9})"),
@@ -359,7 +357,7 @@ def test_mistake_is_one_sentence_with_a_remedy(mistake: Mistake, folder: Path) -
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is a CUDA device here")
 def test_missing_device_is_one_sentence(folder: Path) -> None:
     said = raised("LLM(device='cuda')")
-    assert said == "device='cuda' does not exist, torch finds no CUDA device: give cpu, or leave device out"
+    assert said == "device: 'cuda' does not exist, torch finds no CUDA device: give cpu, or leave it out"
 
 
 @pytest.mark.parametrize(

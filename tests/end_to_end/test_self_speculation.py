@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from dlstep import LLM, Output, SamplingParams, tiny
 from dlstep.core.draws import key, token_uniform
-from dlstep.engine.config import embedded_facts
+from dlstep.engine.strategy_choice import embedded_facts
 
 MODEL = "tiny-joint"
 CLOSE = 1e-4

@@ -8,7 +8,7 @@ from tempfile import mkdtemp
 
 from dlstep import EngineConfig
 from dlstep.core.spec import TRAININGS
-from dlstep.engine.config import embedded_models_for
+from dlstep.engine.strategy_choice import embedded_models_for
 
 from .tiny_configs import FACTS
 

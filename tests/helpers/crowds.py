@@ -9,9 +9,10 @@ from dlstep.core import Event, Request, Samples, Span, SpanSamples
 from dlstep.distributed.rank_zero import End, RankZeroDriver, follow_rank_zero
 from dlstep.distributed.ranks import Ranks
 from dlstep.distributed.worker_group import WorkerGroup
-from dlstep.engine.config import EngineConfig, embedded_models_for
+from dlstep.engine.config import EngineConfig
 from dlstep.engine.decode import Decode
 from dlstep.engine.loader import LoadedEngine, build_engine
+from dlstep.engine.strategy_choice import embedded_models_for
 from dlstep.strategies import own
 
 SAME = 1e-5  # probabilities that differ by less may decide otherwise: ranks add up in another order
@@ -111,7 +112,7 @@ def crowds(ranks: Ranks, cases: list[Case], count: int) -> list[Answers]:
     found: list[Answers] = []
     for case in cases:
         group = Lent(ranks)
-        engine = build_engine(case.config, lambda group=group: group)
+        engine = build_engine(case.config, lambda _, group=group: group)
         if ranks.rank:
             driver: Any = engine.driver
             follow_rank_zero(driver, ranks)

@@ -316,7 +316,7 @@ MUTANTS = (
         ),
     ),
     *in_file(
-        "engine/config.py",
+        "engine/buffer_policy.py",
         ("BufferPolicy.applied", "override options of a request by the policy", "request.params.strategy_options or ", ""),
     ),
     *in_file(
@@ -388,7 +388,7 @@ MUTANTS = (
             "with earlier, self._running:",
             "with self._running:",
         ),
-        noticed_by=("unit/engine/test_decode.py", "unit/engine/test_config_buffer_policy.py", "unit/test_llm_faults.py"),
+        noticed_by=("unit/engine/test_decode.py", "unit/engine/test_buffer_policy.py", "unit/test_llm_faults.py"),
     ),
     *in_file(
         "models/quantization.py",

@@ -72,7 +72,7 @@ ENGINE: dict[str, Any] = {
     "model": ({}, {"model": "tiny-edit"}, lambda llm: llm.state.config.spec.fingerprint),
     "model_name": ({}, {"model_name": "llada"}, "read as llada"),
     "mask_token_id": ({}, {"mask_token_id": 3}, lambda llm: llm.state.config.spec.mask_id),
-    "use_lora": ({}, {"use_lora": True}, "use_lora=True needs lora_path"),
+    "use_lora": ({}, {"use_lora": True}, "needs lora_path"),
     "lora_path": ({}, {"lora_path": "nowhere"}, "nowhere"),
     "decoding_strategy": ({}, {"decoding_strategy": "causal_blocks"}, lambda llm: type(llm.state.strategy)),
     "sampling_mode": ({}, {"sampling_mode": "edit"}, lambda llm: type(llm.state.strategy)),
@@ -96,7 +96,7 @@ ENGINE: dict[str, Any] = {
     "max_sessions": ({}, {"max_sessions": 2}, caches),
     "tensor_parallel_size": "unit/distributed/test_worker_group.py",
     "compile_layers": "unit/models/test_compiled.py",
-    "rank_timeout": "With tensor_parallel_size above 1",
+    "rank_timeout": ({}, {"rank_timeout": 7.0}, "no effect with tensor_parallel_size=1"),
     "capture_graphs": "On cuda",
     "seed": ({}, {"seed": 1}, lambda llm: answer(llm, **WARM)),
     "processors": ({}, {"processors": {"min_tokens": {"count": 40}}}, lambda llm: answer(llm, max_tokens=48)),
@@ -196,10 +196,11 @@ MOOT = {
     "generate STORY --max_tokens 500": "--max_tokens: 500 exceeds the 493 tokens",
     "generate STORY --session_pages 80": "unrecognized arguments: --session_pages",
     "generate STORY --enforce_eager true --capture_graphs lazy": "has no effect with enforce_eager=True",
-    "generate STORY --kv_cache_gib 1 --num_pages 99": "takes one limit of the KV cache",
-    "serve --log_prompts true --log_requests false": "log_prompts=True has no effect without log_requests",
+    "generate STORY --kv_cache_gib 1 --num_pages 99": "--num_pages: ",
+    "serve --log_prompts true --log_requests false": "--log_prompts: ",
+    "serve --kept_requests 0 --kept_positions 9": "--kept_positions: ",
     "serve --chat_template empty.jinja": "empty.jinja is empty",
-    "serve --chat_template wrong.jinja": "the chat template is not valid",
+    "serve --chat_template wrong.jinja": "--chat_template: ",
     "report run --show shells/0 --against run": "--show and --against do not go together",
     "strategies dual_cache --matrix": "leave the name out",
 }
@@ -284,7 +285,7 @@ def test_a_parameter_changes_the_answer(name: str) -> None:
 
 GIVEN = {name: row[1][name] for name, row in ENGINE.items() if isinstance(row, tuple)} | {
     "decoding_strategy": "multi_bd", "num_pages": -1, "capture_graphs": "lazy",
-    "compile_layers": True, "tensor_parallel_size": 2, "rank_timeout": 7.0,
+    "compile_layers": True, "tensor_parallel_size": 2, "device": "cuda",
 }  # fmt: skip
 
 

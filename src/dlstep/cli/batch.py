@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ..batch.options import BatchOptions
-from ..engine.config import EngineConfig
+from ..engine.config import EngineConfig, engine_config
 from ..extras import require
-from .options import OF_SESSIONS, OF_STRATEGY, ArgumentParser, Namespace, engine_of
+from .options import OF_SESSIONS, OF_STRATEGY, ArgumentParser, Namespace, engine_options
 
 EXAMPLES = """dlstep batch in.jsonl out.jsonl             an embedded model, in this process
 dlstep batch in.jsonl out.jsonl             again after a kill: it resumes
@@ -54,7 +54,7 @@ def run(options: Namespace) -> int:
     from ..views.progress_bars import counting_bar
 
     chosen, out = options.of(BatchOptions), options.output
-    config = engine_of(options, BatchCommand, BatchOptions)
+    config = engine_config(engine_options(options, BatchCommand, BatchOptions))
     lines = read_lines(str(options.input), options.input.read_bytes())
     if out.resolve() == options.input.resolve():
         raise ValueError(f"{options.input} is both input and output: give another OUT")

@@ -1,7 +1,7 @@
 """`dlstep eval`: accuracy and speed of a model, a strategy and its options on tasks, from one YAML file."""
 
 import sys
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +10,7 @@ from rich.console import Console
 
 from ..engine.config import EngineConfig, engine_config
 from ..text.words import counted, printable
-from .options import OF_STRATEGY, ArgumentParser, Namespace, json_text
+from .options import OF_STRATEGY, ArgumentParser, Namespace, engine_options, json_text
 
 EXAMPLES = """dlstep eval                     500 problems of the embedded task
 dlstep eval --config configs/sdar.multi_bd.yaml --model org/name --data /data
@@ -61,8 +61,7 @@ def run(options: Namespace) -> int:
     from ..views.progress_bars import counting_bar
 
     chosen = options.of(EvalOptions)
-    others = {field.name for owner in (EvalOptions, EvalCommand) for field in fields(owner)}
-    engine = {name: value for name, value in vars(options).items() if name not in (*others, "config")}
+    engine = engine_options(options, EvalOptions, EvalCommand)
     against = None if options.against is None else read(options.against)
     # Everything that may be refused comes before loading the engine, which may take minutes.
     check_free(Path(chosen.out))

@@ -9,10 +9,11 @@ from typing import Any
 
 from .. import tiny
 from ..core import SamplingParams
-from ..engine.config import EngineConfig
+from ..engine.config import EngineConfig, engine_config
 from ..llm import LLM
 from ..text.chat import DROPS
 from ..text.output import Output, Prompt
+from ..text.prompts import ids_of
 from ..text.words import WIDTH, counted, harmless, printable
 from ..views.progress_bars import drawing, waiting_line
 from .options import (
@@ -21,7 +22,7 @@ from .options import (
     OF_STRATEGY,
     ArgumentParser,
     Namespace,
-    engine_of,
+    engine_options,
     json_text,
     pins_of,
     sampling_params,
@@ -89,7 +90,7 @@ def run(options: Namespace) -> int:
         raise ValueError(f"--top_logprobs {options.top_logprobs} is printed only as JSON: add --json")
     pins = None if options.pinned is None else pins_of(options.pinned)
     profile = nullcontext() if options.profile is None else _profiled(options.profile)
-    config = engine_of(options, GenerateCommand, SamplingParams)
+    config = engine_config(engine_options(options, GenerateCommand, SamplingParams))
     with drawing(enabled=options.progress):  # show something at once: the imports take seconds
         with waiting_line(f"loading {config.model or 'an embedded model'}"):
             llm = LLM.from_config(config)
@@ -98,7 +99,7 @@ def run(options: Namespace) -> int:
             params = replace(params, max_tokens=llm.engine.max_tokens)
         else:
             for prompt in prompts:
-                llm.engine.encoded(prompt, params, explicit=True)
+                ids_of(llm.engine, prompt, params, explicit=True)
         if pins is not None:
             params = replace(params, pinned=llm.pins(pins))
         with profile:

@@ -1,6 +1,7 @@
 """The commands of the command line: parsing, dispatch, completion by shells. Errors are one line on stderr with exit code 2."""
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -10,13 +11,14 @@ from textwrap import indent
 from typing import Any, Literal, get_args, get_origin
 
 from .. import __version__, rules, strategies
-from ..core import DlstepError, Refused
+from ..core import DlstepError
 from ..core.checks import did_you_mean
 from ..extras import require
 from ..text.words import one_line, printable
-from .options import ArgumentParser, Namespace, StoreOption, add_config_option, add_strategy_options, kinds, with_flags
+from .options import ArgumentParser, Namespace, StoreOption, add_config_option, add_strategy_options, kinds, shown_error
 
 SPINS = "1000"  # iterations of OpenMP's spin loop before a thread sleeps; the default is millions
+STARTS = logging.getLogger("dlstep.engine")
 CLOSED_PIPE = 128 + 13  # exit code that a shell reports for a process ended by SIGPIPE
 
 SUMMARY = "Decode diffusion language models step by step."
@@ -51,7 +53,6 @@ COMMANDS = {
     "doctor": "Check versions, devices, kernels and optional packages.",
 }
 WITH_STRATEGY = ("generate", "serve", "batch", "eval")  # commands that accept strategy options and option files
-WITH_OPTIONS = (*WITH_STRATEGY, "compare")  # commands whose modules define `add_options`
 NAMES = {"decoding_strategy": strategies.available, "rule": rules.available, "inner": rules.available}
 Run = Callable[[Namespace], int]
 
@@ -124,23 +125,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     """Return the exit code of a command, and print errors as one line on stderr."""
-    options = Namespace()
+    started = logging.StreamHandler()  # a line with the choices of each engine
+    STARTS.addHandler(started)
+    STARTS.setLevel(logging.INFO)
     try:
         options, run = parsed(arguments)
         return run(options)
     except BrokenPipeError:
         raise
     except (ValueError, OSError, DlstepError) as error:
-        message = one_line(error)
-        if isinstance(error, Refused) and error.refusal.field in {*vars(options), *rules.HOLDERS}:
-            message = f"--{message}"
-        elif vars(options):
-            message = with_flags(message, {*vars(options), *rules.HOLDERS})
-        print(f"dlstep: error: {printable(message)}", file=sys.stderr)
+        print(f"dlstep: error: {printable(one_line(shown_error(error)))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("dlstep: interrupted", file=sys.stderr)
         return 130
+    finally:
+        STARTS.removeHandler(started)
 
 
 def _closed_pipe() -> int:
@@ -182,7 +182,7 @@ def parser_of(command: str, arguments: Sequence[str] = ()) -> ArgumentParser:
     parser.add_own(module.COMMAND)
     if command in WITH_STRATEGY:
         add_config_option(parser)
-    if command in WITH_OPTIONS:
+    if hasattr(module, "add_options"):
         module.add_options(parser)
     if command in WITH_STRATEGY:
         add_strategy_options(parser, arguments)

@@ -51,7 +51,8 @@ def facts_of(report: "CheckpointReport") -> dict[str, Any]:
     from torch import bfloat16, float32
 
     from ..engine.compatibility import declared_problem, incompatible_strategies
-    from ..engine.loader import default_choices
+    from ..engine.config import EngineConfig
+    from ..engine.resolve import resolve
     from ..models.shapes import kv_bytes_per_token
 
     known: dict[str, Any] = {}
@@ -79,7 +80,7 @@ def facts_of(report: "CheckpointReport") -> dict[str, Any]:
             "strategies": {} if declared else incompatible_strategies(description),
         }
         if description.decoding_strategy and not problems:
-            known["by_default"] = default_choices(description)
+            known["by_default"] = resolve(EngineConfig(), description).choices
         if not declared and all(known["strategies"].values()):
             problems += [f"not {name}: {reason}" for name, reason in known["strategies"].items()]
     return {

@@ -8,7 +8,7 @@ import argparse
 import json
 import re
 from argparse import SUPPRESS
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -22,7 +22,10 @@ from .. import rules, strategies, tiny
 from ..core import Options, Refused, Rule, SamplingParams
 from ..core.checks import check_ranges, did_you_mean, short
 from ..core.options import searched
-from ..engine.config import EngineConfig, base_of, chosen, engine_config, field_help, foreign, option_rows, parts_of
+from ..engine.config import EngineConfig, field_help
+from ..engine.hints import foreign
+from ..engine.option_rows import option_rows, parts_of
+from ..engine.strategy_choice import base_of, chosen
 from ..rules import HOLDERS
 from ..text.words import WIDTH
 
@@ -35,6 +38,7 @@ HINTS = {
     "processors": dict[str, Any] | list[Any] | str,
 }
 SHORT = {"tensor_parallel_size": ("--tp",)}  # names that other servers use
+FLAGS = {"prompt": "PROMPT", "prompts": "PROMPT", "pins": "--pinned"}  # other fields are options of the same name
 SCHEMA_HELP = "A JSON schema that the answer conforms to: a JSON file, or JSON text. In an option file, also a mapping."
 IMPORTED = ("decoding_strategy", "processors", *HOLDERS)  # options whose value may be a path to a module
 ENGINE = "engine"
@@ -44,6 +48,7 @@ Owner = TypeVar("Owner")
 OF_STRATEGY = ("strategy_options", "buffer_policy")
 # Options of sessions and reads, for commands that have neither.
 OF_SESSIONS = ("session_pages", "max_sessions")
+FULL = {"-h", "--help", "--config", "--decoding_strategy"}  # with these, options of strategies are needed in any case
 # Pinned tokens may be texts, so `--pinned` is separate.
 OF_REQUEST = (*OF_STRATEGY, "pinned")
 NAMES = ("decoding_strategy", "sampling_mode", "rule", "inner", "model")  # options that determine which other options exist
@@ -204,7 +209,7 @@ class ArgumentParser(argparse.ArgumentParser):
 
     def __init__(self, prog: str, summary: str = "", examples: str = "", *, partial: bool = False) -> None:
         self.partial = partial
-        self._checked: list[Any] = []
+        self._owner: Any = None
         description = f"{fill(' '.join(summary.split()), WIDTH)}\n\nexamples:\n{indent(examples, '  ')}"
         super().__init__(prog, description=description, formatter_class=HelpFormatter, add_help=False, allow_abbrev=False)
         self.usage = f"{prog} [options]"
@@ -213,13 +218,13 @@ class ArgumentParser(argparse.ArgumentParser):
             self.add_argument("-h", "--help", action="help", help="Show this help message and exit.")
 
     def add_own(self, owner: Any) -> None:
-        """Add the options of a command: the fields of a dataclass, whose docstrings are help texts.
+        """Add the options of a command: the fields of a dataclass. Docstrings are help texts, and ranges are checked.
 
         A field that is not keyword-only is a positional argument, which can be omitted if it has a default. A boolean that is
-        false by default is a switch. Ranges in the annotations are checked.
+        false by default is a switch.
         """
         texts, hints, positional = field_help(owner), get_type_hints(owner), list[str]()
-        self._checked.append(owner)
+        self._owner = owner
         for field in fields(owner):
             hint, needed = hints[field.name], field.default is MISSING
             options: dict[str, Any] = {"help": texts[field.name], "default": None if needed else field.default}
@@ -235,14 +240,13 @@ class ArgumentParser(argparse.ArgumentParser):
 
     def add_options(self, owner: Any, title: str, *, without: Container[str] = ()) -> None:
         """Add a group with an option for each field of a dataclass, whose docstring is the help text."""
-        group = self.add_argument_group(title)
-        texts, hints = field_help(owner), get_type_hints(owner) | HINTS
+        group, hints = self.add_argument_group(title), get_type_hints(owner) | HINTS
+        texts = field_help(owner) | {"json_schema": SCHEMA_HELP}
         for field in fields(owner):
             if field.name not in without:
                 default = None if field.name == "max_tokens" else field.default  # None: the model's default
-                help_text = SCHEMA_HELP if field.name == "json_schema" else texts[field.name]
                 flags = (f"--{field.name}", *SHORT.get(field.name, ()))
-                group.add_argument(*flags, hint=hints[field.name], default=default, help=help_text)
+                group.add_argument(*flags, hint=hints[field.name], default=default, help=texts[field.name])
 
     def error(self, message: str) -> NoReturn:
         """Raise ValueError with the message."""
@@ -274,20 +278,17 @@ class ArgumentParser(argparse.ArgumentParser):
             texts = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
             print(yaml.safe_dump(texts, sort_keys=False, allow_unicode=True), end="")
             self.exit()
-        try:
-            for owner in self._checked:
-                check_ranges(options.of(owner))
-        except Refused as error:
-            raise Refused(f"--{error.refusal.field}", error.refusal.code, error.refusal.message) from error
+        if self._owner is not None:
+            check_ranges(options.of(self._owner))
         return options
 
 
-def with_flags(message: str, names: Iterable[str]) -> str:
-    """Return a message for the command line, with `Class.name` and `name='value'` written as flags for each of `names`."""
-    known = "|".join(map(re.escape, names))
-    start = r"(?<![\w/\\.'\"-])"  # not inside paths, quoted texts or other names
-    message = re.sub(rf"{start}[A-Z]\w*\.({known})(?= must | needs |=)", r"--\1", message.replace(" or None", " or null"))
-    return re.sub(rf"{start}({known})='([^' ]*)'", r"--\1 \2", message)
+def shown_error(error: BaseException) -> str:
+    """Return the message of an error, with the option that a refused field is on the command line."""
+    if not isinstance(error, Refused) or not error.refusal.field:
+        return str(error)
+    (name, dot, rest), message = error.refusal.field.partition("."), error.refusal.message
+    return f"{FLAGS.get(name, f'--{name}')}{dot}{rest}: {message}"
 
 
 def as_yaml(text: str) -> str:
@@ -308,19 +309,20 @@ def add_config_option(parser: ArgumentParser) -> None:
     parser.add_argument("--print_config", hint=bool, nargs=0, default=SUPPRESS, help=printed)
 
 
-def engine_of(options: Namespace, *others: Any, **changes: Any) -> EngineConfig:
-    """Return the engine's configuration: all options except the fields of the dataclasses `others`, and `changes`."""
+def engine_options(options: Namespace, *others: Any) -> dict[str, Any]:
+    """Return the options of the engine and of its strategy: all except the fields of the dataclasses `others`."""
     left_out = {field.name for owner in others for field in fields(owner)}
-    return engine_config({name: value for name, value in vars(options).items() if name not in left_out} | changes)
+    return {name: value for name, value in vars(options).items() if name not in left_out}
 
 
 def pins_of(pins: Any) -> dict[int, Any]:
     """Return the tokens of `--pinned` by offset, with JSON's text keys converted to int.
 
-    Raises ValueError if it is not a mapping of offsets.
+    Raises Refused if it is not a mapping of offsets.
     """
     if not isinstance(pins, dict) or not all(re.fullmatch("-?[0-9]{1,18}", str(offset)) for offset in pins):
-        raise ValueError(f"--pinned takes offsets in the answer with an id or a text each, like '{PINS}', got {short(pins)}")
+        message = f"it takes offsets in the answer with an id or a text each, like '{PINS}', got {short(pins)}"
+        raise Refused("pinned", "invalid_type", message)
     return {int(offset): token for offset, token in pins.items()}
 
 
@@ -337,14 +339,13 @@ def sampling_params(options: Namespace) -> SamplingParams:
 def schema_in(source: str) -> str:
     """Return the text of the file at `source`, or `source` itself if it begins like a JSON object.
 
-    Raises ValueError if the file cannot be read.
+    Raises Refused if the file cannot be read.
     """
     try:
         return source if source.lstrip().startswith("{") else Path(source).read_text("utf-8-sig")
     except (OSError, ValueError) as error:
-        raise ValueError(
-            f"--json_schema takes JSON text or the path of a JSON file; the file {short(source)} cannot be read: {error}"
-        ) from error
+        message = f"it takes JSON text or the path of a JSON file; the file {short(source)} cannot be read: {error}"
+        raise Refused("json_schema", "invalid_value", message) from error
 
 
 def title_of(value: Options) -> str:
@@ -389,24 +390,25 @@ def requested_parts(command: str, arguments: Sequence[str]) -> list[Options]:
 def add_strategy_options(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     """Add flags for the options of the requested strategy and rule, and hidden ones for all others.
 
-    The hidden flags allow a clear error for an option of another strategy. Raises ValueError for an
-    unknown strategy.
+    The hidden flags allow a clear error for an option of another strategy. None are added if no argument can be one.
+    Raises ValueError for an unknown strategy.
     """
+    words = {word.partition("=")[0] for word in arguments if word.startswith("-")}
+    if arguments and not words & FULL and words <= parser._option_string_actions.keys():
+        return
     taken = {field.name for owner in (EngineConfig, SamplingParams) for field in fields(owner)}
     added: set[str] = set()
     for part in requested_parts(parser.prog, arguments):
         group = parser.add_argument_group(title_of(part))
         for row in option_rows(part):
             if row.name in taken:
-                cls = type(part).__name__
-                raise ValueError(f"{cls}.{row.name} has the name of another option: give the field another name")
+                message = f"{type(part).__name__} has a field with the name of another option: give it another name"
+                raise Refused(row.name, "conflict", message)
             if row.name not in added:
                 group.add_argument(f"--{row.name}", hint=row.hint, default=SUPPRESS, help=row.line())
                 added.add(row.name)
-    classes = [plugins.load(name) for plugins in (strategies.PLUGINS, rules.PLUGINS) for name in plugins.own()]
-    for name in dict.fromkeys(field.name for cls in classes for field in fields(cls)):
-        if name not in added:
-            parser.add_argument(f"--{name}", hint=Any, default=SUPPRESS, help=SUPPRESS)
+    for name in (strategies.PLUGINS.owners() | rules.PLUGINS.owners()).keys() - added:
+        parser.add_argument(f"--{name}", hint=Any, default=SUPPRESS, help=SUPPRESS)
 
 
 def json_text(value: object) -> str:

@@ -9,7 +9,7 @@ from rich.text import Text
 from .. import rules, strategies
 from ..core import Rule, needs_canvas
 from ..core.options import options_of
-from ..engine.config import paragraphs
+from ..engine.option_rows import paragraphs
 from ..strategies._canvas import Canvas
 from .options import Namespace, json_text
 from .strategies import flat, print_entry, print_options

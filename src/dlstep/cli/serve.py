@@ -5,10 +5,10 @@ from pathlib import Path
 
 import yaml
 
-from ..engine.config import EngineConfig
+from ..engine.config import EngineConfig, engine_config
 from ..extras import require
 from ..serve.settings import ServeOptions
-from .options import OF_STRATEGY, ArgumentParser, Namespace, engine_of, load
+from .options import OF_STRATEGY, ArgumentParser, Namespace, engine_options, load
 
 EXAMPLES = """dlstep serve --open            an embedded model, and its page in a browser
 dlstep serve /path/to/checkpoint --device cuda --host 0.0.0.0 \\
@@ -52,7 +52,8 @@ def _policy(path: Path | None) -> object:
 def run(options: Namespace) -> int:
     """Serve until a signal arrives."""
     require("dlstep serve", "serve")
-    config = engine_of(options, ServeCommand, ServeOptions, buffer_policy=_policy(options.buffer_policy))
+    engine = engine_options(options, ServeCommand, ServeOptions) | {"buffer_policy": _policy(options.buffer_policy)}
+    config = engine_config(engine)
     server_options = options.of(ServeOptions)
     from ..serve.http.server import serve
 

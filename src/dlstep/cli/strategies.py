@@ -14,7 +14,9 @@ from rich.text import Text
 from .. import strategies
 from ..core.options import Options, PluginGroup, searched
 from ..engine.compatibility import Features, MatrixRow, matrix
-from ..engine.config import EngineConfig, embedded_models_for, option_rows, paragraphs, parts_of
+from ..engine.config import EngineConfig
+from ..engine.option_rows import option_rows, paragraphs, parts_of
+from ..engine.strategy_choice import embedded_models_for
 from .options import Namespace, as_yaml, json_text, title_of
 
 EXAMPLES = "dlstep strategies dual_cache\ndlstep strategies --matrix"

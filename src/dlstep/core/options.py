@@ -172,6 +172,14 @@ class PluginGroup(Generic[Kind]):
         """Return the names in this package and those of installed entry points, without importing any module."""
         return tuple(sorted({*self.own(), *self._entry_points()}))
 
+    def owners(self) -> dict[str, list[str]]:
+        """Return each option of the classes in this package, with the names of the classes that have it."""
+        found: dict[str, list[str]] = {}
+        for name in self.own():
+            for own in fields(self.load(name)):
+                found.setdefault(own.name, []).append(name)
+        return found
+
     def is_known(self, name: str) -> bool:
         """Return whether a name can be loaded without a path.
 

@@ -201,10 +201,10 @@ class TorchDriver:
 
     States of `config.num_pages` pages share the main KV cache; other numbers of pages get up to
     `max_caches` more, allocated on demand. The steps of `run` (`apply_ownership`, `gather`,
-    `submit`, `mark_current`) are public so that they can be timed. `network` replaces the
-    checkpoint's. On cuda, forward passes that sample are padded to buckets and, unless
-    `enforce_eager`, captured as graphs. Raises ValueError if the configuration does not fit the
-    network, and torch.OutOfMemoryError if the pages do not fit the device.
+    `submit`, `mark_current`) are public so that they can be timed. On cuda, forward passes that sample
+    are padded to buckets and, unless `enforce_eager`, captured as graphs. Raises ValueError if the
+    configuration does not fit the network, and torch.OutOfMemoryError if the pages do not fit the
+    device.
     """
 
     def __init__(
@@ -214,7 +214,6 @@ class TorchDriver:
         *,
         enforce_eager: bool = False,
         max_caches: int = 8,
-        network: PagedNetwork | None = None,
     ) -> None:
         embedded = embedding_of(checkpoint.network).num_embeddings
         spec = config.spec
@@ -224,7 +223,7 @@ class TorchDriver:
                 f"embeds {embedded}: build the Config from checkpoint.spec"
             )
         self.config = config
-        self.network = network or paged(checkpoint.network, spec, checkpoint.ranks)
+        self.network = paged(checkpoint.network, spec, checkpoint.ranks)
         model = self.network.model
         views = tuple(dict.fromkeys(shape.view for shape in self.network.shapes))
         masks = MaskTable(spec.vocab_size, model.device)

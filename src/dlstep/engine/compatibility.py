@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from .. import strategies
 from ..core import Refusal, Request, SamplingParams, Spec
 from ..core.spec import TRAININGS, refusal_of_training
-from .config import EngineConfig, mode_of, refusal_of_model, resolve
+from .config import EngineConfig
+from .strategy_choice import mode_of, refusal_of_model, strategy_for
 
 if TYPE_CHECKING:
     from ..models.description import Description
@@ -108,9 +109,9 @@ def _incompatibility(name: str, model: "Description") -> str | None:
 
 
 def _refusal(config: EngineConfig, model: "Description") -> str | None:
-    """Return why `resolve` rejects the options for the model; None if it accepts them."""
+    """Return why the options do not fit the model; None if they do."""
     try:
-        resolve(config, model)
+        strategy_for(config, model)
     except ValueError as error:
         return str(error)
     return None

@@ -1,13 +1,9 @@
 """Find devices, and check that the options fit into memory before weights are loaded."""
 
 import os
-import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .config import EngineConfig
-
+from ..core.errors import Refused
 
 _changed: dict[str, int] = {}  # `before`: torch's own number; `after`: the number set here
 
@@ -44,25 +40,18 @@ def set_threads(parameters: int, requested: int | None = None) -> None:
 GIB = 1 << 30
 FIRST_DEVICE = "DLSTEP_FIRST_DEVICE"  # environment variable: CUDA device of rank 0 of a group
 TABLE_ROW_BYTES = 16  # minimum size of a request's page table
-NAME = re.compile(r"cpu|cuda(?::(\d+))?", re.ASCII)
 
 
 def find_device(name: str | None) -> str:
-    """Return the name of an available device; None selects cuda if there is one, else cpu.
-
-    Imports torch. Raises ValueError for an invalid name (before that import) or a missing device.
-    """
-    matched = None if name is None else NAME.fullmatch(name)
-    if name is not None and matched is None:
-        raise ValueError(f"device must be cpu, cuda or cuda:N, got {name!r}")
+    """Return an available device: a checked name, or without one cuda if there is one, else cpu. Imports torch."""
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name is None:
         return "cuda" if count else "cpu"
-    if name.startswith("cuda") and int(matched[1] or 0 if matched else 0) >= count:
+    if name != "cpu" and int(name.partition(":")[2] or 0) >= count:
         available = f"{count} CUDA devices" if count else "no CUDA device"
-        raise ValueError(f"device={name!r} does not exist, torch finds {available}: give cpu, or leave device out")
+        raise Refused("device", "invalid_value", f"{name!r} does not exist, torch finds {available}: give cpu, or leave it out")
     return name
 
 
@@ -78,25 +67,12 @@ def memory_of(device: str) -> int | None:
         return None
 
 
-def check_room(config: "EngineConfig", device: str, position_bytes: int = 1) -> None:
-    """Raise ValueError if pages or page tables cannot fit into the memory of `device`.
-
-    `position_bytes` is the size of one position's keys and values. Before the model is known it is
-    1, and options that are None count as 1, so that only impossible sizes are rejected.
-    """
+def check_room(device: str, option: str, count: int, size: int) -> None:
+    """Raise Refused for an option if `count` entries of `size` bytes do not fit into the memory of `device`."""
     room = memory_of(device)
-    if room is None:
-        return
-    pages, page_size, requests = max(1, config.num_pages or 1), config.page_size or 1, config.max_num_reqs
-    for options, size in (
-        (f"pages of num_pages={pages} and page_size={page_size}", pages * page_size * position_bytes),
-        (f"page tables of max_num_reqs={requests}", requests * TABLE_ROW_BYTES),
-    ):
-        if size > room:
-            raise ValueError(
-                f"{options} take at least {size / GIB:,.0f} GiB, and the memory of {device} is {room / GIB:,.0f} GiB: "
-                "lower what is too large"
-            )
+    if room is not None and count * size > room:
+        take, has = f"{count} take at least {count * size / GIB:,.0f} GiB", f"{room / GIB:,.0f} GiB"
+        raise Refused(option, "out_of_range", f"{take}, and the memory of {device} is {has}: give fewer")
 
 
 def device_of(device: str | None, number: int) -> str | None:

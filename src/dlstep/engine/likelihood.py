@@ -31,6 +31,7 @@ from ..strategies.causal_blocks import CausalBlocks
 from ..strategies.dual_cache import DualCache
 from ..strategies.multi_bd import MultiBD
 from ..text.output import LogLikelihood, log_of
+from .decode import Decode
 from .loader import LoadedEngine
 from .reads import Reading
 
@@ -170,7 +171,7 @@ class Likelihoods:
                     {span.who.id: rows for span, rows in zip(event.plan.spans, event.rows, strict=True) if span.wanted.sampled}
                 )
 
-        decode = self._engine.decode(self._first, record=record)
+        decode = Decode(self._first, self._engine.driver, record=record)
         waiting, live = iter(enumerate(queries)), 0
         try:
             while live or len(found) < len(queries):

@@ -32,6 +32,7 @@ from ..core import (
 )  # fmt: skip
 from ..strategies._blocks import opened, refusal_without_mask
 from ..text.read_templates import MOST_LABELS, ReadTemplate
+from .decode import Decode
 from .loader import LoadedEngine
 
 Distribution = tuple[float, ...]
@@ -132,7 +133,7 @@ class Reads:
         self.first = init(replace(engine.first.config, num_pages=engine.session_pages, processors=()), strategy)
         self._samples: dict[int, tuple[Span, SpanSamples]] = {}
         self._cached: dict[int, int] = {}
-        self._turn, self._decode = engine.turn, engine.decode(self.first, record=self._record)
+        self._turn, self._decode = engine.turn, Decode(self.first, engine.driver, record=self._record)
 
     @property
     def live(self) -> bool:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from ..batch.checkpoint import Show, answered, no_show
 from ..batch.facts import code_of, facts_of
 from ..core import Request, SamplingParams, Update
+from ..engine.decode import Decode
 from ..engine.json_lines import Line, digest_of
 from ..engine.loader import LoadedEngine
 from ..engine.step_limit import StepLimit
 from ..extras import require
 from ..text.detokenize import cut, decode
-from ..text.prompts import numbered
+from ..text.prompts import ids_of, numbered, params_of
 from .checkpoint import EvalCheckpoint, EvalRun, key_of, read
 from .items import Item, evaluation_items, read_problems, scored
 from .metrics import ROUND
@@ -63,7 +64,7 @@ class Answering:
     """An engine that accepts items at any time."""
 
     def __init__(self, engine: LoadedEngine) -> None:
-        self._engine, self._decode = engine, engine.decode()
+        self._engine, self._decode = engine, Decode(engine.first, engine.driver)
         self._live: dict[int, Live] = {}
         self._elapsed = 0.0  # seconds of steps that advanced no request
 
@@ -104,8 +105,8 @@ def answer_all(
     If the process is killed, call this again: the file of answers becomes the same byte for byte.
     Equal requests in one call have different seeds. Raises ValueError for a prompt that cannot be encoded.
     """
-    prompts = [engine.encoded(item.prompt, item.params, special=item.special, ends=item.special) for item in items]
-    every = zip(items, numbered(prompts, [engine.params(item.params) for item in items]), strict=True)
+    prompts = [ids_of(engine, item.prompt, item.params, special=item.special, ends=item.special) for item in items]
+    every = zip(items, numbered(prompts, [params_of(engine, item.params) for item in items]), strict=True)
     requests = [(place, *each) for place, each in enumerate(every) if each[0].key not in checkpoint.rows]
     for answers in answered(Answering(engine), requests, engine.first.config.max_num_reqs, limit):
         for answer in answers:

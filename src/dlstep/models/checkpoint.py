@@ -67,8 +67,6 @@ class Checkpoint:
     """The group of processes that share the network."""
     files: tuple[Path, ...] = ()
     """The weight files; empty if none was loaded."""
-    dtype_reason: str = ""
-    """Why the weights have their dtype."""
 
     @property
     def spec(self) -> Spec:
@@ -112,11 +110,9 @@ def load_checkpoint(
     check_ends(description)
     where = torch.device(device)
     contents = read_contents(description.path)
-    reason = "as requested"
-    if dtype is None:
-        dtype, reason = default_dtype(where.type, contents)
+    dtype = default_dtype(where.type, contents)[0] if dtype is None else dtype
     network = _load_network(description, contents, where, dtype, progress, ranks, quantized=quantized)
-    return Checkpoint(network, description, ranks, contents.files, reason)
+    return Checkpoint(network, description, ranks, contents.files)
 
 
 def _load_network(

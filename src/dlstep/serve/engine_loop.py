@@ -16,7 +16,7 @@ from ..core.options import searched
 from ..core.sequence import FinishInfo
 from ..distributed import RankLost
 from ..engine.config import EngineConfig
-from ..engine.decode import RanksDriver
+from ..engine.decode import Decode, RanksDriver
 from ..engine.devices import FIRST_DEVICE, device_of
 from ..engine.loader import LoadedEngine, load_engine
 from ..engine.overrides import with_changes
@@ -80,7 +80,7 @@ class EngineLoop:
     """A `Decode` driven by commands, without transport or threads. Clocks only measure its cost."""
 
     def __init__(self, engine: LoadedEngine) -> None:
-        self._engine, self._decode = engine, engine.decode(record=self._count)
+        self._engine, self._decode = engine, Decode(engine.first, engine.driver, record=self._count)
         self._reads: Reads | None = None  # created by the first read
         self._reading = False  # whether the current forward pass runs reads
         self._policy = engine.buffer_policy
@@ -251,6 +251,7 @@ def run_process(pipe: Connection, config: EngineConfig, number: int) -> None:
     """Run the engine process: start heartbeats, load the engine, then execute commands."""
     heart = Heart(pipe)
     logging.getLogger().addHandler(LineHandler(2))
+    logging.getLogger("dlstep.engine").setLevel(logging.INFO)  # of a line with the choices of the engine
     gc.disable()  # the millions of objects that loading creates stay: traversing them would only take time
     try:
         with searched(Path.cwd()):

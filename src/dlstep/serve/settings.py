@@ -9,6 +9,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Interval
 
+from ..core import Refused
 from ..core.checks import check_ranges
 from ..text.chat import variables_of
 
@@ -89,8 +90,9 @@ class ServeOptions:
     """How often an engine that died is restarted; the count resets once it has been ready for a minute."""
     kept_requests: Annotated[int, Interval(ge=0, le=10_000)] = 64
     """Maximum number of answers whose steps are kept for forks; the oldest are dropped first. 0: keep none."""
-    kept_positions: Annotated[int, Gt(0)] = 8_000_000
-    """Maximum number of positions in kept steps, 100 to 200 bytes each; the oldest requests are dropped first."""
+    kept_positions: Annotated[int, Gt(0)] | None = None
+    """Maximum number of positions in kept steps, 100 to 200 bytes each; the oldest requests are dropped first. None:
+    8,000,000."""
     share_prefix_cache: bool = False
     """Share cached prompt pages among API keys. By default they are not shared, so no key can infer the prompts of another
     from `cached_tokens` or response times."""
@@ -102,13 +104,13 @@ class ServeOptions:
     def __post_init__(self) -> None:
         check_ranges(self)
         if self.log_prompts and not self.log_requests:
-            raise ValueError(
-                "ServeOptions.log_prompts=True has no effect without log_requests: set log_requests, or leave log_prompts out"
-            )
+            raise Refused("log_prompts", "conflict", "it has no effect without log_requests: set both or none")
+        if self.kept_positions is not None and not self.kept_requests:
+            raise Refused("kept_positions", "conflict", "it has no effect with kept_requests=0: leave one of them out")
         for name, form, remedy in NAMES:
             for given in getattr(self, name):
                 if not re.fullmatch(form, given, re.ASCII):
-                    raise ValueError(f"ServeOptions.{name} has {given!r}, which matches no request: {remedy}")
+                    raise Refused(name, "invalid_value", f"{given!r} matches no request: {remedy}")
 
     def api_keys(self, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
         """Return the keys of file or environment. Raises ValueError if these contain no key, or the file cannot be read."""

@@ -4,10 +4,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
+from warnings import warn
 
 from .. import rules
-from ..core import Refused, Request, SamplingParams
+from ..core import Refused, Request, SamplingParams, State
 from ..core.checks import listed, pairs_of, plain, short, text_of
+from ..core.lifecycle import refusal_of_max_tokens
 from .detokenize import Tokenizer, special_ids
 from .output import Prompt
 
@@ -23,6 +25,16 @@ class TextEncoder(Protocol):
     @property
     def prompt_end(self) -> str:
         """The ending that text prompts get if they lack it."""
+        ...
+
+    @property
+    def first(self) -> State:
+        """The state before any request."""
+        ...
+
+    @property
+    def max_tokens(self) -> int:
+        """The maximum length of answers in calls without parameters."""
         ...
 
 
@@ -138,8 +150,28 @@ def with_stop_ids(params: SamplingParams, tokenizer: Tokenizer | None) -> Sampli
     return replace(params, stop_token_ids=(*params.stop_token_ids, *sorted(ids)))
 
 
-def params_of(params: object, tokenizer: Tokenizer | None) -> SamplingParams:
-    """Return `params` with rules instead of names, and with ids of stop strings. Raises Refused if it is invalid."""
+def ids_of(
+    engine: TextEncoder, prompt: Prompt, params: SamplingParams, *, explicit: bool = False, **how: bool
+) -> tuple[int, ...]:
+    """Return the ids of a prompt, as `encode` does. Warn if `max_tokens` does not fit, unless it is a default.
+
+    If `explicit`, raise Refused instead, even for a value that equals a default.
+    """
+    ids = encode(engine, prompt, **how)
+    reason = refusal_of_max_tokens(engine.first.config, Request(0, ids, params))
+    if reason and explicit:
+        raise Refused(*reason)
+    if reason and params.max_tokens not in (engine.max_tokens, SamplingParams().max_tokens):
+        warn(str(reason), stacklevel=3)
+    return ids
+
+
+def params_of(engine: TextEncoder, params: object) -> SamplingParams:
+    """Return `params` (None: the defaults) with rules instead of names, and with ids of stop strings.
+
+    Raises Refused if it is invalid.
+    """
+    params, tokenizer = SamplingParams(max_tokens=engine.max_tokens) if params is None else params, engine.tokenizer
     if type(params) is not SamplingParams:
         raise Refused("sampling_params", "invalid_type", f"must be SamplingParams, got {short(params)}")
     options = dict(params.strategy_options)

@@ -48,7 +48,7 @@ def test_the_command_compares_a_file_of_ones_own(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--problems", "0"], "--problems must be at least 1, got 0"),
+        (["--problems", "0"], "error: --problems: "),
         (["--rules", "[quota,quota]"], "a rule is given twice in ['quota', 'quota']"),
         (["--strategies", "[d2f,d2f]"], "a strategy is given twice in"),
         (["--rules", "quota", "--strategies", "dmax"], "rule 'quota' fits none of the strategies: they accept no rule"),

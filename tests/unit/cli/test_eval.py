@@ -58,7 +58,7 @@ def test_a_grid_has_a_line_for_each_set_of_options_and_a_reference_run(tmp_path:
         (["--tasks", "[shells,shells]"], "none twice"),
         (["--tasks", "nonsense", "--data", "/nonsense"], "task nonsense reads no files of --data: choose from gsm8k"),
         (["--data", "/nonsense"], "--data '/nonsense' is for tasks of lm_eval, but tasks are ('shells',): omit it"),
-        (["--dataset_limit", "0"], "--dataset_limit must be at least 1, got 0"),
+        (["--dataset_limit", "0"], "error: --dataset_limit: "),
         (["--shots", "4"], "--shots 4 is for tasks of lm_eval, but tasks are ('shells',): omit it"),
         (["--grid", '{"accept_threshold": []}'], "must list at least one set of options"),
         (["--against", "/nonsense"], "no run in '/nonsense': it has no run.json"),

@@ -1,28 +1,25 @@
-"""Options in messages, as flags."""
+"""Fields in messages, as flags."""
 
 import pytest
 
-from dlstep.cli.options import as_yaml, with_flags
-
-NAMES = ("rule", "stop", "max_tokens", "model", "num_pages")
+from dlstep.cli.options import as_yaml, shown_error
+from dlstep.core.errors import Refused
 
 
 @pytest.mark.parametrize(
-    ("message", "shown"),
+    ("field", "flag"),
     [
-        ("SamplingParams.max_tokens must be at least 1", "--max_tokens must be at least 1"),
-        ("give it as well, as rule='quota'", "give it as well, as --rule quota"),
-        ("the rule must stop", "the rule must stop"),
-        ("no folder at '/a/Folder.model'", "no folder at '/a/Folder.model'"),
-        ("D2F.rule=3 does nothing", "--rule=3 does nothing"),
-        ("GSM8K.model, entry 1", "GSM8K.model, entry 1"),
-        ("Folder.models is none", "Folder.models is none"),
-        ("--rule takes a text", "--rule takes a text"),
-        ("num_pages=3 take 1 GiB", "num_pages=3 take 1 GiB"),
+        ("max_tokens", "--max_tokens: "),
+        ("pins.3", "--pinned.3: "),
+        ("buffer_policy.0.max_requests", "--buffer_policy.0.max_requests: "),
+        ("prompt", "PROMPT: "),
+        ("", ""),
     ],
 )
-def test_only_names_that_are_options_become_flags(message: str, shown: str) -> None:
-    assert with_flags(message, NAMES) == shown
+def test_the_field_of_a_refusal_is_named_as_on_the_command_line(field: str, flag: str) -> None:
+    message = "as SamplingParams.max_tokens=3 and rule='quota'"
+    assert shown_error(Refused(field, "conflict", message)) == flag + message
+    assert shown_error(ValueError(message)) == message
 
 
 def test_none_is_null_in_yaml() -> None:

@@ -28,7 +28,7 @@ MARK = "\nfrom pathlib import Path\nPath({mark!r}).write_text('was here')\nSTRAT
             "give it on the command line, as --decoding_strategy inside.planted",
         ),
         ("<<: {decoding_strategy: inside.planted}", "give it on the command line, as --decoding_strategy inside.planted"),
-        ("decoding_strategy: {class_path: planted.Run}", "decoding_strategy must be a text that UTF-8 can hold"),
+        ("decoding_strategy: {class_path: planted.Run}", "error: --decoding_strategy: "),
         ("class_path: planted.Run", "class_path"),
         ("{{{", "is no YAML of options"),
     ],

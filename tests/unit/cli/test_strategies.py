@@ -10,7 +10,7 @@ from dlstep import rules, strategies
 from dlstep.cli import main
 from dlstep.cli.rules import rule_rows
 from dlstep.cli.strategies import strategy_row
-from dlstep.engine.config import option_rows, parts_of
+from dlstep.engine.option_rows import option_rows, parts_of
 
 from .failing import Captured
 

@@ -1,7 +1,7 @@
 """Checks: a value of a wrong type is refused where it comes in, by one sentence, and nothing else is harmed."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from functools import cache
 from typing import Any
 
@@ -11,10 +11,11 @@ from hypothesis import example, given, strategies as st
 from dlstep import LLM, EngineConfig, Output, SamplingParams, Spec, strategies
 from dlstep.core import Config, Request, Span, SpanSamples, State, Strategy, add, commit, init, schedule
 from dlstep.core.trace import from_json, to_json
-from dlstep.engine.config import build, resolve
+from dlstep.engine.resolve import resolve
 from dlstep.testing.harness import shadow
 from dlstep.testing.scripted import ScriptedDriver
 
+from ...helpers.descriptions import Facts
 from ...helpers.odd_values import ODD, Recipe, check_sentence, check_value, made, plain_only, recipes
 from ...helpers.shadow_llm import PAGE_SIZE, make_llm, spec
 
@@ -108,24 +109,12 @@ def use_strategy(value: Strategy) -> None:
         check_value(finished(state, shadow(config, value)))
 
 
-@dataclass
-class Facts:
-    """The description of a model."""
-
-    spec: Spec = field(default_factory=spec)
-    name: str = "a model"
-    options: dict[str, object] = field(default_factory=lambda: {"block_size": 8, "buffer_size": 2})
-    decoding_strategy: str = "multi_bd"
-    training: str = "block-causal"
-    max_model_len: int = 512
-
-
 def use_options(value: EngineConfig) -> None:
     """The options make an engine or are told by name."""
+    alone = {"tensor_parallel_size": 1, "rank_timeout": None, "lora_path": None, "use_lora": None, "pre_merge_lora": None}
     try:
-        resolved = resolve(value, Facts())
-        if resolved.num_pages != -1:
-            init(*build(resolved, spec()))
+        resolved = resolve(replace(value, **alone), Facts())
+        init(resolved.core_config(spec()), resolved.strategy)
     except ValueError as error:
         words = ("positions", "does not go with", "has no option", "unknown")
         check_sentence(error, *(each.name for each in fields(EngineConfig)), *words)
@@ -147,7 +136,7 @@ def refused(cls: type, name: str, given: Any) -> Any:
     try:
         value = cls(**valid(cls) | {name: given})
     except ValueError as error:
-        check_sentence(error, f"{name}: ", f"{cls.__name__}.{name}", f"{name}=", "prompt: it is empty")
+        check_sentence(error, f"{name}: ", f"{name}.", f"{cls.__name__}.{name}", f"{name}=", "prompt: it is empty")
         return None
     if cls is not EngineConfig:
         check_value(value)

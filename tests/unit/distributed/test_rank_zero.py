@@ -94,7 +94,7 @@ class Lying(Around):
 def disagreeing(ranks: Ranks, step: int) -> str:
     """The error on each rank when the last one lies about a forward pass."""
     group = WorkerGroup(ranks)
-    engine = build_engine(Case("multi_bd").config, lambda: group)
+    engine = build_engine(Case("multi_bd").config, lambda _: group)
     try:
         if ranks.rank == 0:
             assert isinstance(engine.driver, RankZeroDriver)
@@ -117,7 +117,7 @@ def captured(ranks: Ranks, strategies: list[str]) -> list[list[Bucket]]:
     found = []
     for strategy in strategies:
         group = Lent(ranks)
-        engine = build_engine(Case(strategy, None, {"capture_graphs": "start"}).config, lambda group=group: group)
+        engine = build_engine(Case(strategy, None, {"capture_graphs": "start"}).config, lambda _, group=group: group)
         driver: Any = engine.driver._driver if isinstance(engine.driver, RankZeroDriver) else engine.driver
         sizes = buckets_for(engine.first.config, engine.first.strategy, driver.network, driver._target)
         found.append([bucket for _, buckets in sizes for bucket in buckets])
@@ -230,17 +230,12 @@ def test_a_faulty_rule_ends_only_its_request_on_all_ranks(whole: LLM):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"device": "cuda:1"}, "device='cuda:1' is one device"),
-        ({"tensor_parallel_size": 3}, "tensor_parallel_size=3 does not fit"),
-        ({"tensor_parallel_size": 0}, "tensor_parallel_size"),
-        ({"lora_path": "adapter", "pre_merge_lora": False}, "pre_merge_lora=False does not go with tensor_parallel_size=2"),
-    ],
+    ("size", "said"),
+    [(3, "tensor_parallel_size=3 does not fit"), (0, "tensor_parallel_size")],
 )
-def test_what_ranks_cannot_have_is_told(options: dict[str, Any], said: str):
+def test_what_ranks_cannot_have_is_told(size: int, said: str):
     with pytest.raises(ValueError, match=said):
-        LLM(**({"tensor_parallel_size": 2} | options))
+        LLM(tensor_parallel_size=size)
 
 
 QUESTION = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"

@@ -173,7 +173,7 @@ class Forgetful(Around):
 def forgetting(ranks: Ranks, who: int, knows: bool) -> str:
     """The error on each rank when one has lost its KV cache."""
     group = worker_group.WorkerGroup(ranks)
-    engine = loader.build_engine(Case("multi_bd").config, lambda: group)
+    engine = loader.build_engine(Case("multi_bd").config, lambda _: group)
     driver: Any = engine.driver
     try:
         if ranks.rank == 0:

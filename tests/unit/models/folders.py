@@ -8,7 +8,8 @@ import pytest
 
 from dlstep import LLM
 from dlstep.cli import main
-from dlstep.engine.config import build, engine_config, resolve
+from dlstep.engine.config import engine_config
+from dlstep.engine.strategy_choice import strategy_for
 from dlstep.models import Description, read_description
 from training.model import save_tokenizer
 
@@ -33,7 +34,7 @@ def described(folder: Path, facts: Facts, **changes: object) -> Description:
 
 def strategy_of(description: Description, **options: Any) -> Any:
     """The strategy that a checkpoint is decoded with."""
-    return build(resolve(engine_config(options), description), description.spec)[1]
+    return strategy_for(engine_config(options), description)
 
 
 def told(capsys: Captured, folder: Path, lora_path: Path | None = None) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from dlstep import Plan, Samples, SamplingParams
 from dlstep.core import Driver, Request
-from dlstep.engine.config import policy_of
+from dlstep.engine.buffer_policy import policy_of
 from dlstep.processes import Heart, Heartbeat
 from dlstep.serve.engine_loop import EngineLoop, execute_commands
 from dlstep.serve.messages import Cancel, Facts, StepReport, Submit

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 from ... import rules, tiny
 from ...core import Options, Refusal, Request, SamplingParams, State, Strategy, options_of, with_options
 from ...core.lifecycle import probe, refusal_by
-from ...engine.config import OptionRow, option_rows, paragraphs, parts_of
+from ...engine.option_rows import OptionRow, option_rows, paragraphs, parts_of
 from ...rules import HOLDERS
 from ...text.chat import template_of
 from ...views.frames import name_of

@@ -17,7 +17,8 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from ...engine.config import EngineConfig
+from ...core import Refused
+from ...engine.config import RANK_TIMEOUT, EngineConfig
 from ...processes.child import PARENTS_SIGNALS
 from ..engine_loop import start_engine
 from ..log_lines import LOG, LineHandler
@@ -136,11 +137,13 @@ def serve(config: EngineConfig, options: ServeOptions, *, opens: bool = False) -
     `opens`: open the page in a browser. Raises ValueError for contradictory options, or if the engine
     cannot be created.
     """
-    if config.tensor_parallel_size > 1 and config.rank_timeout >= options.engine_timeout:
-        raise ValueError(
-            f"rank_timeout={config.rank_timeout:g} must be less than engine_timeout={options.engine_timeout:g}: otherwise the "
-            "server kills an engine before it can report which rank is lost"
+    rank_timeout = config.rank_timeout or RANK_TIMEOUT
+    if config.tensor_parallel_size > 1 and rank_timeout >= options.engine_timeout:
+        message = (
+            f"{rank_timeout:g} must be less than engine_timeout={options.engine_timeout:g}: otherwise the server kills an "
+            "engine before it can report which rank is lost"
         )
+        raise Refused("rank_timeout", "conflict", message)
     starts = [partial(start_engine, config, number) for number in range(options.replicas)]
     keys, router = options.api_keys(), Router(starts, options)
     with listen(options.host, options.port) as listener:

@@ -27,6 +27,7 @@ NOT_READY: dict[Phase, str] = {
     "draining": "the server is shutting down",
     "failed": "the engine is gone and the server is ending",
 }
+KEPT_POSITIONS = 8_000_000  # of recordings, 100 to 200 bytes each
 GRACE = 1.0  # seconds that an engine has to end a cancelled request before the router ends it
 
 
@@ -105,7 +106,7 @@ class Router:
         self._loading = Lock()
         self._queue = FairQueue()
         self.metrics = Metrics(self.replicas, self._queue)
-        self.recording_store = RecordingStore(options.kept_requests, options.kept_positions, self._drop)
+        self.recording_store = RecordingStore(options.kept_requests, options.kept_positions or KEPT_POSITIONS, self._drop)
         self._ids = count()
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None

@@ -5,7 +5,7 @@ from hypothesis import given, settings, strategies as st
 
 from benchmarks.buffer_policy import Rate, policy
 from dlstep import LLM, SamplingParams
-from dlstep.engine.config import policy_of
+from dlstep.engine.buffer_policy import policy_of
 
 POLICY = [
     {"max_requests": 2, "accept_threshold": 0.99, "buffer_size": 3},
