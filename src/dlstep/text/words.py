@@ -91,5 +91,5 @@ def clipped_front(text: str, width: int) -> str:
 
 
 def one_line(text: object) -> str:
-    """Return a text, or the message of an exception, on one line."""
-    return " ".join(str(text).split())
+    """Return a text, or the message of an exception, on one line, without lines that begin with a tab (ids of Ray)."""
+    return " ".join(" ".join([line for line in str(text).splitlines() if line[:1] != "\t"]).split())

@@ -100,7 +100,7 @@ def answered(ray: Ray, numbers: list[int], device: str = "cpu", **options: Any) 
 def test_exactly_the_requests_that_kill_their_engines_are_errors(
     numbers: list[int], deadly: set[int], seed: int, by_chance: float
 ) -> None:
-    expected = [(500, None) if number in deadly else (200, number) for number in numbers]
+    expected = [(503, None) if number in deadly else (200, number) for number in numbers]
     assert answered(Ray(deadly, seed, by_chance), numbers) == expected
 
 
