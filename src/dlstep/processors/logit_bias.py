@@ -27,8 +27,11 @@ class LogitBias(Processor):
             if any(token < 0 or not abs(amount) <= LARGEST for token, amount in pairs):
                 raise ValueError
         except (TypeError, ValueError) as error:
-            message = f"must be a mapping of token ids to amounts from -{LARGEST:g} to {LARGEST:g}, got {short(self.bias)}"
-            raise Refused("bias", "invalid_value", message) from error
+            raise Refused(
+                "bias",
+                "invalid_value",
+                f"must be a mapping of token ids to amounts from -{LARGEST:g} to {LARGEST:g}, got {short(self.bias)}",
+            ) from error
         object.__setattr__(self, "bias", pairs)
 
     def process(self, logits: "Tensor", context: Context) -> "Tensor":

@@ -61,8 +61,9 @@ class EarlyCommit(CanvasRule):
     def __post_init__(self) -> None:
         check_ranges(self)
         if self.region and (len(self.region) != 2 or self.region[0] < 0 or self.region[1] < 1):
-            message = f"must be an offset and a length, such as (12, 5), or empty, got {self.region}"
-            raise Refused("region", "invalid_value", message)
+            raise Refused(
+                "region", "invalid_value", f"must be an offset and a length, such as (12, 5), or empty, got {self.region}"
+            )
 
     @property
     def whole(self) -> bool:

@@ -93,14 +93,18 @@ class Quota(Choice, CanvasRule):
         if self.order == "independent" and self.schedule != "dream":
             raise Refused("order", "conflict", "'independent' needs the chances of Dream's schedule: give schedule='dream'")
         if self.order_temperature is not None and self.order in ("random", "left", "independent"):
-            message = (
+            raise Refused(
+                "order_temperature",
+                "conflict",
                 f"{self.order_temperature} has no effect with order={self.order!r}: give order='confidence', 'margin' or "
-                "'entropy', or no temperature"
+                "'entropy', or no temperature",
             )
-            raise Refused("order_temperature", "conflict", message)
         if self.dynamic_threshold is not None and self.schedule == "dream":
-            message = f"{self.dynamic_threshold} does not go with schedule='dream': give schedule='even'"
-            raise Refused("dynamic_threshold", "conflict", message)
+            raise Refused(
+                "dynamic_threshold",
+                "conflict",
+                f"{self.dynamic_threshold} does not go with schedule='dream': give schedule='even'",
+            )
         if self.eos_last and self.order == "independent":
             raise Refused("eos_last", "conflict", "it has no effect with order='independent': give another order")
 

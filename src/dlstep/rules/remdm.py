@@ -81,11 +81,13 @@ class ReMDM(Rule):
             option = getattr(self, name)
             if option is not None and self.variant not in variants:
                 known = " or ".join(map(repr, variants))
-                message = f"{option} does nothing with variant={self.variant!r}: leave it out, or choose {known}"
-                raise Refused(name, "conflict", message)
+                raise Refused(
+                    name, "conflict", f"{option} does nothing with variant={self.variant!r}: leave it out, or choose {known}"
+                )
         if self._stage[0] < self._stage[1]:
-            message = f"{self._stage[0]} must not be below t_off={self._stage[1]}: time runs from 1 to 0"
-            raise Refused("t_on", "out_of_range", message)
+            raise Refused(
+                "t_on", "out_of_range", f"{self._stage[0]} must not be below t_off={self._stage[1]}: time runs from 1 to 0"
+            )
 
     @property
     def remasks(self) -> bool:

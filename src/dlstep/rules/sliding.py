@@ -107,8 +107,9 @@ def check_inner(owner: Rule, inner: Rule) -> None:
     Rules inside `inner`, at any depth, are checked too, because it may pass its blocks to them.
     """
     if inner.remasks:
-        message = f"it must never remask, but {inner!r} does: give another rule, or options without remasking"
-        raise Refused("inner", "unsupported", message)
+        raise Refused(
+            "inner", "unsupported", f"it must never remask, but {inner!r} does: give another rule, or options without remasking"
+        )
     if needs_canvas(inner) and not isinstance(owner, Choice):  # a `Choice` passes its own block to the inner rule
         raise Refused("inner", "unsupported", f"it must be a rule for blocks, and {type(inner).__name__} needs a canvas")
     for part in options_of(inner).values():

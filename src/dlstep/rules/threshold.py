@@ -45,8 +45,7 @@ class Threshold(Choice):
             option = getattr(self, field.name)
             if field.name in unread and option != field.default:
                 other = "confidence" if self.order == "entropy" else "entropy"
-                message = f"{option} has no effect with order={self.order!r}: give order={other!r}"
-                raise Refused(field.name, "conflict", message)
+                raise Refused(field.name, "conflict", f"{option} has no effect with order={self.order!r}: give order={other!r}")
 
     def chosen(self, block_pass: BlockPass) -> list[int]:
         """Return the indices that are certain enough; if none is and `must`, the most certain one."""

@@ -71,8 +71,11 @@ class Canvas(Strategy):
         Strategy.__post_init__(self)
         rule = self.rule
         if self.cache != "none" and isinstance(rule, CanvasRule) and rule.whole and not rule.windowed:
-            message = f"{self.cache!r} does not go with {type(rule).__name__}, which reads the whole answer: give cache='none'"
-            raise Refused("cache", "conflict", message)
+            raise Refused(
+                "cache",
+                "conflict",
+                f"{self.cache!r} does not go with {type(rule).__name__}, which reads the whole answer: give cache='none'",
+            )
 
     @property
     def exact(self) -> bool:

@@ -110,8 +110,11 @@ class DiffusionGemma(Strategy):
         if self.t_max <= self.t_min:
             raise Refused("t_max", "out_of_range", f"must be more than t_min={self.t_min}, got {self.t_max}")
         if self.temperature(1) < COLDEST:
-            message = f"no temperature may be less than {COLDEST}, and from {self.t_max} they fall to {self.temperature(1)}"
-            raise Refused("t_max", "out_of_range", message)
+            raise Refused(
+                "t_max",
+                "out_of_range",
+                f"no temperature may be less than {COLDEST}, and from {self.t_max} they fall to {self.temperature(1)}",
+            )
 
     def temperature(self, remaining: int) -> float:
         """Return the temperature of a pass, in single precision.

@@ -85,8 +85,9 @@ class DMax(Revising):
         )
         for name, option, does_nothing in idle:
             if does_nothing:
-                message = f"{option} does nothing with token_merge_mode={mode!r}, token_merge_weight={weight}"
-                raise Refused(name, "conflict", message)
+                raise Refused(
+                    name, "conflict", f"{option} does nothing with token_merge_mode={mode!r}, token_merge_weight={weight}"
+                )
 
     def refusal(self, spec: Spec, request: Request) -> Refusal | None:
         """Return why a model without masks or with too few ids does not fit, or a constraint with soft tokens."""
