@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from dlstep import LLM, EngineConfig, Output, SamplingParams, Spec, strategies
-from dlstep.core import Config, Request, Span, SpanSamples, State, Strategy, add, commit, init, schedule
+from dlstep.core import Config, Refused, Request, Span, SpanSamples, State, Strategy, add, commit, init, schedule
 from dlstep.core.trace import from_json, to_json
 from dlstep.engine.resolve import resolve
 from dlstep.testing.harness import shadow
@@ -80,7 +80,8 @@ def use_config(value: Config) -> None:
     try:
         state = init(value, strategies.load("multi_bd")(block_size=4, buffer_size=1))
     except ValueError as error:
-        check_sentence(error, "_", "cannot decode this model")
+        assert isinstance(error, Refused)
+        check_sentence(error, error.refusal.field)
         return
     state = add(add(state, Request(0, (1, 2), SHORT)), Request(1, (0, 3), SamplingParams(max_tokens=3, stop=("x",))))
     token = next(token for token in range(value.spec.vocab_size + 1) if token != value.spec.mask_id)
@@ -102,7 +103,8 @@ def use_strategy(value: Strategy) -> None:
         try:
             state = init(config, value)
         except ValueError as error:
-            check_sentence(error, "cannot", "must", "less than")
+            assert isinstance(error, Refused)
+            check_sentence(error, error.refusal.field)
             continue
         for number in range(2):
             state = add(state, Request(number, (1, 2, number), SamplingParams(max_tokens=9, max_nfe=20)))
