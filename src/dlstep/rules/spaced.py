@@ -43,12 +43,9 @@ class Spaced(Choice, CanvasRule):
             return chosen or highest(block_pass.samples.probabilities, block_pass.must)
         masked, size = block_pass.block.masked, len(block_pass.block.sampled(block_pass.limit))
         gap = max(2, len(masked) * (self.stride or max(size // 2, 1)) // size)
-        kept_positions: list[int] = []
         kept: list[int] = []
         for index in sorted(chosen, key=self.inner.scores(block_pass).__getitem__, reverse=True):
-            position = masked[index]
-            if all(abs(position - other) >= gap for other in kept_positions):
-                kept_positions.append(position)
+            if all(abs(masked[index] - masked[other]) >= gap for other in kept):
                 kept.append(index)
         return sorted(kept)
 

@@ -24,14 +24,12 @@ from ..core import (
     Strategy,
     Wanted,
     open_block,
-    planned_pass,
-    sampled_by,
     sampled_pass,
 )
 from ..core.filtering import passes_to_come
 from ..rules._shares import in_parts
 from ..rules.threshold import Threshold
-from ._blocks import Refreshed, block_passes, decided_alone, opened, refusal_without_mask, required_mask
+from ._blocks import Refreshed, block_passes, decided_alone, opened, refusal_without_mask, required_mask, sampled_for
 
 Cached = Literal["none", "prefix", "dual"]
 
@@ -118,7 +116,7 @@ class Canvas(Strategy):
         request, (block, *rest) = sequence.request, sequence.progress.window
         start = block.start
         number = sequence.steps - block.opened
-        sampled = sampled_by(self.rule, planned_pass(sequence, block))
+        sampled = sampled_for(self.rule, sequence, block)
         if isinstance(self.rule, CanvasRule) and self.rule.windowed:
             start, tokens = self._window(self.rule, sequence, block, sampled[0] - spec.head_shift)
         elif sequence.progress.extra is None or (spec.head_shift and sampled[0] == start):

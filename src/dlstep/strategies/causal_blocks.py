@@ -28,13 +28,11 @@ from ..core import (
     Spec,
     Strategy,
     Wanted,
-    planned_pass,
-    sampled_by,
 )
 from ..core.filtering import passes_to_come
 from ..rules._shares import in_parts
 from ..rules.threshold import Threshold
-from ._blocks import block_passes, decided_alone, opened, refusal_of_rule
+from ._blocks import block_passes, decided_alone, opened, refusal_of_rule, sampled_for
 
 
 @final
@@ -93,7 +91,7 @@ class CausalBlocks(Strategy):
         if block.start == final:
             # The span has no rows: the core puts the row before it, which predicts its position, into the pass.
             return Span(request.who, Rows(final, (), final, request.grid), Wanted((final,), (number,), shift=1))
-        sampled = sampled_by(self.rule, planned_pass(sequence, block))
+        sampled = sampled_for(self.rule, sequence, block)
         tokens = sequence.tokens(final, block.end)
         # Rows of one group attend to one another, but final rows must attend causally, so they are not fed with this span.
         rows = Rows(final, tokens, block.end, Grid(final, len(tokens)))
