@@ -95,7 +95,7 @@ def features(name: str) -> Features:
 
 def incompatible_strategies(model: "Description") -> dict[str, str | None]:
     """Return, for each available strategy, why it cannot decode the model; None if it can."""
-    return {name: _incompatibility(name, model) for name in strategies.available()}
+    return {name: _problem_of(name, model) for name in strategies.available()}
 
 
 def declared_problem(model: "Description") -> str | None:
@@ -103,7 +103,7 @@ def declared_problem(model: "Description") -> str | None:
     return None if model.decoding_strategy is None else _refusal(EngineConfig(), model)
 
 
-def _incompatibility(name: str, model: "Description") -> str | None:
+def _problem_of(name: str, model: "Description") -> str | None:
     reason = refusal_of_model(strategies.load(name)(), model.training, model.spec)
     return _message(reason) or _refusal(EngineConfig(decoding_strategy=name), model)
 
