@@ -142,7 +142,7 @@ def test_a_fork_and_a_trace_keep_the_most_probable_ids(llm: LLM, tmp_path: Path)
     [
         (
             {"rule": "quota", "accept_threshold": 0.5},
-            "accept_threshold is an option of the rules credit, hierarchy, local_leap and threshold",
+            "it is an option of rule credit or hierarchy or local_leap or threshold",
         ),
         ({"block_size": 16}, "block_size: it would move the blocks of an unfinished request"),
         ({"buffer_size": 1000}, "less than the 8000 rows"),
