@@ -1,6 +1,7 @@
-"""One forward pass as a rule sees it: a block, its own samples, and what is known about the pass.
+"""A forward pass as a rule sees it: one block, the samples of this block, and facts of the pass.
 
-The values are named tuples, because each step makes two for each block: a frozen dataclass takes four times as long.
+The classes are named tuples, because each step builds two of them for each block: building a frozen dataclass takes four
+times as long.
 """
 
 from bisect import bisect_left
@@ -23,7 +24,7 @@ class PlannedPass(NamedTuple):
     limit: int
     """First position past the answer; from there on, positions are void."""
     sequence: SequenceState
-    """The sequence of the block, for what rules seldom need: its seed, temperature or constraint."""
+    """The sequence of the block. Its request has what few rules need: seed, temperature and constraint."""
 
     def of(self, block: Block) -> "PlannedPass":
         """Return the same pass of another block, such as the part of a block that an inner rule decodes.
@@ -46,7 +47,7 @@ class BlockSamples(NamedTuple):
     margins: tuple[float, ...] = ()
     """Best minus second-best probability; empty unless requested."""
     best_ids: tuple[int, ...] = ()
-    """For each entry in turn, its `SampleSpec.best` most probable ids."""
+    """The `SampleSpec.best` most probable ids of each entry, one entry after the other."""
     best_probabilities: tuple[float, ...] = ()
     """Probabilities of `best_ids`."""
     noise: tuple[int, ...] = ()
@@ -64,7 +65,7 @@ class BlockSamples(NamedTuple):
 
 
 def _entries(values: tuple[Any, ...], count: int, indices: Sequence[int]) -> tuple[Any, ...]:
-    """Return the values of some of `count` entries, each of which has equally many."""
+    """Return the values of some entries; `values` has the same number for each of `count` entries."""
     width = len(values) // count
     return tuple([value for index in indices for value in values[index * width : (index + 1) * width]])
 
@@ -91,7 +92,7 @@ class BlockPass(NamedTuple):
 
     @property
     def planned(self) -> PlannedPass:
-        """The pass as it was before it ran."""
+        """The same pass as it was before it ran."""
         return PlannedPass(self.block, self.number, self.limit, self.sequence)
 
     def of(self, block: Block) -> "BlockPass":
@@ -151,7 +152,7 @@ def samples_of(block: Block, span: Span, samples: SpanSamples) -> tuple[tuple[in
     """
     sampled = span.wanted.sampled
     first, last = bisect_left(sampled, block.start), bisect_left(sampled, block.end)
-    # A slice of a whole tuple is the tuple: a block that is alone in its span costs no copy.
+    # Slicing a whole tuple returns the same tuple, so a block that is alone in its span costs no copy.
     own, tokens, probabilities = sampled[first:last], samples.tokens[first:last], samples.probabilities[first:last]
     noise, best, scored = samples.noise, samples.best_ids, samples.scored_probabilities
     if not (samples.entropies or samples.margins or noise or best or scored):  # most rules: saves 0.6 us

@@ -201,12 +201,12 @@ def _bind(automaton: Automaton, stop_ids: tuple[int, ...]) -> Constraint:
 # The language `ab|ba` has the moves 0 -a-> 1 -b-> 3 and 0 -b-> 2 -a-> 3, and an answer must end in state 3. Two positions are
 # left. If both are masked, the forward sets before them are {0} and {1, 2}, and the backward sets are {1, 2} after the first
 # and {3} after the second. Both positions may then hold `a` or `b`. Two samples `a` would contradict each other: one of them
-# is dropped (see `filtering`). Once the second position holds `b`, the backward set after the first is {1}: only `a` leads
+# is dropped (see `filtering.py`). Once the second position holds `b`, the backward set after the first is {1}: only `a` leads
 # there.
-# Exactness costs little, because decoding repeats itself. Each set of states is one object (`StateSet`) that maps a letter to
-# the next set. So reading a window takes two dictionary lookups for each position, in any automaton; and the mask of a
-# position is a third one, by the pair of its sets. Only sets, moves and masks that were never seen before are computed, from
-# bitmaps of states and of classes.
+# The exact computation is cheap, because the same sets occur again and again. Each set of states is one object (`StateSet`)
+# that maps a letter to the next set. Reading a window therefore takes two dictionary lookups for each position, whatever the
+# size of the automaton, and the mask of a position takes a third one, by the pair of its sets. Sets, moves and masks that are
+# not cached yet are computed from bitmaps of states and of classes.
 @dataclass(frozen=True)  # without slots, because cached properties need a `__dict__`
 class RequestConstraint:
     """The constraint of one request, whose answer has the positions `[start, limit)`.

@@ -1,7 +1,7 @@
-"""Refusals of what a caller asks for, and errors between the core and its callers.
+"""Refusals of invalid or unsupported input, and errors between the core and its callers.
 
 A `Refusal` says which field cannot be used and why; functions called `refusal` return one, or None. `Refused` is the
-exception that carries it. No code reads a message: outer layers translate the field by one table, and branch by the code.
+exception that carries it. No code parses a message: outer layers branch on the code, and rename the field by one table.
 
 Strategies and rules are user code. If one fails, only the request that uses it ends: the core calls user
 code inside `with UserCode(...)` (`contract.py`), which turns any exception except KeyboardInterrupt into a RequestFault
@@ -76,7 +76,7 @@ STATUS: dict[Code, int] = {
 
 
 class Refusal(NamedTuple):
-    """Why something that a caller asks for cannot be done. As a text, the field and the message."""
+    """Why an input cannot be used. `str` returns the field and the message."""
 
     field: str
     """Name of the field in Python, dotted where nested; empty if the refusal is about no single field."""

@@ -137,16 +137,16 @@ class FilteredBlock(Block):
         return sorted(kept)
 
     def unmask_rows(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "FilteredBlock":
-        """Return the block with the masked positions of the indices `chosen` unmasked that `compatible` selects."""
+        """Unmask the positions `masked[index]` for those indices in `chosen` that `compatible` selects."""
         masked = [self.masked[index] for index in chosen]
         return self.unmask(masked, [tokens[index] for index in chosen], [probabilities[index] for index in chosen])
 
     def unmask(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "FilteredBlock":
-        """Return the block with the positions of `chosen` unmasked that `compatible` selects."""
+        """Unmask those positions in `chosen` that `compatible` selects."""
         return self._with(Block.unmask(self, *self._chosen(chosen, tokens, probabilities)))
 
     def edit(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "FilteredBlock":
-        """Return the block with new tokens at those unmasked positions of `chosen` that `compatible` selects."""
+        """Replace the tokens of those unmasked positions in `chosen` that `compatible` selects."""
         return self._with(Block.edit(self, *self._chosen(chosen, tokens, probabilities)))
 
     def _chosen(
@@ -234,11 +234,15 @@ class WindowFilter:
         return filtered(block, Bounds(self._of.constraint, since, until, self._before, self._after[block.start]))
 
     def leave(self, done: Block, entered: Block) -> Block:
-        """Return `done`, which a pass made of `entered`, without bounds, and advance to its end.
+        """Return a block after its pass, without bounds, and advance the filter to the end of the block.
 
-        `entered` is the result of the last call of `enter`; `done` may be a plain block. Raises
-        DlstepError if the window cannot be completed with `done`: the rule then set tokens by other
-        means than `unmask`.
+        Args:
+            done: The block after the pass, with bounds or without.
+            entered: The block before the pass, as the last call of `enter` returned it.
+
+        Raises:
+            DlstepError: If the window cannot be completed with the tokens of `done`. The rule must then have set tokens
+                without `unmask` or `unmask_rows`.
         """
         assert isinstance(entered, FilteredBlock)
         constraint, since, until, before, after = entered.bounds

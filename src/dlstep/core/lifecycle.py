@@ -211,15 +211,16 @@ def adopt(state: State, sequence: SequenceState, request_id: int) -> State:
     """
     _check_id(state, request_id)
     if sequence.finish_info is not None:
-        raise Refused("sequence", "conflict", f"it has ended by {sequence.finish}: only an unfinished one can be adopted")
+        raise Refused("sequence", "conflict", f"it has ended by {sequence.finish}: give an unfinished sequence")
     request = replace(sequence.request, id=request_id, seq_id=state.next_seq_id)
     if state.strategy.grid(sized(request, state.config.max_model_len)) != sequence.request.grid:
-        raise Refused("sequence", "conflict", f"it has blocks of another size than {state.strategy!r} makes")
+        raise Refused("sequence", "conflict", f"its blocks differ from those of the state's {state.strategy!r}")
     reason = _refusal_of_request(state.config, request) or refusal_by(
         sequence.request.strategy, state.config, state.strategy, request
     )
     if not reason and sequence.request.limit > state.config.max_model_len:
-        message = f"its answer may reach {sequence.request.limit} tokens; max_model_len={state.config.max_model_len}"
+        most = state.config.max_model_len
+        message = f"prompt and answer may have {sequence.request.limit} tokens, more than max_model_len={most}: raise it"
         reason = Refusal("sequence", "context_length_exceeded", message)
     if reason:
         raise Refused(*reason)
@@ -382,7 +383,7 @@ def _refusal_of_request(config: Config, request: AddedRequest) -> Refusal | None
     )
     room, last = config.max_model_len - length, params.pinned[-1][0] if params.pinned else 0
     if not reason and last >= room:
-        message = f"offset {last} is past the answer: max_model_len={config.max_model_len} leaves {room} tokens"
+        message = f"offset {last} must be below {room}, the room for an answer in max_model_len={config.max_model_len}"
         reason = Refusal("pinned", "out_of_range", message)
     if reason or request.constraint is None:
         return reason
@@ -392,7 +393,7 @@ def _refusal_of_request(config: Config, request: AddedRequest) -> Refusal | None
 def _refusal_of_ids(field: str, ids: Sequence[int], spec: Spec) -> Refusal | None:
     """Return why token ids are not those of the model; None if they are."""
     if spec.mask_id in ids:
-        message = f"id {spec.mask_id} at position {ids.index(spec.mask_id)} is the mask, which is not a token"
+        message = f"id {spec.mask_id} at position {ids.index(spec.mask_id)} is the mask, which is not a token: remove it"
     elif ids and not 0 <= min(ids) <= max(ids) < spec.vocab_size:
         wrong = max(ids) if min(ids) >= 0 else min(ids)
         message = f"{wrong} is an id outside [0, {spec.vocab_size}), the ids of the tokenizer"
@@ -432,17 +433,17 @@ def refusal_by(strategy: Strategy, config: Config, base: Strategy, request: Requ
         return reason
     if strategy is not base:
         if type(strategy) is not type(base):
-            return Refusal("decoding_strategy", "conflict", f"it is decoded by {type(strategy).__name__}, the others by {name}")
+            return Refusal("decoding_strategy", "conflict", f"{type(strategy).__name__} is not the engine's {name}")
         layouts = [(value.carries, value.grid(sizes), value.fed_end(sizes)) for value in (strategy, base)]
         lacking = base.sample_spec.lacking(strategy.sample_spec)
         if layouts[0] != layouts[1]:
-            lacking = f"other blocks, or another state between forward passes, than those of {base!r}"
+            lacking = f"blocks, or data carried between forward passes, that differ from those of {base!r}"
         if lacking:
             own = options_of(base)
             return Refusal(
                 next((name for name, value in params.strategy_options if own.get(name) != value), "strategy_options"),
                 "conflict",
-                f"its options need {lacking}, which the engine does not compute: set them for the engine",
+                f"it needs {lacking}, which the engine does not provide: set it for the engine",
             )
     rows = strategy.rows_at_once(sizes) + config.spec.head_shift
     if rows > config.max_num_batched_tokens:

@@ -126,7 +126,7 @@ def _pop_options_of(part: Options, rest: dict[str, Any]) -> dict[str, Any]:
 
 
 def _changed(value: Value, options: Mapping[str, Any]) -> Value:
-    """Return `value` with some fields changed. Turns any error of its class into Refused."""
+    """Return `value` with some fields changed. Convert any error of its class to Refused."""
     try:
         return replace(value, **options)
     except (Refused, KeyboardInterrupt):

@@ -179,7 +179,7 @@ class SamplingParams:
         if 0 < self.temperature < COLDEST:
             raise Refused("temperature", "out_of_range", f"must be 0 or at least {COLDEST}, got {self.temperature}")
         if self.seeds and (self.n, self.seed) != (1, None):
-            raise Refused("seeds", "conflict", "there is a seed for each answer: leave out n and seed")
+            raise Refused("seeds", "conflict", "they set the number of answers and the seed of each: leave out n and seed")
         if "" in self.stop:
             raise Refused("stop", "invalid_value", f"must hold texts that are not empty, got {short(self.stop)}")
 
@@ -283,12 +283,12 @@ def sorted_pins(given: object, max_tokens: int) -> Pins:
         parts = listed(pair)
         offset, token = [plain(part) for part in parts] if parts is not None and len(parts) == 2 else (None, None)
         if type(offset) is not int or type(token) is not int:
-            raise Refused("pinned", "invalid_type", f"{form} {short(pair)} in it")
+            raise Refused("pinned", "invalid_type", f"{form} the entry {short(pair)}")
         if not 0 <= offset < max_tokens:
             raise Refused(
                 "pinned",
                 "out_of_range",
-                f"must have offsets below max_tokens={max_tokens} and not below 0, got {short(offset)}",
+                f"must have offsets from 0 to {max_tokens - 1}, below max_tokens, got {short(offset)}",
             )
         if offset in kept:
             raise Refused("pinned", "conflict", f"must not repeat an offset, got {offset} twice: keep one token for it")
@@ -298,10 +298,10 @@ def sorted_pins(given: object, max_tokens: int) -> Pins:
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """The request of a span: what a device needs to know of it.
+    """The part of a request that a device needs to run a span.
 
-    A span holds this part instead of the request, so that plans stay small. A trace records the plan of each forward
-    pass; it would store the prompt and the automaton once per pass.
+    Spans hold this part instead of the request, so that plans stay small: a trace records the plan of each forward pass,
+    and would otherwise store the prompt and the automaton once per pass.
     """
 
     id: int

@@ -109,7 +109,7 @@ class CanvasRule(Rule):
         return answer if self.whole else size
 
     def ends(self, block_pass: BlockPass, size: int) -> int:
-        """Return where a canvas block ends, after its first pass; later positions are dropped.
+        """Return where a canvas block ends, after its first pass. Later positions become part of later blocks.
 
         Args:
             block_pass: The first pass of the block.

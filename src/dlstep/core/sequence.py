@@ -220,7 +220,7 @@ class SequenceState:
         """The token of each unmasked position of the answer, ascending."""
         return {position: token for position, token, unmasked in self.answer_cells() if unmasked}
 
-    # `replace` takes 1 us longer than these two constructors, of 55 us on the host per request and step.
+    # With `replace` instead of two constructors, this takes 1 us longer, of 55 us of host time per request and step.
     def with_progress(self, progress: Progress) -> "SequenceState":
         """Return the sequence with other progress.
 
