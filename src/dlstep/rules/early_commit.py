@@ -130,8 +130,8 @@ class EarlyCommit(CanvasRule):
 def _gap(region: BlockSamples, *, forced: bool) -> float:
     """Return the mean gap of the region; minus infinity if the answer ends before it.
 
-    If a constraint may have `forced` tokens, positions with a single possible token are left out: they
-    are no evidence that the answer is stable. If no position is left, the gap is minus infinity.
+    If a constraint may have `forced` tokens, positions with a single possible token are left out, because
+    their gap does not show that the answer is stable. If no position is left, the gap is minus infinity.
     """
     one, two = region.best_probabilities[::BEST], region.best_probabilities[1::BEST]
     if not one:

@@ -69,9 +69,9 @@ class ReMDM(Rule):
     eta: Probability | None = None
     """Strength of remasking; None: 0.008 for `cap`, 0.015 for `rescale`, 0.02 for `loop`."""
     t_on: Annotated[float, Interval(ge=0.0, lt=1.0)] | None = None
-    """Time at which `loop` starts to remask; a block begins at time 1 and ends at 0; None: 0.55."""
+    """Time at which `loop` starts remasking; a block begins at time 1 and ends at 0; None: 0.55."""
     t_off: Annotated[float, Interval(ge=0.0, lt=1.0)] | None = None
-    """Time at which `loop` stops to remask; None: 0.05."""
+    """Time at which `loop` stops remasking; None: 0.05."""
     alpha_on: Annotated[float, Interval(gt=0.0, lt=1.0)] | None = None
     """Share of unmasked positions while `loop` remasks; None: 0.9."""
 
@@ -82,7 +82,9 @@ class ReMDM(Rule):
             if option is not None and self.variant not in variants:
                 known = " or ".join(map(repr, variants))
                 raise Refused(
-                    name, "conflict", f"{option} does nothing with variant={self.variant!r}: leave it out, or choose {known}"
+                    name,
+                    "conflict",
+                    f"{option} has no effect with variant={self.variant!r}: leave it out, or give {known}",
                 )
         if self._stage[0] < self._stage[1]:
             raise Refused(

@@ -57,7 +57,7 @@ def required_mask(spec: Spec) -> int:
 
 def refusal_without_mask(spec: Spec) -> Refusal | None:
     """Return why a strategy that feeds masks cannot decode the model; None if it can."""
-    message = "it has no mask id, which masked positions are fed as"
+    message = "the model has no mask id, with which masked positions are fed"
     return None if spec.mask_id is not None else Refusal("decoding_strategy", "unsupported", message)
 
 
@@ -83,8 +83,8 @@ def refusal_of_rule(rule: Rule, spec: Spec) -> Refusal | None:
         return Refusal(
             "rule",
             "unsupported",
-            f"{type(rule).__name__} looks at more than a block, but this strategy decodes one block after another: it needs a "
-            "canvas, as of decoding_strategy='dual_cache'",
+            f"{type(rule).__name__} reads more than one block, which needs a canvas: give decoding_strategy='dual_cache', or "
+            "another rule",
         )
     return refusal_without_mask(spec) or rule.refusal(spec)
 
@@ -139,16 +139,16 @@ def retired(past: "List[Block]", window: tuple[Block, ...], final: int) -> tuple
 
 # How a window advances.
 #
-# The window holds the unfinished blocks. After each pass, `Blocks._progress` moves three ends to the right, and never
-# back: `final`, up to which the core may store keys and values; `settled`, up to which tokens are emitted; and the end of
-# the window, where the next block opens. A block is sealed only once all blocks before it are: its own masks may be gone,
-# but its keys and values still depend on the earlier blocks, and so may its tokens if the rule remasks. In the block of
-# the answer's end, tokens settle, but void positions keep it from becoming final.
-# With `fold_commits`, sealed blocks leave the window at once: the core feeds them before the next window, in the same pass.
-# Without it, a sealed block is held until the next pass has stored it. If every block is held, no position could be
-# sampled: they are all retired, so that a block opens, and the core stores them in a separate pass.
-# A pass opens at most one block that has masks. A block that pinned tokens fill needs no pass: it is sealed as it opens,
-# which is why `_progress` loops.
+# After each pass, `Blocks._progress` moves three ends to the right, and never back: `final`, up to which the core may store
+# keys and values; `settled`, up to which tokens are emitted; and the end of the window, where the next block opens.
+# A block is sealed only once all blocks before it are: it may have no masks left, but its keys and values still depend on
+# the earlier blocks, and so may its tokens if the rule remasks. The tokens of the last block settle, but if the block has
+# void positions, it never becomes final.
+# With `fold_commits`, sealed blocks leave the window at once, and the core feeds them together with the next window.
+# Without it, a sealed block is held until the next pass has stored it. If all blocks are held, none could be sampled:
+# `_progress` retires them all and opens a block, and the core stores the retired ones in a separate pass.
+# A pass opens at most one block that has masks. A block that is full of pinned tokens needs no pass and is sealed as it
+# opens, which is why `_progress` loops.
 @dataclass(frozen=True, slots=True)
 class Blocks(Strategy):
     """A window of blocks, decoded from left to right; subclasses define feeding and changes.
@@ -216,7 +216,7 @@ class Blocks(Strategy):
         return None
 
     def penalty(self) -> float:
-        """Return the penalty on the logit of the token just before a position."""
+        """Return what is subtracted at each position from the logit of the token before it."""
         return 0.0
 
     def refusal(self, spec: Spec, request: Request) -> Refusal | None:
@@ -271,7 +271,7 @@ class Blocks(Strategy):
     def _progress(
         self, sequence: SequenceState, past: "List[Block]", window: tuple[Block, ...], final: int, spec: Spec
     ) -> Progress:
-        """Return the progress with finished blocks sealed, and the next block with masks open."""
+        """Return the progress with finished blocks sealed and, if one may open, the next block."""
         limit = sequence.request.limit
         if len(window) >= self.buffer_size and window[0].masked:  # no block to seal, no room for another: saves 1 us
             end = self.settled_end(window[0])
@@ -309,7 +309,7 @@ class Blocks(Strategy):
         return final, settled
 
     def _opened(self, sequence: SequenceState, window: tuple[Block, ...], final: int, spec: Spec) -> tuple[Block, ...]:
-        """Return `window` with a new block, if there is room and nothing forbids it."""
+        """Return `window`, with a new block if there is room for one and no condition of the class forbids it."""
         if len(window) >= self.buffer_size:
             return window
         request, length = sequence.request, len(sequence.request.prompt)

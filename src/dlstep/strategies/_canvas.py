@@ -39,15 +39,16 @@ Cached = Literal["none", "prefix", "dual"]
 # On a canvas every position attends to every other one, so each token that is unmasked changes the keys and values of all
 # positions, even those of the prompt. No position is final before the answer is complete, so `final` stays 0, and with
 # `cache="none"` every pass feeds the whole canvas.
-# The other caches accept outdated keys and values. A *refresh* is a pass over the whole canvas, which also stores the keys
-# and values of all its positions. Later passes feed fewer positions: the block (`dual`), or also everything after it
-# (`prefix`). Their rows store new entries for themselves and attend to the whole canvas, because `end` of the span is the end
-# of the canvas; the entries of positions that are not fed are those of the last pass that fed them.
-# `Progress.extra` is `Refreshed` while the device has such entries. It is None before a block's first pass and after the device
-# lost its pages (`forget`), and then the next pass is a refresh. The order of passes thus depends on preemption, which is why
-# only a canvas without a cache is `exact`.
-# With a shifted head, the row before the block predicts the block's first position. Only a refresh feeds that row, so passes
-# are refreshes until the first position has a token.
+# With a cache, passes read outdated keys and values. A *refresh* is a pass over the whole canvas, which stores the keys and
+# values of all its positions. Later passes feed only the block (`dual`), or the block and everything after it (`prefix`);
+# with a `windowed` rule, the part that `CanvasRule.fed` returns. Their rows store new entries for themselves and attend to
+# the whole canvas, because `end` of the span is the end of the canvas. Positions that a pass does not feed keep the entries
+# of the last pass that fed them.
+# `Progress.extra` is `Refreshed` while the device has such entries. It is None before a block's first pass and after the
+# device has lost its pages (`forget`); the next pass is then a refresh. Preemption thus adds a refresh, and later passes read
+# newer entries than without preemption. This is why only a canvas without a cache is `exact`.
+# With a shifted head, the row before the block predicts the block's first position. A `windowed` rule's passes feed that row
+# as well; with other rules, each pass that samples the first position is a refresh.
 @dataclass(frozen=True, slots=True)
 class Canvas(Strategy):
     """Blocks of `block_size` from the prompt's end, one at a time; `cache` selects cached KV.
@@ -61,7 +62,7 @@ class Canvas(Strategy):
     block_size: Annotated[int, Gt(0)] = 32
     """Positions of a block."""
     cache: Cached = "dual"
-    """KV kept while a block is decoded: none, that of earlier positions, or of both sides."""
+    """Positions whose keys and values are cached while a block is decoded: none, those before the block, or all others."""
     rule: Rule = Threshold(inclusive=True)
     """The rule that selects positions to unmask after a forward pass."""
 
@@ -148,7 +149,7 @@ class Canvas(Strategy):
         return self._progress(sequence, (block, *rest), extra, spec)
 
     def _progress(self, sequence: SequenceState, window: tuple[Block, ...], extra: Extra | None, spec: Spec) -> Progress:
-        """Return the progress at its first unfinished block or the last one; skip pinned blocks."""
+        """Return the progress at the first unfinished block, or at the last block; skip blocks full of pinned tokens."""
         past = sequence.progress.past
         while not window[0].masked:
             block, *rest = window

@@ -96,13 +96,14 @@ class Causal(Strategy):
 # numbers that depend on the seed and on p only. The token is therefore a function of the tokens before it.
 # A verifying pass computes this function for all drafted positions at once: the row that predicts p attends to the drafted
 # tokens before p, and draws with the same random numbers. If all these drafts are right, the result is the autoregressive
-# token, whether or not it equals the draft at p. So a pass settles the drafts that equal their samples, and the sample at the
-# first other position, whose row saw right tokens only. All later rows saw a wrong token; their samples are dropped.
-# Unlike speculative sampling by rejection, this compares tokens and not probabilities: the answer is equal, not merely drawn
-# from an equal distribution, and a draft may come from anywhere. A constraint fits in, because its masks depend on the tokens
-# before a position only (`causal_masks_of`).
-# The verifying pass also stores keys and values. Those of rows that were fed a token that is now settled are valid
-# (`keeps_window`). The next pass overwrites those of the others, and all that a draft wrote.
+# token, whether or not it equals the draft at p. So a pass settles the leading drafts that equal their samples, and the sample
+# at the position after these, whose row saw right tokens only. All later rows saw a wrong token; their samples are dropped.
+# Speculative sampling by rejection compares probabilities, which preserves only the distribution of answers. This compares
+# tokens: the answer itself is equal, however the drafts were made. Constraints can be used, because the mask of a position
+# depends only on the tokens before it (`causal_masks_of`).
+# A verifying pass also stores keys and values. Those of the rows that were fed right drafts are valid and are kept
+# (`keeps_window`). Every pass feeds all positions from `final` to its `end`, and thus overwrites the entries of wrong drafts
+# and of drafting passes before any row attends to them.
 @dataclass(frozen=True, slots=True)
 class Verified(Causal):
     """Decoding in which passes that draft tokens alternate with passes that verify them.

@@ -67,7 +67,7 @@ class CausalBlocks(Strategy):
             return Refusal(
                 "decoding_strategy",
                 "unsupported",
-                "its head is shifted in all rows; the rows of masks must predict their own positions",
+                "the model's head is shifted in all rows; the rows of masks must predict their own positions",
             )
         return refusal_of_rule(self.rule, spec)
 

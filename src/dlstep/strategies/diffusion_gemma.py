@@ -170,12 +170,12 @@ class DiffusionGemma(Strategy):
         return Progress((block,), progress.final, progress.settled, progress.past)
 
     def forget(self, sequence: SequenceState, spec: Spec) -> Progress:
-        """Return the progress with its canvas restarted; equal draws give the same answer."""
+        """Return the progress with its canvas restarted. The repeated passes have equal draws, so they give equal tokens."""
         (block,) = sequence.progress.window
         return replace(sequence.progress, window=(self._opened(sequence, block.start, spec),))
 
     def lost_passes(self, sequence: SequenceState) -> int:
-        """Return the number of passes of the canvas: only the device has what they carried."""
+        """Return the number of passes of the canvas, all of which repeat: only the device had the data that they carried."""
         return sequence.steps - sequence.progress.window[0].opened
 
     def grid(self, request: Request) -> Grid:
@@ -200,13 +200,13 @@ class DiffusionGemma(Strategy):
         return of_block + passes_to_come(sequence, later * most, max(0, sequence.request.limit - block.end))
 
     def refusal(self, spec: Spec, request: Request) -> Refusal | None:
-        """Return why a temperature, filter, canvas length, mask token or shifted head is refused; else None."""
+        """Return why a model with a mask or a shifted head, a canvas of another length, or a sampling option is refused."""
         params = request.params
         if spec.mask_id is not None:
             return Refusal(
                 "decoding_strategy",
                 "unsupported",
-                f"it has a mask token, id {spec.mask_id}; a canvas starts from uniformly random tokens",
+                f"the model has a mask token, id {spec.mask_id}; a canvas starts from uniformly random tokens",
             )
         if spec.head_shift:
             return Refusal("decoding_strategy", "unsupported", "its head is shifted; a canvas row predicts its own position")
@@ -223,7 +223,7 @@ class DiffusionGemma(Strategy):
                 return Refusal(
                     name,
                     "unsupported",
-                    f"{option} has no effect in DiffusionGemma, which samples at t_max={self.t_max} falling to t_min",
+                    f"{option} has no effect in DiffusionGemma (temperatures: t_max to t_min): leave it out",
                 )
         return None
 

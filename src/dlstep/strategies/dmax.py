@@ -86,18 +86,24 @@ class DMax(Revising):
         for name, option, does_nothing in idle:
             if does_nothing:
                 raise Refused(
-                    name, "conflict", f"{option} does nothing with token_merge_mode={mode!r}, token_merge_weight={weight}"
+                    name,
+                    "conflict",
+                    f"{option} has no effect with token_merge_mode={mode!r}, token_merge_weight={weight}",
                 )
 
     def refusal(self, spec: Spec, request: Request) -> Refusal | None:
         """Return why a model without masks or with too few ids does not fit, or a constraint with soft tokens."""
         if self.token_merge_top_k > (ids := spec.vocab_size - 1):
-            return Refusal("token_merge_top_k", "out_of_range", f"it has {ids} ids to sample, got {self.token_merge_top_k}")
+            return Refusal(
+                "token_merge_top_k",
+                "out_of_range",
+                f"the model has {ids} ids to sample, got {self.token_merge_top_k}",
+            )
         if request.automaton is not None and not self.takes_constraints:
             return Refusal(
                 "automaton",
                 "unsupported",
-                "DMax feeds blends of tokens, which a constraint does not bind: leave the constraint out, or feed plain tokens "
+                "DMax feeds blends of tokens, which no constraint can restrict: leave the constraint out, or feed plain tokens "
                 "(token_merge_weight=0)",
             )
         return Revising.refusal(self, spec, request)
@@ -134,14 +140,14 @@ class DMax(Revising):
 
     # How a pass changes a block.
     #
-    # Masks are filled from the left and never come back, so the positions of a block that are not given hold tokens first,
-    # then masks, and so do its samples: `[:old]` predict tokens again, `[old:new]` fill masks, the others stay masked.
-    # `Softened` keeps the best ids of `[:new]`, that is of every position that then holds a token. The next pass
-    # feeds their blends, and plain masks after them.
+    # Masks are filled from the left and never come back. The positions of a block that are not given thus hold tokens first
+    # and then masks, and its samples have the same order: `[:old]` predict tokens again, `[old:new]` fill masks, and the
+    # others are ignored. `Softened` keeps the best ids of `[:new]`, that is of every position that then holds a token. The
+    # next pass feeds the blends of these ids, and plain masks after them.
     # A block is ready once it has no mask and a pass changed no token, or was confident everywhere, or was its last one.
     # `_refreshed` uses only slices: it takes 3 us for a block of 32 positions, `_refreshed_at` 18 us. Two kinds of requests
-    # need `_refreshed_at`: pinned tokens interrupt the order of the positions, and a constraint drops tokens one by one. A
-    # constraint needs plain tokens, because it does not bind blends.
+    # need `_refreshed_at`: those with pinned tokens, which interrupt the order of the positions, and those with a constraint,
+    # which drops single tokens. A constraint needs plain tokens, because it cannot restrict blends.
     def revised(
         self, sequence: SequenceState, blocks: tuple[Block, ...], span: Span, rows: SpanSamples, spec: Spec
     ) -> tuple[Block, ...]:

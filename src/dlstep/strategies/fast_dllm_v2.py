@@ -66,7 +66,7 @@ class FastDLLMV2(Strategy):
             return Refusal(
                 "decoding_strategy",
                 "unsupported",
-                f"its head_shift is {spec.head_shift}; the row before a block must predict its first token",
+                f"its head_shift is {spec.head_shift}; the row before a block must predict the first token of the block",
             )
         return refusal_without_mask(spec)
 

@@ -69,7 +69,7 @@ class MultiBDEdit(Revising):
     def __post_init__(self) -> None:
         Revising.__post_init__(self)
         if self.remask_threshold is not None and not self.remasking:
-            raise Refused("remask_threshold", "conflict", f"{self.remask_threshold} does nothing without remasking=True")
+            raise Refused("remask_threshold", "conflict", f"{self.remask_threshold} has no effect without remasking=True")
 
     @property
     def sample_spec(self) -> SampleSpec:

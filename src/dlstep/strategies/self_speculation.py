@@ -45,7 +45,7 @@ class SelfSpeculation(Verified):
             return Refusal(
                 "decoding_strategy",
                 "unsupported",
-                "its head is shifted in all rows; the rows of masks must predict their own positions",
+                "the model's head is shifted in all rows; the rows of masks must predict their own positions",
             )
         return Verified.refusal(self, spec, request)
 

@@ -36,7 +36,7 @@ class Strided(Causal):
             return Refusal(
                 "decoding_strategy",
                 "unsupported",
-                f"its head_shift is {spec.head_shift}; the row before an answer must predict its first token",
+                f"its head_shift is {spec.head_shift}; the row before an answer must predict the first token of the answer",
             )
         return Causal.refusal(self, spec, request)
 
@@ -68,7 +68,7 @@ class Strided(Causal):
         start, first, end = settled.end, right + 1, len(block.tokens)
         left = sequence.request.limit - start
         # Rows after a wrong proposal attended to it, so their proposals are dropped. The last position of the answer is
-        # sampled but never fed, so a proposal for it would be of no use.
+        # sampled but never fed, so a proposal for it would be useless.
         count = min(end - first, max(0, left - 1)) if right == end - len(block.masked) else 0
         tokens, probabilities = rows.tokens[first : first + count], rows.probabilities[first : first + count]
         masks = min(self.block_size + 1, left - count)
