@@ -251,7 +251,7 @@ def run_process(pipe: Connection, config: EngineConfig, number: int) -> None:
     """Run the engine process: start heartbeats, load the engine, then execute commands."""
     heart = Heart(pipe)
     logging.getLogger().addHandler(LineHandler(2))
-    logging.getLogger("dlstep.engine").setLevel(logging.INFO)  # of a line with the choices of the engine
+    logging.getLogger("dlstep.engine").setLevel(logging.INFO)  # of the line that states the chosen dtype and KV cache
     gc.disable()  # the millions of objects that loading creates stay: traversing them would only take time
     try:
         with searched(Path.cwd()):

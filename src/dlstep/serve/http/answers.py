@@ -184,7 +184,7 @@ def _longest(pending_requests: list[PendingRequest], time_of: Callable[[PendingR
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
-    """Return the result of `work`. If the client disconnects first, cancel it and raise Refused, which is never sent."""
+    """Return the result of `work`. If the client disconnects first, cancel `work` and raise Refused, which is never sent."""
     working, gone = asyncio.create_task(work), asyncio.create_task(_gone(receive))
     try:
         await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)

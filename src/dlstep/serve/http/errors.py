@@ -63,7 +63,7 @@ CODES: dict[str, Code] = {
 
 
 def renamed(refusal: Refusal, names: Mapping[str, str]) -> Refusal:
-    """Return a refusal whose field, or the beginning of it, has another name: `names` maps regexes to replacements."""
+    """Return a refusal with its field renamed. `names` maps regexes of fields, or of their first parts, to replacements."""
     field = refusal.field
     for old, new in names.items():
         field = re.sub(rf"^(?:{old})(?![^.])", new, field)
@@ -72,7 +72,7 @@ def renamed(refusal: Refusal, names: Mapping[str, str]) -> Refusal:
 
 @contextmanager
 def renaming(names: Mapping[str, str], options: Container[str] = ()) -> Iterator[None]:
-    """Name the fields of refusals in the `with` block as `names` does. Fields among `options` are options in `dlstep`."""
+    """Rename the fields of refusals that the `with` block raises, as `renamed` does. Fields in `options` belong to `dlstep`."""
     try:
         yield
     except Refused as error:
@@ -119,13 +119,13 @@ def json_response(body: object, status: int = 200, headers: Mapping[str, str] | 
 
 
 def invalid(errors: Sequence[Mapping[str, Any]], known: Iterable[str] = ()) -> Refused:
-    """Return the first of the errors that pydantic found in a body with the fields `known`."""
+    """Return the first error that pydantic found in a body, as Refused. `known` are the fields of the body."""
     first = errors[0]
     # Drop the names of models that pydantic tried: field names do not start with a capital letter.
     place = [str(part) for part in first["loc"] if part != "body" and not str(part)[:1].isupper()]
     # Drop the names of union alternatives that pydantic tried, such as `list[str]`.
     fields = [part for part in place if part.isidentifier() or part.isdigit()]
-    own = first["type"] in STATUS  # raised by `wrong`, or named alike
+    own = first["type"] in STATUS  # raised by `wrong`, or a type of pydantic with the same name
     code: Code = first["type"] if own else CODES.get(first["type"], "invalid_type")
     message = first["msg"]
     if fields and fields[0] in UNSUPPORTED:

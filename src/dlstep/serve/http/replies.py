@@ -256,7 +256,7 @@ class Reply:
 
     @classmethod
     def renaming(cls) -> AbstractContextManager[None]:
-        """Name fields in refusals of the `with` block as the body does."""
+        """Rename the fields of refusals that the `with` block raises to those of the body."""
         return renaming(cls.NAMES)
 
     def whole(self) -> Json:

@@ -388,7 +388,7 @@ class ResponseFormat(Strict):
         if (self.json_schema is not None) != (self.type == "json_schema"):
             raise wrong('give json_schema={"name": ..., "schema": ...} with the type json_schema, and with no other type')
         if self.object_schema is not None and self.type != "json_object":
-            raise wrong("schema belongs to the type json_object")
+            raise wrong("schema goes only with the type json_object: leave it out, or give json_schema")
         return self
 
     @property

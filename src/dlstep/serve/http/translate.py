@@ -60,7 +60,7 @@ class TranslatedBody:
 
 
 def named(body: Any) -> AbstractContextManager[None]:
-    """Name the fields of refusals in the `with` block as a body of completions, chats, forks or reads does."""
+    """Rename the fields of refusals that the `with` block raises to those of completions, chats, forks or reads."""
     chats, form = isinstance(body, Conversation), getattr(body, "response_format", None)
     constraint = "response_format" if form is not None else "tools"
     names = {
@@ -204,7 +204,7 @@ def _check_ids(facts: Facts, ids: Iterable[int], field: str) -> None:
     """Raise Refused for an id that the model does not have."""
     size = facts.first.config.spec.vocab_size
     if wrong := next((index for index in ids if index >= size), None):
-        raise Refused(field, "unknown_token_id", f"{wrong} is no id of the model: ids must be below {size}")
+        raise Refused(field, "unknown_token_id", f"token id {wrong} does not exist: ids of this model are below {size}")
 
 
 def constraint_of(body: Sampling) -> dict[str, Any]:

@@ -131,9 +131,11 @@ class PendingRequest:
 
     @property
     def can_restart(self) -> bool:
-        """Whether another engine may restart the request: its client has received nothing.
+        """Whether another engine may restart the request.
 
-        It is restarted only once, because the request itself may have killed the engine.
+        This needs a client that has received nothing, and a request that is no fork and records no steps.
+
+        A request is restarted only once, because it may itself have killed the engine.
         """
         has_sent = bool(self.nfe) and not self.whole
         return not (has_sent or self.restarted or self.submit.steps or self.submit.origin is not None)

@@ -37,7 +37,7 @@ class Listener(Protocol):
     """The receiver of a replica's messages and events: the router."""
 
     def known(self, facts: Facts) -> Facts:
-        """Return the facts of an engine with those of the server. The only method that a thread calls."""
+        """Return the facts of an engine, with those of the server added. The replica's thread calls only this method."""
         ...
 
     def on_report(self, replica: "Replica", report: StepReport) -> None:
@@ -45,16 +45,16 @@ class Listener(Protocol):
         ...
 
     def on_change(self) -> None:
-        """Take note that the phase has changed."""
+        """Handle a change of the phase."""
         ...
 
     def on_end(self, replica: "Replica", deadline: Deadline | None) -> None:
-        """Take note that the engine has ended, and which deadline it missed."""
+        """Handle the end of the engine. `deadline` is the one that it missed; None if it missed none."""
         ...
 
 
 class Replica:
-    """An engine, and what the router knows of it.
+    """An engine process as the router sees it: its phase, its load and the requests that were sent to it.
 
     A thread starts the engine, receives its messages, kills it when it misses a deadline, and starts
     it again. All other methods are called in the event loop.

@@ -76,12 +76,13 @@ class FairQueue:
 # that may make room: a report, a heartbeat, an end. From then on the engine decodes: each report appends settled tokens
 # (`PendingRequest.apply`), and the last one says how the answer finished. There are three other ends:
 #
-# - A timer fires, the client disconnects or the server drains (`cancel`). A waiting request ends at once. For one that
-#   was sent, the engine is asked, because only the engine knows which tokens are settled. An engine that is stuck in a
-#   kernel cannot answer; after `GRACE` seconds the router ends the request alone (`_abandon`). The request still counts
-#   toward the load of that engine, which may be decoding it.
-# - The engine dies (`on_end`). A request whose client has received nothing returns to the queue, but only once: if the
-#   request itself kills engines, it would otherwise kill all replicas in turn. The others end with an error.
+# - A timer fires, the client disconnects or the server drains (`cancel`). A waiting request ends at once. If the request was
+#   sent, the router asks the engine to end it, because only the engine knows which tokens are settled. If the engine does
+#   not answer within `GRACE` seconds, or is already silent, the router ends the request itself (`_abandon`). The request
+#   still counts toward the load of that engine, which may be decoding it.
+# - The engine dies (`on_end`). A request returns to the queue if another engine can start it again: its client has received
+#   nothing, and it is no fork and records no steps. This happens only once, because a request that kills engines would
+#   otherwise kill all replicas in turn. The others end with an error, and so do waiting forks of the engine's requests.
 # - All engines have ended (`_end_all`).
 #
 # Every end passes through `_retire`, which removes the request from `sent`, cancels its timers and counts it.
@@ -215,9 +216,9 @@ class Router:
     ) -> list[PendingRequest]:
         """Queue all requests, or none. `changed` is called whenever one of them changes.
 
-        `whole`: the client gets nothing before the end, so another engine may restart a request whose
-        engine dies. Requests for a silent engine wait. Raises Refused if the queue is full, or if no request
-        can be answered.
+        `whole`: the clients receive nothing before the end, so another engine may restart a request after
+        its engine has died. While all engines are silent, requests wait. Raises Refused if the queue is full, or if no
+        request can be answered.
         """
         if (reason := self.not_ready_reason()) and self.phase != "silent":
             raise Refused("", "not_ready", reason)
