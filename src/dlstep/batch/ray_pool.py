@@ -71,9 +71,9 @@ class RayPool:
         yield from self._answered(missing, max(1, 2 * self._seats // BLOCKS), BLOCKS, most_lost=-1)
         if missing:
             lost = f"{len(missing)} requests lost their engines, which may be due to one of them"
-            print(f"dlstep: {lost}: each is repeated alone", file=sys.stderr, flush=True)
+            print(f"dlstep: {lost}: each is run again alone", file=sys.stderr, flush=True)
             yield from self._answered(missing, 1, 1, most_lost=-1 if len(missing) < len(requests) else HOPELESS)
-        fault = Refusal("", "engine_died", "the engine's process died each time it answered this request")
+        fault = Refusal("", "engine_died", "the process of the engine died each time that this request ran")
         yield [refused(place, fault, {"seconds": 0.0}) for place in missing]
 
     def _answered(

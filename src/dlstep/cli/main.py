@@ -125,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     """Return the exit code of a command, and print errors as one line on stderr."""
-    started = logging.StreamHandler()  # a line with the choices of each engine
+    started = logging.StreamHandler()  # prints the line that states the chosen dtype and KV cache of each engine
     STARTS.addHandler(started)
     STARTS.setLevel(logging.INFO)
     try:

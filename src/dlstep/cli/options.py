@@ -48,7 +48,12 @@ Owner = TypeVar("Owner")
 OF_STRATEGY = ("strategy_options", "buffer_policy")
 # Options of sessions and reads, for commands that have neither.
 OF_SESSIONS = ("session_pages", "max_sessions")
-FULL = {"-h", "--help", "--config", "--decoding_strategy"}  # with these, options of strategies are needed in any case
+FULL = {
+    "-h",
+    "--help",
+    "--config",
+    "--decoding_strategy",
+}  # these need the options of strategies, whatever the other arguments are
 # Pinned tokens may be texts, so `--pinned` is separate.
 OF_REQUEST = (*OF_STRATEGY, "pinned")
 NAMES = ("decoding_strategy", "sampling_mode", "rule", "inner", "model")  # options that determine which other options exist
@@ -321,7 +326,7 @@ def pins_of(pins: Any) -> dict[int, Any]:
     Raises Refused if it is not a mapping of offsets.
     """
     if not isinstance(pins, dict) or not all(re.fullmatch("-?[0-9]{1,18}", str(offset)) for offset in pins):
-        message = f"it takes offsets in the answer with an id or a text each, like '{PINS}', got {short(pins)}"
+        message = f"it takes offsets in the answer, each with a token id or a text, like '{PINS}', got {short(pins)}"
         raise Refused("pinned", "invalid_type", message)
     return {int(offset): token for offset, token in pins.items()}
 
@@ -344,7 +349,7 @@ def schema_in(source: str) -> str:
     try:
         return source if source.lstrip().startswith("{") else Path(source).read_text("utf-8-sig")
     except (OSError, ValueError) as error:
-        message = f"it takes JSON text or the path of a JSON file; the file {short(source)} cannot be read: {error}"
+        message = f"give JSON text or the path of a JSON file; the file {short(source)} cannot be read: {error}"
         raise Refused("json_schema", "invalid_value", message) from error
 
 

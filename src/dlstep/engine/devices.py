@@ -43,7 +43,7 @@ TABLE_ROW_BYTES = 16  # minimum size of a request's page table
 
 
 def find_device(name: str | None) -> str:
-    """Return an available device: a checked name, or without one cuda if there is one, else cpu. Imports torch."""
+    """Return the device `name`, checked; None: cuda if there is one, else cpu. Imports torch."""
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -72,7 +72,7 @@ def check_room(device: str, option: str, count: int, size: int) -> None:
     room = memory_of(device)
     if room is not None and count * size > room:
         take, has = f"{count} take at least {count * size / GIB:,.0f} GiB", f"{room / GIB:,.0f} GiB"
-        raise Refused(option, "out_of_range", f"{take}, and the memory of {device} is {has}: give fewer")
+        raise Refused(option, "out_of_range", f"{take}, but the memory of {device} is {has}: give fewer")
 
 
 def device_of(device: str | None, number: int) -> str | None:

@@ -41,9 +41,9 @@ class LoadedEngine:
 
     `session_pages`: KV cache pages of a session; 0: enough for one longest request. `prompt_end`
     is appended to text prompts that do not end with it. `chat_template` renders conversations; None:
-    the tokenizer's template. Each step of an `LLM` or a session has the `turn`, so no
-    other thread can take their pages in the middle of a step. `folder` is the checkpoint's, or None
-    for an engine built by hand. `ranks` share the network. Sessions ignore `buffer_policy`.
+    the tokenizer's template. Each step of an `LLM` or a session holds the lock `turn`, so no other
+    thread can evict its pages during the step. `folder` is the checkpoint's, or None for an engine built by hand.
+    `ranks` share the network. Sessions ignore `buffer_policy`.
     `max_tokens` is the maximum length of answers in calls without sampling parameters.
     """
 

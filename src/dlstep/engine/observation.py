@@ -157,10 +157,10 @@ class Observation:
         return rows
 
     def attention_picture(self, state: State, offset: int, *, layer: int, request: int = 0) -> Picture:
-        """Return a heat map of the attention of a row over the answer: a line for each observed head, and their mean.
+        """Return a heat map of the attention of one row to the answer: a line for each observed head, and one for their mean.
 
-        Heads are numbered in the order of `heads`. The first column is the sum over the prompt; below the others are
-        offset and token.
+        Heads are numbered in the order of `heads`. The first column is the sum over the prompt. The labels below the other
+        columns are offset and token.
 
         Args:
             state: The state whose tokens to write below the columns.

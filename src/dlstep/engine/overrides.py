@@ -35,10 +35,10 @@ def with_changes(
 ) -> SequenceState:
     """Return `sequence` with some strategy options (rules given as instances), its seed or its temperature changed.
 
-    Settled tokens stay settled: a rule that remasks gets them as given and changes only later ones.
-    None keeps the seed or the temperature. A changed strategy equal to `base`, the engine's, is
-    stored as `base`. Raises Refused for an invalid value, for a name that the strategy does not
-    have, or if the current blocks could not continue.
+    Settled tokens stay settled: a rule that remasks receives them as given tokens and changes only later ones.
+    None keeps the seed or the temperature. A changed strategy that equals `base`, the strategy of the engine,
+    is stored as `base`. Raises Refused for an invalid value, for an option that the strategy does not
+    have, and if the changed strategy could not continue the current blocks.
     """
     values = {name: value for name, value in (("seed", seed), ("temperature", temperature)) if value is not None}
     request = sequence.request
@@ -49,7 +49,7 @@ def with_changes(
         raise Refused(next(iter(changes), "strategy_options"), "conflict", "it would move the blocks of an unfinished request")
     changed = replace(request, params=replace(params, strategy_options=changes))
     if reason := refusal_by(strategy, config, base, changed):
-        raise Refused(reason.field, reason.code, f"a request is under way: {reason.message}")
+        raise Refused(reason.field, reason.code, f"the request is already running: {reason.message}")
     sequence = replace(sequence, request=request)
     if strategy != sequence.request.strategy:
         sequence = _handed_over(sequence, strategy)

@@ -128,7 +128,7 @@ def _location(name: str, value: object, takes_rules: bool) -> str:
 
 
 def base_of(choice: StrategyChoice, options: Mapping[str, Any]) -> Strategy:
-    """Return the strategy with defaults, except for a rule in `options`, which adds options."""
+    """Return the strategy with default options. Rules in `options` are set, because their fields are options as well."""
     strategy = strategies.PLUGINS.value(choice)
     own = {field.name for field in fields(strategy)}
     for name in rules.HOLDERS:
@@ -176,7 +176,7 @@ def _check_name(model: str, declared: object, option: str) -> None:
     if not (isinstance(declared, str) and plugins.is_known(declared)):
         message = (
             f"{model} asks for {short(declared)}, and a checkpoint may only ask for one of {', '.join(plugins.available())}: "
-            f"give {option} yourself if you trust another one"
+            f"if you trust another one, give {option} yourself"
         )
         raise Refused(option, "unknown_name", message)
 
