@@ -133,9 +133,8 @@ class PendingRequest:
     def can_restart(self) -> bool:
         """Whether another engine may restart the request.
 
-        This needs a client that has received nothing, and a request that is no fork and records no steps.
-
-        A request is restarted only once, because it may itself have killed the engine.
+        Its client must have received nothing, and it must be no fork and record no steps. A request is
+        restarted only once, because it may itself have killed the engine.
         """
         has_sent = bool(self.nfe) and not self.whole
         return not (has_sent or self.restarted or self.submit.steps or self.submit.origin is not None)
