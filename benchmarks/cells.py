@@ -6,7 +6,7 @@ trained models.
 
 All times except `start_s` are from the last of `RUNS` runs. `start_s` is the time to create weights,
 compile layers and capture graphs. `prefill_s` ends when every request has sampled. `step_ms` is the
-mean over the later steps with all requests, `replay_ms` over those of them that capture nothing.
+mean over the later steps with all requests, and `replay_ms` the mean over those of these steps that capture no graph.
 `limit_ms` is the minimum time at the measured ceilings. `first` is the time of the first run divided
 by that of the last, `idle` the share of a step in which the device waits. `tokens_per_s` excludes the
 prefill; `stock` and `tuned` are the same for the peer, None if it was not measured.

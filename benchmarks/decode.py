@@ -61,7 +61,7 @@ PAGE_SIZE = 32
 STEPS = 32  # measured steps, or a whole canvas; as many after them are profiled
 WARM = 3  # times as many steps before them warm up, so that graphs are captured
 ROWS = 8192  # rows of a prefill pass
-SHARE = 0.85  # of the memory, for weights; quantized ones are random in 16 bits first
+SHARE = 0.85  # share of the memory for weights; quantized weights are created in 16 bits first
 SURE, UNSURE = 1.0, 0.25  # scripted probabilities
 
 
@@ -135,7 +135,7 @@ class Step:
 
 
 class Decoding:
-    """A running decode, timed step by step. With a `pace`, masks and, unless `own_samples`, samples come from its script."""
+    """A running decode, timed step by step. A `pace` scripts the masks and, unless `own_samples`, the samples."""
 
     def __init__(self, driver: TorchDriver, state: State, pace: Pace | None = None, *, own_samples: bool = False) -> None:
         self.driver, self.state, self.pace, self._own_samples = driver, state, pace, own_samples
@@ -240,7 +240,7 @@ def measure_loads(
     captures: bool = True,
     trace: Path | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a loaded network; if several ranks share it, those of this rank's share."""
+    """Yield the rows of a loaded network. If several ranks share it, the rows describe the share of this rank."""
     network = network_of(checkpoint.network, checkpoint.ranks.size)
     for number, load in enumerate(loads, start=1):
         strategy = shape.strategy(load.tokens_per_forward, load.buffer_size)

@@ -1,4 +1,4 @@
-"""Print the Python frames from `LLM.generate` to a rule's `chosen`, outermost first, both included.
+"""Print the Python frames from `LLM.generate` to a rule's `chosen`, including both, outermost first.
 
 python -m benchmarks.frames
 """

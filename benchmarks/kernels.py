@@ -1,7 +1,7 @@
 """Time every kernel on realistic inputs against the limits of the device; `tests/gpu` compares kernels with plain torch.
 
-`least_us` is the minimum time at the measured ceilings, for the bytes and operations that are needed at
-least; `share` is `least_us` / `us`.
+`least_us` is the minimum time at the measured ceilings, for the smallest possible number of bytes and operations;
+`share` is `least_us` / `us`.
 """
 
 from collections.abc import Callable, Iterator

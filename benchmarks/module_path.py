@@ -11,7 +11,7 @@ from types import FrameType
 from dlstep.cli import main
 
 PROMPT = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
-ASIDE = ("load_engine", "_find_and_load")  # functions that are not counted, with their callees; the second imports modules
+ASIDE = ("load_engine", "_find_and_load")  # not counted, like the functions that they call; the second imports modules
 LEFT_OUT = ("dlstep.strategies.", "dlstep.rules.", "dlstep.views.")
 
 

@@ -199,7 +199,7 @@ def _read(answer: Answer, event: dict[str, Any]) -> None:
 
 
 def row_of(answers: Sequence[Answer]) -> dict[str, float]:
-    """Return the figures of the answers."""
+    """Return throughput and latencies of the answers, as the columns of a row."""
     good = [answer for answer in answers if answer.status == 200]
     took = max(answer.ended for answer in answers) - min(answer.began for answer in answers)
     first = [1e3 * (answer.first - answer.began) for answer in good if answer.first is not None]
