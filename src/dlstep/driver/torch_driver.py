@@ -34,13 +34,14 @@ FREE_DIGEST = -1  # no state continues this cache
 # The core owns the numbers of pages, the driver owns their bytes. An engine decodes several states: one of the `LLM`, one
 # of each `Session`, and forks of both. Each needs its own KV cache, because two states use one page number for different
 # tokens. A state is a value that may be copied, rewound or read from a file, so it cannot refer to memory. It has a cache
-# digest instead: `next_cache_digest` hashes the digest before a plan with everything that the plan stores and the tokens
-# that it sampled. Equal digests therefore mean equal keys, values and owners of pages.
-# Each plan has the digest of its state. `KVCaches.place` runs it on the cache of its owner (the number of a `Decode`) if
-# that cache has this digest, or if the plan is the one that ran there last: then it stores the same keys and values again.
-# A plan with EMPTY_CACHE needs no content. It gets the owner's own memory, the main cache if that is free, a new cache, or
-# the least recently used one of another owner. That owner's next plan raises CacheMismatch, and its `Decode` rebuilds.
-# While a plan runs, the digest is FREE_DIGEST. If the pass fails, no other plan can continue from what it left.
+# digest instead: `next_cache_digest` hashes the digest before a plan, everything that the plan stores and the tokens that
+# were sampled. Equal digests therefore mean equal keys, values and owners of pages.
+# Each plan has the digest of its state. `KVCaches.place` selects the cache of the plan's owner (the number of a `Decode`) if
+# that cache has this digest, or if the same plan ran there last: running it again stores the same keys and values.
+# A plan with EMPTY_CACHE needs no content. It gets the cache that its owner already has, the main cache if that is free, a
+# new cache, or the least recently used cache of another owner. The next plan of that other owner raises CacheMismatch, and
+# its `Decode` rebuilds the cache.
+# While a new plan runs, the digest is FREE_DIGEST, so that after a failed pass no other plan can continue from this cache.
 
 
 @dataclass(eq=False)
