@@ -1,8 +1,9 @@
-"""The laws as tests of pytest, for `dlstep laws`: one test for each law and each strategy.
+"""The laws as pytest tests, for `dlstep laws`: one test for each law and each strategy.
 
-When the time of a law is up, pytest-timeout raises `pytest.fail.Exception` wherever the code is, which Hypothesis would
-take for a failing case and run the endless code again. `Endless` ends the law instead. Code that catches every exception
-or does not return from C continues; then pytest's faulthandler prints the stack and ends the process.
+When a law exceeds its time limit, pytest-timeout raises `pytest.fail.Exception` in the running code. Hypothesis would treat
+this exception as a failing case and run the same code again, which may never return. `Endless` therefore ends the law. Code
+that catches every exception, or does not return from C, continues: pytest's faulthandler then prints the stack and ends the
+process.
 """
 
 import os
@@ -29,15 +30,15 @@ from . import laws
 from .generators import open_fields
 
 CARRIERS = ("multi_bd", "dual_cache")
-# Without `progress`, other laws may never end: try it first.
+# Try `progress` first: if it does not hold, other laws may never end.
 KNOWN = {law.__name__: law for law in sorted(laws.LAWS, key=lambda law: law is not laws.progress)}
 PRINTED = 1000  # maximum number of characters shown of a failing case's output
-HIDDEN = (*NOT_USER_CODE, *LIBRARIES, str(Path(hypothesis.__file__).parents[1]))  # pytest's packages are beside Hypothesis
+HIDDEN = (*NOT_USER_CODE, *LIBRARIES, str(Path(hypothesis.__file__).parents[1]))  # pytest is in the same folder as Hypothesis
 
 
 @dataclass(frozen=True, slots=True)
 class LawsPlugin:
-    """A plugin of pytest whose tests are laws, with the limits of each."""
+    """A pytest plugin whose tests are laws. Its fields limit the number of cases and the time of each law."""
 
     subjects: list[tuple[str, Strategy]]
     laws: list[str]
@@ -76,11 +77,11 @@ class LawsPlugin:
 
 
 class Endless(BaseException):
-    """The end of a law whose time is up."""
+    """Raised to end a law that exceeded its time limit."""
 
 
 class ShrunkEnough(BaseException):
-    """The end of the search for a smaller failing case."""
+    """Raised to end the search for a smaller failing case."""
 
 
 class LawItem(pytest.Item):
@@ -91,7 +92,7 @@ class LawItem(pytest.Item):
         self.plugin, self.strategy = plugin, strategy
 
     def runtest(self) -> None:
-        """Try random cases until one fails, and look for a smaller one that fails for a tenth of the law's time."""
+        """Try random cases until one fails. Then search a tenth of the time limit for a smaller failing case."""
         end, database = inf, InMemoryExampleDatabase()
 
         def case(data: DataObject) -> None:
@@ -110,7 +111,7 @@ class LawItem(pytest.Item):
                 if monotonic() < end:
                     end = min(end, monotonic() + self.plugin.timeout / 10)
                     raise
-            if monotonic() > end:  # only after all draws: Hypothesis checks that equal draws are followed by equal ones
+            if monotonic() > end:  # after all draws, because Hypothesis requires equal cases to make equal draws
                 raise ShrunkEnough
 
         def search(*phases: Phase) -> None:
@@ -127,14 +128,14 @@ class LawItem(pytest.Item):
         with suppress(ShrunkEnough):
             return search(Phase.generate, Phase.shrink)
         end = inf
-        return search(Phase.reuse)  # the smallest case so far, with Hypothesis' report of it
+        return search(Phase.reuse)  # run the smallest case found so far, which Hypothesis reports
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Return the lines of the law and of user code that failed, and the smallest case."""
         return excinfo.getrepr(style="short", tbfilter=_relevant)
 
     def reportinfo(self) -> tuple[Path, None, str]:
-        """Return what the law demands, as the title of its failure."""
+        """Return the first line of the law's docstring as the title of a failure."""
         return self.path, None, str(KNOWN[self.name].__doc__).partition("\n")[0]
 
 

@@ -22,7 +22,7 @@ _WORDS = {"cache_digest": "KV cache", "cache": "pages", "live": "ids in use", "e
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Adjacent positions of an answer that changed in the same way; or an event of one of two traces."""
+    """Adjacent positions of an answer that changed in the same way, or an event that only one of two traces has."""
 
     kind: Kind
     text: str

@@ -16,7 +16,7 @@ from .page import script_of, source
 from .terminal import legend
 from .texts import pages_line, state_lines
 
-MOST_REQUESTS, MOST_CHARACTERS = 32, 600  # shown of a state, and of an answer
+MOST_REQUESTS, MOST_CHARACTERS = 32, 600  # maximum number of requests of a state, and of characters of an answer
 PRE = '<pre style="white-space:pre-wrap;overflow-wrap:anywhere;font:13px/1.6 ui-monospace,monospace">{code}</pre>'
 LARGEST = 1 << 23  # bytes of JSON of `steps_html`; more would make a notebook slow
 
@@ -41,7 +41,7 @@ def steps_html(trace: Trace) -> str:
     """Return the states of a trace as HTML in which a slider selects the step.
 
     The HTML is ASCII. It contains the last state as static HTML, for viewers that run no scripts. A page
-    can contain several of these texts. For a long trace, only the last state is shown.
+    can contain the HTML of several traces. For a long trace, only the last state is shown.
 
     Args:
         trace: The trace of a decode.

@@ -18,9 +18,10 @@ from .stays import stays
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Texts stay texts, so that a viewer can show characters that matplotlib's fonts lack. A salt makes ids equal in each run.
+# SVG text instead of outlines, so that viewers can show characters that matplotlib's fonts lack. The salt makes ids equal in
+# each run.
 SVG: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "dlstep", "font.sans-serif": ["DejaVu Sans", "Arial"]}
-BLANK = "\N{OPEN BOX}"  # a visible one
+BLANK = "\N{OPEN BOX}"  # stands for a space
 Rows = Iterable[Mapping[str, Any]]  # those of `Observation.rows`
 
 
@@ -131,7 +132,9 @@ def filling_picture(trace: Trace, title: str = "", *, request: int = 0) -> Pictu
     """
     sequence, lifetimes = trace.state.find(request), stays(trace, request)
     assert sequence is not None, "`stays` found the request"
-    texts = {stay.offset: piece(trace.first.config.spec, stay.token).replace(" ", BLANK) for stay in lifetimes}  # the last ones
+    texts = {
+        stay.offset: piece(trace.first.config.spec, stay.token).replace(" ", BLANK) for stay in lifetimes
+    }  # later tokens replace earlier ones
     count, steps, start = max(texts) + 1, sequence.steps, len(sequence.request.prompt)
     cells = [[0.0] * count for _ in range(steps)]
     for stay in lifetimes:

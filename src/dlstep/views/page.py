@@ -1,6 +1,6 @@
 """Self-contained pages: single HTML files with scripts, styles and data, which work offline.
 
-The policy of a page lists the hashes of its script and style, so it runs no others.
+The content security policy of a page has the hashes of its script and style, so browsers run no others.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""For how long each position of an answer holds a token, from a trace."""
+"""The tokens that each position of an answer held, and for which forward passes, from a trace."""
 
 from dataclasses import dataclass, replace
 
@@ -22,7 +22,7 @@ class Stay:
 
 
 def stays(trace: Trace, request_id: int = 0) -> tuple[Stay, ...]:
-    """Return all tokens ever in or after a request's answer, in order of `since` and offset.
+    """Return every token that a position of a request's answer, or a position after its end, ever held, by `since` and offset.
 
     Args:
         trace: The trace of a decode.

@@ -12,7 +12,7 @@ from .frames import framed
 from .lines import listed, more, packed, runs_text
 from .terminal import BLUE, ORANGE, PURPLE, answer_text, answer_title
 
-MOST, WIDEST_ANSWER = 8, 76  # things that `str` shows of each kind, and characters of an answer
+MOST, WIDEST_ANSWER = 8, 76  # maximum number of items of each kind that `str` shows, and of characters of an answer
 MOST_EVENTS, MOST_PAGES = 32, 400
 USES = {"owned": ("■", BLUE), "shared": ("▣", PURPLE), "cached": ("▤", ORANGE), "free": ("□", "dim")}
 
@@ -61,7 +61,7 @@ def counts(state: State) -> str:
 
 
 def pages_line(state: State) -> Text:
-    """Return a sign for each page that was ever allocated, by page number, and what the signs mean."""
+    """Return one character for each page that was ever allocated, by page number, and a legend."""
     held, cache = Counter(page for sequence in state.running for page in sequence.pages), state.cache
     owned = [("free", "owned", "shared")[min(held[page], 2)] for page in range(cache.fresh)]
     uses = ["cached" if page in cache.cached else use for page, use in enumerate(owned)]
@@ -82,7 +82,7 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
 
 
 def _span_lines(span: Span, pages: tuple[int, ...]) -> list[str]:
-    """Return what a span feeds, samples and sees, and its new pages."""
+    """Return the positions that a span feeds, samples and attends to, and its new pages."""
     rows, sampled = span.rows, span.wanted.sampled
     window = len(rows.tokens) - rows.query_only - rows.final_rows
     kinds = {"only as queries": rows.query_only, "final": rows.final_rows, "of the window": window}
