@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..core import (
@@ -12,7 +12,6 @@ from ..core import (
     Driver,
     Plan,
     Rebuild,
-    ReplayDiverged,
     Request,
     Samples,
     SamplingParams,
@@ -242,19 +241,3 @@ def _check_reason(sequence: SequenceState, params: SamplingParams, spec: Spec, l
             assert run is not None and len(set(answer[-run:])) == 1 and len(answer) >= run
         case reason:
             assert reason == "abort"
-
-
-def check_tampering(trace: Trace) -> None:
-    """Check that a replay detects a changed plan."""
-    for number, event in enumerate(trace.events):
-        if isinstance(event, Samples):
-            spec = event.plan.sample_spec
-            ties = replace(spec, ties="lowest" if spec.ties == "highest" else "highest")
-            other = replace(event, plan=replace(event.plan, sample_spec=ties))
-            forged = Trace(trace.first, (*trace.events[:number], other))
-            try:
-                forged.replay()
-            except ReplayDiverged as error:
-                assert f"event {number}, " in str(error)
-                return
-            raise AssertionError("a forged plan was replayed")

@@ -49,7 +49,6 @@ from .harness import (
     check_answer,
     check_device,
     check_ownership,
-    check_tampering,
     disturbed,
     outcome,
     outcomes,
@@ -336,7 +335,6 @@ def traces(kind: Kind, data: DataObject) -> None:
         run.trace.save(f"{folder}/trace.jsonl")
         loaded = Trace.load(f"{folder}/trace.jsonl")
     assert loaded == run.trace and loaded.replay() == run.state
-    check_tampering(loaded)
     if run.steps and not case.aborts and not case.late_aborts and case.strategy.exact:
         step = data.draw(sampled_from(run.steps))
         state = rebuild(step.after)

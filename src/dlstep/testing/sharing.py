@@ -1,8 +1,7 @@
 """Laws of a device that several states share, and of the updates of a running decode."""
 
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -12,24 +11,20 @@ from hypothesis.strategies import DataObject, booleans, integers, lists, sampled
 from ..core import (
     Config,
     Event,
-    PendingSamples,
     Request,
     SequenceState,
     State,
     Strategy,
-    Trace,
     Update,
-    commit,
     init,
     refusal,
-    schedule,
     updates,
     with_options,
 )
 from ..core.lifecycle import Rebuild, apply
 from ..core.plan import Plan, Samples
 from ..engine.decode import Decode
-from .generators import EOS, MAX_MODEL_LEN, Kind, batches, cases, changes, due, engines, tight
+from .generators import EOS, MAX_MODEL_LEN, Kind, batches, cases, changes, engines, tight
 from .harness import answered_alone, check_device, check_ownership, outcome, run_case, shadow
 from .shadow import ShadowDriver
 
@@ -54,36 +49,25 @@ class FaultySamples:
         return self.samples
 
 
-class StartedDriver(ABC):
-    """A driver whose passes are started and awaited."""
-
-    @abstractmethod
-    def start(self, plan: Plan, owner: int = 0) -> PendingSamples:
-        """Start `plan`."""
-
-    def run(self, plan: Plan) -> Samples:
-        """Return the samples of `plan`."""
-        return self.start(plan).wait()
-
-
 @dataclass
-class FaultyDriver(StartedDriver):
+class FaultyDriver:
     """A driver that raises before or after some passes (counted from 0) of another driver."""
 
     driver: ShadowDriver
     before: frozenset[int] = frozenset()
     after: frozenset[int] = frozenset()
     forwards: int = -1
-    answered: Samples | None = None  # samples of the last pass, even if `wait` raises
 
-    def start(self, plan: Plan, owner: int = 0) -> PendingSamples:
+    def start(self, plan: Plan, owner: int = 0) -> FaultySamples:
         """Start `plan`, or raise Fault."""
         self.forwards += 1
-        self.answered = None
         if self.forwards in self.before:
             raise Fault
-        self.answered = self.driver.run(plan, owner)
-        return FaultySamples(self.answered, lost=self.forwards in self.after)
+        return FaultySamples(self.driver.run(plan, owner), lost=self.forwards in self.after)
+
+    def run(self, plan: Plan) -> Samples:
+        """Return the samples of `plan`, or raise Fault."""
+        return self.start(plan).wait()
 
     def fork(self, cache_digest: int, owner: int) -> bool:
         """Copy a KV cache, as the other driver does."""
@@ -92,49 +76,6 @@ class FaultyDriver(StartedDriver):
     def release(self, owner: int) -> None:
         """Drop a KV cache, as the other driver does."""
         self.driver.release(owner)
-
-
-class Follower(StartedDriver):
-    """A leader that also keeps the state of a second rank, which advances even after a Fault."""
-
-    def __init__(self, driver: FaultyDriver, state: State) -> None:
-        self._driver, self._state = driver, state
-        self.changes: list[Event | State] = []
-
-    def apply(self, event: Event) -> None:
-        """Keep an event for the other rank, except samples, which this rank gets itself."""
-        if not isinstance(event, Samples):
-            self.changes.append(event)
-
-    def rewind(self, state: State) -> None:
-        """Replace all kept events by a state."""
-        self.changes = [state]
-
-    def start(self, plan: Plan, owner: int = 0) -> PendingSamples:
-        """Start a plan, after checking that the other rank makes the same one."""
-        for change in self.changes:
-            self._state = change if isinstance(change, State) else apply(self._state, change)
-        self.changes = []
-        assert schedule(self._state) == plan, "another rank would run something else"
-        self._driver.answered = None
-        try:
-            return self._driver.start(plan, owner)
-        finally:
-            if self._driver.answered is not None:
-                self._state = commit(self._state, self._driver.answered)
-
-
-@dataclass
-class LeadingDriver(FaultyDriver):
-    """The driver of the first of two ranks."""
-
-    def lead(self, state: State, owner: int) -> Follower:
-        """Return the leader of a decode that begins at `state`."""
-        del owner
-        return Follower(self, state)
-
-    def when_lost(self, call: Callable[[str], None]) -> None:
-        """Do nothing: no rank is ever lost."""
 
 
 def check_forwards(before: State, events: list[Event]) -> None:
@@ -223,14 +164,13 @@ class User:
             self.decode.abort(request_id)
 
 
-def histories(kind: Kind, data: DataObject) -> None:
+def histories(kind: Kind, data: DataObject, driver: type[FaultyDriver] = FaultyDriver) -> None:
     """States that take turns on one device get the same answers as each would alone.
 
     A device may ignore prompts: different prompts then get equal samples, and only the stored
-    tokens differ. If the device has several ranks, each makes the same plan as the first one. After
-    a loss, a step runs only as many forward passes as it needs to advance. States may be copied, and
+    tokens differ. After a loss, a step runs only as many forward passes as it needs to advance. States may be copied, and
     decodes closed or collected. If the device has room for all, a decode recomputes its KV cache only after it was closed or
-    a pass of it failed.
+    a pass of it failed. `driver` puts faults in front of the device.
     """
     value, spec = data.draw(engines(kind))
     config = data.draw(tight(spec, value, data.draw(batches(value, most=2))))
@@ -239,8 +179,7 @@ def histories(kind: Kind, data: DataObject) -> None:
     blind, places = data.draw(sampled_from([0.0, 1.0])), data.draw(sampled_from([1, 2, len(drawn), room, room]))
     device = shadow(config, value, places=places, blind=blind)
     before, after = (frozenset(data.draw(lists(integers(0, 30), max_size=2))) for _ in range(2))
-    faulty = data.draw(sampled_from((FaultyDriver, LeadingDriver)))(device, before, after)
-    events: list[Event] = []
+    faulty, events = driver(device, before, after), list[Event]()
 
     def decode(state: State) -> Decode:
         return Decode(state, faulty, prunes=False, record=events.append)
@@ -349,29 +288,3 @@ def told(kind: Kind, data: DataObject) -> None:
     for before, after in pairwise((run.first, *[step.after for step in run.steps], run.state)):
         of_run.hear(updates(before, after))
     of_run.check(run.state.finished)
-
-    faults = frozenset(data.draw(lists(integers(0, 12), max_size=2)))
-    live = Fold()
-    first = init(case.config, case.strategy)
-    events: list[Event] = []
-    decode = Decode(first, FaultyDriver(shadow(case.config, case.strategy), after=faults), record=events.append)
-    seen: dict[int, SequenceState] = {}
-    for number in range(MOST_TURNS):
-        for request in case.arriving(number):
-            decode.add(request)
-        for request_id in due(case.aborts, number):
-            decode.abort(request_id, "enough")
-        for request_id in due(case.late_aborts, number)[-1:]:
-            decode.fail(request_id, "broken")
-        try:
-            news = decode.step()
-        except Fault:
-            continue
-        assert not decode.state.finished, "an ended request is not pruned"
-        live.hear(news)
-        seen |= {update.id: update.sequence for update in news if update.finish_info}
-        if number >= max((*case.arrive, 0)) and decode.state.done:
-            break
-    assert set(seen) == {request.id for request in case.requests}
-    live.check(seen)
-    assert decode.state == Trace(first, tuple(events)).state, "the events are not what happened"

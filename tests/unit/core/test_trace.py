@@ -17,6 +17,7 @@ from dlstep.core import (
     DlstepError,
     ReplayDiverged,
     Request,
+    Samples,
     SamplingParams,
     Trace,
     abort,
@@ -126,6 +127,16 @@ def test_a_field_of_another_type_is_refused_by_its_name(tmp_path: Path) -> None:
 def test_an_event_says_what_is_wrong_with_it() -> None:
     with pytest.raises(ValueError, match=r"request: must be a Request or an AddedRequest, got 5"):
         Add(5)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_changed_plan_diverges() -> None:
+    trace, _ = recorded("multi_bd", 0, choices=20)
+    number, event = next((n, event) for n, event in enumerate(trace.events) if isinstance(event, Samples))
+    spec = event.plan.sample_spec
+    ties = replace(spec, ties="lowest" if spec.ties == "highest" else "highest")
+    other = replace(event, plan=replace(event.plan, sample_spec=ties))
+    with pytest.raises(ReplayDiverged, match=f"event {number}, "):
+        Trace(trace.first, (*trace.events[:number], other)).replay()
 
 
 @pytest.mark.full

@@ -12,8 +12,8 @@ from dlstep.core import (
 )
 from dlstep.engine.decode import Decode
 from dlstep.testing.harness import shadow
-from dlstep.testing.sharing import Follower, LeadingDriver
 
+from ...helpers.leading import Follower, LeadingDriver
 from ...helpers.recorded import setting
 
 
