@@ -126,7 +126,7 @@ def planned_pass(sequence: SequenceState, block: Block) -> PlannedPass:
 
 
 def sampled_pass(
-    sequence: SequenceState, block: Block, span: Span, samples: SpanSamples, spec: Spec, *, must: bool = True
+    sequence: SequenceState, block: Block, span: Span, samples: SpanSamples, spec: Spec, must: bool = True
 ) -> BlockPass:
     """Return the forward pass of a block, with its share of the samples.
 
@@ -151,7 +151,8 @@ def samples_of(block: Block, span: Span, samples: SpanSamples) -> tuple[tuple[in
         samples: Samples of the span.
     """
     sampled = span.wanted.sampled
-    first, last = bisect_left(sampled, block.start), bisect_left(sampled, block.end)
+    first = bisect_left(sampled, block.start)
+    last = bisect_left(sampled, block.start + len(block.tokens), first)
     # Slicing a whole tuple returns the same tuple, so a block that is alone in its span costs no copy.
     own, tokens, probabilities = sampled[first:last], samples.tokens[first:last], samples.probabilities[first:last]
     noise, best, scored = samples.noise, samples.best_ids, samples.scored_probabilities

@@ -118,7 +118,7 @@ def scheduled_span(state: State, sequence: SequenceState) -> Span:
     with UserCode(sequence, state.step):
         span = strategy.schedule(sequence, spec)
         check_span(strategy, sequence, span, spec)
-        masks = span_masks(sequence, span.wanted.sampled)
+        masks = span_masks(sequence, span.wanted.sampled) if sequence.request.constraint else ()
     if not (masks or sequence.request.params.processors):
         return span
     so_far = _so_far(sequence, span.rows, spec) if sequence.request.params.processors else None

@@ -374,7 +374,7 @@ class Blockwise(Blocks):
         for block in sequence.progress.window:
             fed = block if window_filter is None else window_filter.enter(block)
             if block.masked:
-                block_pass = sampled_pass(sequence, fed, span, rows, spec, must=must or forced)
+                block_pass = sampled_pass(sequence, fed, span, rows, spec, must or forced)
                 blocks.append(decided(self.rule, block_pass, window_filter))
             else:
                 blocks.append(block if window_filter is None else window_filter.leave(block, fed))
