@@ -211,7 +211,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The samples that a span wants of its rows."""
+    """What the driver returns for a span: which positions it samples, and how."""
 
     sampled: tuple[int, ...] = ()
     """Positions (not rows) to sample, ascending."""

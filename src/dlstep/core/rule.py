@@ -55,7 +55,7 @@ class Rule(Options, ABC):
         """Return an upper bound on the passes that the block still needs; every pass with `must` lowers it.
 
         Args:
-            planned: The next pass of the block, whose block has masked positions.
+            planned: The next pass of a block with masked positions.
         """
         return len(planned.block.masked)
 
@@ -68,7 +68,7 @@ class Rule(Options, ABC):
         return size
 
     def refusal(self, spec: Spec) -> Refusal | None:
-        """Return why the rule, or a rule inside it, cannot decode such a model; None if it can.
+        """Return why the rule, or a rule inside it, cannot decode a model; None if it can.
 
         Args:
             spec: Facts of the model.

@@ -261,8 +261,10 @@ class SequenceState:
 class Strategy(Options, ABC):
     """Base of decoding strategies. Subclass as a final frozen dataclass, whose fields are options.
 
-    All methods are pure, and read no options but their own fields: a request with options gets its
-    own copy. The core handles batching, pages, admission, preemption, limits and finish rules. It
+    All methods are pure, and read no options but the fields of the strategy: for a request with options, the core uses a
+    copy of the strategy with these options.
+
+    The core handles batching, pages, admission, preemption, limits and finish rules. It
     feeds unstored final positions with the window if that changes no result, else alone, and cuts
     `max_tokens` to the room in the model's length: the answer ends at prompt length + `max_tokens`.
     """
@@ -318,7 +320,7 @@ class Strategy(Options, ABC):
 
     @abstractmethod
     def rows_at_once(self, request: Request) -> int:
-        """Return the most positions of a request that must be fed in one forward pass.
+        """Return the largest number of positions of a request that must be fed in one forward pass.
 
         Args:
             request: The request.
@@ -350,8 +352,8 @@ class Strategy(Options, ABC):
         """Return how many of the last sampling passes have to be repeated if the device loses its cache.
 
         The core subtracts the number from `steps` and then calls `forget`. The repeated passes therefore use the same
-        draw numbers, and each counts only once towards `max_nfe`. It is not a field of `Progress`, because `steps`
-        belongs to the core: no other hook may change it.
+        draw numbers, and each counts only once towards `max_nfe`. The number is not a field of `Progress`, because only the
+        core may change `steps`.
 
         Args:
             sequence: An unfinished sequence.
