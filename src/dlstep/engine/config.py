@@ -141,7 +141,7 @@ class EngineConfig:
             yield "rank_timeout", f"{self.rank_timeout:g} has no effect with tensor_parallel_size=1: leave it out"
         if isinstance(self.decoding_strategy, Strategy) and self.strategy_options:
             names = ", ".join(dict(self.strategy_options))
-            yield "strategy_options", f"{names} cannot be given with an instance, {self.decoding_strategy!r}: set them in it"
+            yield "strategy_options", f"{names} cannot be given with an instance, {self.decoding_strategy!r}: set them there"
 
 
 ENGINE_FIELDS = tuple(field.name for field in fields(EngineConfig))

@@ -100,7 +100,7 @@ def encode_pins(texts: TextEncoder, pins: object) -> dict[int, int]:
         offset, pin = plain(offset), plain(pin)
         text = text_of(pin)
         if type(offset) is not int or (text is None and type(pin) is not int):
-            raise Refused("pins", "invalid_type", f"{form}, got {short((offset, pin))}")
+            raise Refused("pins", "invalid_type", f"{form}, got the entry {short((offset, pin))}")
         ids = [pin] if text is None else _ids_of(texts, offset, text)
         for position, token in enumerate(ids, offset):
             if position in tokens:
@@ -116,7 +116,7 @@ def _ids_of(texts: TextEncoder, offset: int, text: str) -> list[int]:
         raise Refused(f"pins.{offset}", "unsupported", f"{short(text)} is text and the engine has no tokenizer: give token ids")
     ids = encode_text(texts.tokenizer, text, add_special_tokens=False)
     if not ids:
-        raise Refused(f"pins.{offset}", "invalid_value", f"{short(text)} has no tokens")
+        raise Refused(f"pins.{offset}", "invalid_value", f"{short(text)} has no tokens: leave it out")
     return list(ids)
 
 

@@ -51,7 +51,7 @@ def encode_template(tokenizer: Tokenizer | None, template: Sequence[TemplatePart
     """
     parts = _checked(template)
     if tokenizer is None:
-        raise Refused("template", "unsupported", "it is text, and the engine has no tokenizer")
+        raise Refused("template", "unsupported", "a template needs a tokenizer, and the engine has none")
     places = [place for place, part in enumerate(parts) if isinstance(part, tuple)]
     labels = [part for part in parts if isinstance(part, tuple)]
     tokens, slots = _filled(tokenizer, parts, places, 0), list[int]()
@@ -72,7 +72,7 @@ def encode_template(tokenizer: Tokenizer | None, template: Sequence[TemplatePart
         for label, token in zip(own, ids, strict=True):
             if label.strip() not in decode(tokenizer, (token,)):
                 raise Refused(
-                    f"template.{place}", "invalid_value", f"the label {short(label)} is more than one token in its place"
+                    f"template.{place}", "invalid_value", f"the label {short(label)} is more than one token here: give another"
                 )
     return ReadTemplate(tokens, tuple(slots), tuple(map(tuple, label_ids)), tuple(labels))
 
