@@ -108,10 +108,10 @@ def run(options: Namespace) -> int:
         print(fill(f"dlstep: {tiny.PURPOSE}; {tiny.REMEDY}", WIDTH), file=sys.stderr)
     if options.json:
         print(json_text([asdict(output) | {name: getattr(output, name) for name in RATIOS} for output in outputs]))
-    for output in outputs:
+    for number, output in enumerate(outputs, 1):
         if not options.json:
             print(shown(output.text))
-        print(statistics(output), file=sys.stderr)
+        print(statistics(output, number if len(outputs) > 1 else None), file=sys.stderr)
     return int(any(output.finish_reason in ("rejected", "error") for output in outputs))
 
 
@@ -139,10 +139,11 @@ def prompts_of(llm: LLM, options: Namespace) -> list[Prompt]:
     return [llm.chat_prompt(conversation, options.chat_template_kwargs) for conversation in conversations]
 
 
-def statistics(output: Output) -> str:
-    """Return one line about an output."""
+def statistics(output: Output, number: int | None) -> str:
+    """Return one line about an output; an error names the number of its prompt, if there are several."""
     if output.error:
-        return f"dlstep: {output.finish_reason}: {printable(output.error)}"
+        place = "" if number is None else f"prompt {number} "
+        return f"dlstep: {place}{output.finish_reason}: {printable(output.error)}"
     line = (
         f"{counted(len(output.token_ids), 'token')} in {counted(output.nfe, 'forward pass')}, "
         f"{output.tokens_per_forward:.2f} tokens per forward pass, ended by {output.finish_reason}"

@@ -44,4 +44,4 @@ def test_a_rejected_request_is_told_and_exits_with_one(capsys: Captured) -> None
     assert rejected["finish_reason"] == "rejected"
     assert "max_model_len=512" in rejected["error"]
     assert good["finish_reason"] == "stop"
-    assert "dlstep: rejected: prompt: it has 601 tokens" in err
+    assert "dlstep: prompt 1 rejected: prompt: it has 601 tokens" in err
