@@ -4,14 +4,13 @@ Imports only the standard library.
 """
 
 from .child import HEARTBEAT_SECONDS, Heart, Heartbeat, last_words
-from .worker import Worker, WorkerDied, disconnect, limit_waits, watch
+from .worker import Worker, disconnect, limit_waits, watch
 
 __all__ = [
     "HEARTBEAT_SECONDS",
     "Heart",
     "Heartbeat",
     "Worker",
-    "WorkerDied",
     "disconnect",
     "last_words",
     "limit_waits",

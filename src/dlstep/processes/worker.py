@@ -84,17 +84,13 @@ PATIENCE = 5.0  # seconds for a worker to exit by itself, and for the kernel to 
 IMPORT_SECONDS = 60.0  # minimum silence limit before the first heartbeat (imports are slow); time limit of one read
 
 
-class WorkerDied(Exception):
-    """The end of a worker: it exited, or it missed a deadline and was killed. The message is the reason."""
-
-
 class Worker:
     """A process that runs `target(connection, *arguments)`; messages are pickled in both directions.
 
     The process is a fresh interpreter, because a fork would share sockets, locks and threads. It
     ignores SIGINT, SIGTERM and SIGHUP, which its parent handles, and never outlives its parent.
-    Several threads may use a worker, but only one may send and one may receive at a time. If the
-    process has a `Heart`, receive messages with `watch`, otherwise with `receive`.
+    Several threads may use a worker, but only one may send and one may receive at a time: `watch` receives
+    the messages of a process that has a `Heart`.
 
     Args:
         target: A module-level function, called with the other end of `connection`.
@@ -148,16 +144,6 @@ class Worker:
         """Whether the process has not ended; a stopped process counts as alive."""
         with self._lock:
             return self._process.is_alive()
-
-    def receive(self, seconds: float) -> Any:
-        """Return the next message. If there is none in `seconds`, kill the process and raise WorkerDied."""
-        try:
-            if self.connection.poll(seconds):
-                return self.connection.recv()
-        except (EOFError, OSError) as error:
-            raise WorkerDied(self.reason) from error
-        self.kill(f"did not answer within {seconds:g} seconds and was killed")
-        raise WorkerDied(self.reason)
 
     def hear(self, passed: float, *, ready: bool) -> None:
         """Count `passed` more seconds, and receive a message if one is ready."""

@@ -18,7 +18,6 @@ from dlstep.processes import (
     HEARTBEAT_SECONDS,
     Heart,
     Worker,
-    WorkerDied,
     last_words,
     limit_waits,
     watch,
@@ -27,6 +26,21 @@ from dlstep.processes import (
 
 SOON = 30.0  # seconds on a busy machine
 SHORT = 0.3  # a deadline that is meant to be missed
+
+
+class WorkerDied(Exception):
+    """The end of a worker, for the reason in its message."""
+
+
+def receive(worker: Worker, seconds: float) -> Any:
+    """The next message of a worker without a `Heart`, which is killed if there is none in `seconds`."""
+    try:
+        if worker.connection.poll(seconds):
+            return worker.connection.recv()
+    except (EOFError, OSError) as error:
+        raise WorkerDied(worker.reason) from error
+    worker.kill(f"did not answer within {seconds:g} seconds and was killed")
+    raise WorkerDied(worker.reason)
 
 
 def echo(connection: Connection) -> None:
@@ -76,7 +90,7 @@ def send_much(connection: Connection) -> None:
 def parent_of_worker(connection: Connection) -> None:
     """Start a worker of its own, whose number goes over the connection."""
     worker = Worker(ignore, name="grandchild")
-    worker.receive(SOON)
+    receive(worker, SOON)
     connection.send(worker.pid)
     time.sleep(600)
 
@@ -97,7 +111,7 @@ def gone(pid: int) -> bool:
 def test_worker_answers_and_ends_when_it_is_asked():
     worker = Worker(echo, name="echo")
     worker.connection.send({"number": 1})
-    assert worker.receive(SOON) == {"number": 1} and worker.alive
+    assert receive(worker, SOON) == {"number": 1} and worker.alive
     worker.connection.close()
     worker.end(SOON)
     assert not worker.alive and worker.reason == "echo ended with exit code 0"
@@ -118,9 +132,9 @@ def test_worker_answers_and_ends_when_it_is_asked():
 def test_worker_that_ends_in_its_start_tells_the_reason(kind: str, reason: str):
     worker = Worker(fail, kind, name="worker 7")
     with pytest.raises(WorkerDied, match=f"^worker 7 {reason}$"):
-        worker.receive(SOON)
+        receive(worker, SOON)
     with pytest.raises(WorkerDied, match=f"^worker 7 {reason}$"):  # asked again: the same reason, at once
-        worker.receive(SOON)
+        receive(worker, SOON)
     worker.end()
 
 
@@ -134,11 +148,11 @@ def test_unpicklable_argument_is_an_error_of_the_caller():
 def test_worker_that_stops_answering_is_dead_after_the_deadline(number: signal.Signals):
     worker = Worker(echo, name="worker")
     worker.connection.send(1)
-    assert worker.receive(SOON) == 1
+    assert receive(worker, SOON) == 1
     os.kill(worker.pid, number)
     reason = "did not answer within 0.3 seconds and was killed" if number == signal.SIGSTOP else "was killed by SIGKILL"
     with pytest.raises(WorkerDied, match=f"worker {reason}"):
-        worker.receive(SHORT if number == signal.SIGSTOP else SOON)  # a killed one may be slow to end
+        receive(worker, SHORT if number == signal.SIGSTOP else SOON)  # a killed one may be slow to end
     assert gone(worker.pid) and reason in worker.reason
     worker.end()
 
@@ -149,7 +163,7 @@ def test_worker_that_is_stopped_at_its_start_is_dead_after_the_deadline(number: 
     os.kill(worker.pid, number)  # before its modules are imported
     reason = "did not answer within 0.3 seconds and was killed" if number == signal.SIGSTOP else "was killed by SIGKILL"
     with pytest.raises(WorkerDied, match=f"worker {reason}"):
-        worker.receive(SHORT)
+        receive(worker, SHORT)
     worker.end()
     assert gone(worker.pid)
 
@@ -158,11 +172,11 @@ def test_worker_that_is_stopped_within_a_message_is_dead_after_the_deadline(monk
     monkeypatch.setattr(worker_module, "PATIENCE", SHORT)
     worker = Worker(send_much, name="worker")
     limit_waits(worker.connection, socket.SO_RCVTIMEO, SHORT)
-    assert worker.receive(SOON) == "started"
+    assert receive(worker, SOON) == "started"
     time.sleep(SHORT)  # it fills its pipe
     os.kill(worker.pid, signal.SIGSTOP)
     with pytest.raises(WorkerDied, match="closed its connection but did not end"):
-        worker.receive(SOON)
+        receive(worker, SOON)
     worker.end(0)
 
 
@@ -177,7 +191,7 @@ def test_sender_waits_for_a_worker_that_reads_late(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(worker_module, "PATIENCE", SHORT)
     worker = Worker(read_late, name="worker")
     worker.connection.send(bytes(1 << 24))
-    assert worker.receive(SOON) == 1 << 24
+    assert receive(worker, SOON) == 1 << 24
     worker.end(SOON)
 
 
@@ -187,7 +201,7 @@ def test_kill_unblocks_a_thread_that_receives():
     def read() -> None:
         try:
             while True:
-                worker.receive(SOON)
+                receive(worker, SOON)
         except WorkerDied as error:
             told.append(str(error))
 
@@ -203,7 +217,7 @@ def test_kill_unblocks_a_thread_that_receives():
 
 def test_worker_that_does_not_end_is_killed():
     worker = Worker(ignore, name="worker")
-    assert worker.receive(SOON) == "started"
+    assert receive(worker, SOON) == "started"
     worker.end(SHORT)
     assert not worker.alive and worker.reason == "worker did not end within 0.3 seconds and was killed"
 
@@ -213,17 +227,17 @@ def test_signals_are_left_to_the_parent(number: signal.Signals):
     worker = Worker(echo, name="worker")
     os.kill(worker.pid, number)  # while it imports its modules
     worker.connection.send(1)
-    assert worker.receive(SOON) == 1
+    assert receive(worker, SOON) == 1
     os.kill(worker.pid, number)
     worker.connection.send(2)
-    assert worker.receive(SOON) == 2
+    assert receive(worker, SOON) == 2
     worker.end(0)
 
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
 def test_worker_does_not_outlive_a_parent_that_is_killed(stopped: bool):
     parent = Worker(parent_of_worker, name="parent")
-    pid = parent.receive(SOON)
+    pid = receive(parent, SOON)
     if stopped and sys.platform == "linux":
         os.kill(pid, signal.SIGSTOP)
     os.kill(parent.pid, signal.SIGKILL)
@@ -234,12 +248,12 @@ def test_worker_does_not_outlive_a_parent_that_is_killed(stopped: bool):
 SCRIPT = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from tests.unit.processes.test_worker import ignore
+from tests.unit.processes.test_worker import ignore, receive
 from dlstep.processes import Worker
 
 if __name__ == "__main__":
     worker = Worker(ignore, name="worker")
-    print(worker.receive(30), worker.pid, flush=True)
+    print(receive(worker, 30), worker.pid, flush=True)
 """
 
 
@@ -304,5 +318,5 @@ class Unimportable:
 def test_import_that_fails_in_the_worker_is_the_reason():
     worker = Worker(ignore, Unimportable(), name="worker")
     with pytest.raises(WorkerDied, match="worker failed: ModuleNotFoundError: No module named 'dlstep_is_without_this'"):
-        worker.receive(SOON)
+        receive(worker, SOON)
     worker.end()
