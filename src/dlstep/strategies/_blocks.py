@@ -153,10 +153,10 @@ def retired(past: "List[Block]", window: tuple[Block, ...], final: int) -> tuple
 class Blocks(Strategy):
     """A window of blocks, decoded from left to right; subclasses define feeding and changes.
 
-    At most `buffer_size` blocks are unfinished, and a pass opens at most one more. It opens one if
-    the last block is unmasked to at least `add_block_threshold` (entirely, if
-    `token_stability_threshold` is above 0) and no block of the window holds a token that ends the
-    answer.
+    The window has at most `buffer_size` blocks. A pass opens a block with masks if there is room for one,
+    the share of unmasked positions in the last block is at least `add_block_threshold`, its
+    `stable_share` is at least `token_stability_threshold`, and no block of the window has a token
+    that ends the answer.
     """
 
     block_size: Annotated[int, Gt(0)] = 32
@@ -166,7 +166,8 @@ class Blocks(Strategy):
     add_block_threshold: Probability = 0.1
     """Open the next block when this fraction of the last one is unmasked."""
     token_stability_threshold: Probability = 0.0
-    """Above 0: open the next block only when the last one is unmasked entirely."""
+    """Above 0: open the next block only when the last one has no masks; with strategies that change tokens, when its last pass
+    kept this share of its tokens."""
     fold_commits: bool = True
     """Store a finished block in the next block's forward pass instead of a separate one."""
 
