@@ -32,8 +32,8 @@ FIRST_STEPS = {
     "check what this machine can use": "dlstep doctor",
 }
 
-# Summaries of the commands. The module of a command, such as `models_check` for `models check`, defines `EXAMPLES`,
-# `run` and `COMMAND`, the dataclass of its own options; some modules add options of other dataclasses with `add_options`.
+# Summaries of the commands. The module of a command, such as `models_check` for `models check`, defines `EXAMPLES`, `run`
+# and `COMMAND`, a dataclass whose fields are the command's options. `add_options` adds the fields of other dataclasses.
 COMMANDS = {
     "demo": "Watch embedded models decode, then compare accuracy and speed.",
     "generate": "Answer prompts.",

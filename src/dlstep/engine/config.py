@@ -125,9 +125,9 @@ class EngineConfig:
         if len(given) > 1:
             yield "num_pages", f"the KV cache has one limit, got {' and '.join(given)}: give one of them"
         if self.lora_path is None and self.use_lora:
-            yield "use_lora", "True needs lora_path, the folder of an adapter"
+            yield "use_lora", "True needs lora_path, the folder of an adapter: give it"
         if self.pre_merge_lora is not None and (self.lora_path is None or self.use_lora is False):
-            reason = f"{self.pre_merge_lora} is given without an adapter: give lora_path, its folder, and not use_lora=False"
+            reason = f"{self.pre_merge_lora} has no effect without an adapter: give lora_path, and leave use_lora=False out"
             yield "pre_merge_lora", reason
         size = self.tensor_parallel_size
         if self.pre_merge_lora is False and (size > 1 or self.quantization is not None):

@@ -130,7 +130,7 @@ def resolve(config: EngineConfig, description: "Description") -> ResolvedConfig:
         check_device(torch.device(device))
     max_model_len = config.max_model_len or model.max_model_len
     if max_model_len > model.max_model_len:
-        message = f"must be at most {model.max_model_len}, which {model.name} was made for, got {max_model_len}"
+        message = f"must be at most {model.max_model_len}, the limit of {model.name}, got {max_model_len}"
         raise Refused("max_model_len", "out_of_range", message)
     page_size = config.page_size or max(1, min(32, max_model_len // 64))
     if config.dtype is None:
@@ -192,7 +192,7 @@ def _conflicts(config: EngineConfig, device: str, strategy: Strategy, adapter: "
             remedy = "give decoding_strategy='self_speculation', or leave lora_path out"
             yield "lora_path", f"{only}, which {name!r} does not have: {remedy}"
         if config.pre_merge_lora:
-            yield "pre_merge_lora", f"{only}, and True would apply it to all rows: leave it out"
+            yield "pre_merge_lora", f"{only}, and merging would apply it to all rows: leave pre_merge_lora out"
         for other, given in (("tensor_parallel_size", size > 1), ("quantization", config.quantization is not None)):
             if given:
                 yield other, f"{only}, for which this is not supported: leave one of them out"

@@ -1,4 +1,4 @@
-"""Messages between the HTTP process and the engine, and what the HTTP process knows of the model: plain values."""
+"""Messages between the HTTP process and the engine, and the facts of the model that the HTTP process needs: plain values."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -34,7 +34,7 @@ class Cancelled(TypedDict):
 
 
 class ModelCard(TypedDict):
-    """The served model. `description` tells what an embedded model is for."""
+    """The served model. `description` states what an embedded model can do."""
 
     id: str
     object: Literal["model"]

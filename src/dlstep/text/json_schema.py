@@ -201,7 +201,7 @@ class Schemas:
             for text in fields.get("patternProperties", ()):
                 known = self.pattern(schema, "patternProperties", text)
                 if not known.agreed.accepts(name):
-                    raise schema.refused(f"patternProperties={short(text)}", f"is not supported beside the name {short(name)}")
+                    raise schema.refused(f"patternProperties={short(text)}", f"is not supported with the name {short(name)}")
                 if known.matched.accepts(name):
                     found.append(("patternProperties", text))
             if not found and "additionalProperties" in fields:

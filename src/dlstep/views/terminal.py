@@ -11,7 +11,7 @@ from rich.text import Text
 from ..text.words import MASKED, counted, printable
 
 # Colours of medium lightness are readable on light and dark backgrounds. Kinds of tokens also differ in weight, and masked
-# positions have a character of their own, for terminals without colours and for readers who cannot distinguish them.
+# positions have a distinct character, for terminals without colours and for readers who cannot distinguish them.
 ORANGE, BLUE, PURPLE = "#c06000", "#1f7fd0", "#a65ac8"
 STYLES = {"prompt": "dim", "masked": "dim", "unmasked": ORANGE, "settled": "bold"}
 SURE = 0.9  # tokens with a lower probability are underlined

@@ -67,7 +67,7 @@ class Open(BaseModel):
 
 
 def wrong(message: str, code: Code = "invalid_value") -> PydanticCustomError:
-    """Return the error of a validator."""
+    """Return an error for a validator to raise."""
     return PydanticCustomError(code, "{message}", {"message": message})
 
 
