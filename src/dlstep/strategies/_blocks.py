@@ -355,7 +355,7 @@ class Blockwise(Blocks):
         return sampled_for(self.rule, sequence, block) if block.masked else ()
 
     def settled_end(self, block: Block) -> int:
-        """Return the end of the tokens that cannot change: of a block with masks, a remasking rule may change any."""
+        """Return the end of the tokens that cannot change. In a block with masks, a rule that remasks may change any token."""
         if not block.masked:
             return block.end
         return block.first if self.rule.remasks else block.masked[0]
@@ -365,7 +365,7 @@ class Blockwise(Blocks):
         return 0.0 if block.masked else 1.0
 
     def next_blocks(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
-        """Return the blocks as the rule leaves them.
+        """Return the blocks after the rule's commits.
 
         Whether a block must advance depends on the previous block as it was fed.
         """

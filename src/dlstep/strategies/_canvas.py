@@ -113,7 +113,7 @@ class Canvas(Strategy):
         return self._progress(sequence, self._opened(sequence, length, spec), None, spec)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
-        """Return a span of the canvas or of the block (and later ones), sampling for the rule."""
+        """Return a span of the canvas, of the block, or of the block and all later positions."""
         request, (block, *rest) = sequence.request, sequence.progress.window
         start = block.start
         number = sequence.steps - block.opened
@@ -131,7 +131,7 @@ class Canvas(Strategy):
         return Span(request.who, rows, Wanted(sampled, (number,) * len(sampled)))
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> Progress:
-        """Apply the rule to the block; after a full block open the next, with a refresh."""
+        """Apply the rule to the block. If the block is then full, open the next one, whose first pass is a refresh."""
         (block, *rest), extra = sequence.progress.window, sequence.progress.extra
         if isinstance(self.rule, CanvasRule) and sequence.steps - block.opened == 1:  # the block's first pass
             # Pinned tokens alone do not make a block: nothing would be left to unmask.

@@ -1,8 +1,8 @@
-"""Operations that strategies share which revise a block: tokens may change until it is sealed.
+"""Operations shared by strategies that revise blocks: tokens may change until their block is sealed.
 
-Every pass samples all answer positions of all open blocks except pinned ones, masked or not. The
-rule decides after a pass whether a block is ready. A ready block is sealed once all earlier blocks
-are; until then it is revised further.
+Every pass samples all answer positions of all open blocks, masked or not, except pinned ones. After each
+pass, the strategy decides whether a block is ready. A ready block is sealed once all earlier blocks
+are; until then, passes continue to revise it.
 """
 
 from abc import abstractmethod
@@ -16,7 +16,7 @@ from ._blocks import Blocks
 
 @dataclass(frozen=True, slots=True)
 class Revision(Extra):
-    """State of a revised block: whether it is `ready`, and the share of tokens just kept."""
+    """State of a revised block: whether it is `ready`, and the share of tokens that the last pass kept."""
 
     ready: bool = False
     stable: float = 0.0

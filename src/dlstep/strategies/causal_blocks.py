@@ -89,7 +89,7 @@ class CausalBlocks(Strategy):
         (block,), final = sequence.progress.window, sequence.progress.final
         request, number = sequence.request, sequence.steps - block.opened
         if block.start == final:
-            # The span has no rows: the core puts the row before it, which predicts its position, into the pass.
+            # The span has no rows. The core feeds the row before it, which predicts the sampled position.
             return Span(request.who, Rows(final, (), final, request.grid), Wanted((final,), (number,), shift=1))
         sampled = sampled_for(self.rule, sequence, block)
         tokens = sequence.tokens(final, block.end)
@@ -137,7 +137,7 @@ class CausalBlocks(Strategy):
             if end == limit:
                 return Progress((), final, end, past)
             stop = min(final + self.block_size, limit)
-            # The block is complete, or longer than after a fork with a lower `block_size`: open the first position of the next.
+            # The block is complete, or a fork has lowered `block_size`: open the first position of the next block.
             if end >= stop:
                 final, stop = end, end + 1
             block = opened(sequence, end, stop - end, spec)

@@ -41,8 +41,8 @@ class FastDLLMV2(Strategy):
     """Sub-blocks of `block_size` positions; the model's diffusion block is `buffer_size` of them.
 
     The current sub-block unmasks every position with a probability above `accept_threshold`, or
-    else its first best one. With `fdv2_use_block_cache`, a sub-block whose first token is
-    unmasked is fed alone; without it, every pass feeds the diffusion block.
+    else the most probable one (of equal ones, the first). With `fdv2_use_block_cache`, a sub-block
+    whose first token is unmasked is fed alone; without it, every pass feeds the diffusion block.
     """
 
     takes_constraints = True
@@ -57,7 +57,7 @@ class FastDLLMV2(Strategy):
 
     @property
     def exact(self) -> bool:
-        """False with the block cache: a part reads KV entries of tokens that have changed."""
+        """Whether there is no block cache: with it, a sub-block reads keys and values of tokens that have changed since."""
         return not self.fdv2_use_block_cache
 
     def refusal(self, spec: Spec, request: Request) -> Refusal | None:
@@ -89,12 +89,12 @@ class FastDLLMV2(Strategy):
         return Progress((self._opened(sequence, first, spec),), first, length, sequence.progress.past)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
-        """Return the seed, whole or part span that the block's state requires."""
+        """Return a span that samples the first position of the block, or feeds the block, or feeds one sub-block."""
         request, (block,) = sequence.request, sequence.progress.window
         start, end, masked = block.start, block.end, block.masked
         first = masked[0]
         if first == start:
-            # No row of this block predicts it: the core feeds the row before it.
+            # No row of the block predicts its first position. The core feeds the row before the block.
             tokens, sampled, end = (), (first,), start
         else:
             sub = first - (first - start) % self.block_size
