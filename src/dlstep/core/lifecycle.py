@@ -433,7 +433,8 @@ def refusal_by(strategy: Strategy, config: Config, base: Strategy, request: Requ
         return reason
     if strategy is not base:
         if type(strategy) is not type(base):
-            return Refusal("decoding_strategy", "conflict", f"{type(strategy).__name__} is not the engine's {name}")
+            message = f"{type(strategy).__name__} is not the engine's {name}: load an engine for it"
+            return Refusal("decoding_strategy", "conflict", message)
         layouts = [(value.carries, value.grid(sizes), value.fed_end(sizes)) for value in (strategy, base)]
         lacking = base.sample_spec.lacking(strategy.sample_spec)
         if layouts[0] != layouts[1]:

@@ -79,5 +79,5 @@ def refusal_of_training(strategy: str | None, training: str | None) -> Refusal |
     if training is None or all(strategy not in able for able in TRAININGS.values()):
         return None
     able = TRAININGS[training]
-    message = f"it was trained {training}, which {', '.join(able)} can decode"
+    message = f"it was trained {training}, which {', '.join(able)} can decode: give one of these"
     return None if strategy in able else Refusal("decoding_strategy", "unsupported", message)

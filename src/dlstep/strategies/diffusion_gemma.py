@@ -113,7 +113,7 @@ class DiffusionGemma(Strategy):
             raise Refused(
                 "t_max",
                 "out_of_range",
-                f"no temperature may be less than {COLDEST}, and from {self.t_max} they fall to {self.temperature(1)}",
+                f"no temperature may be below {COLDEST}, and the last is {self.temperature(1)}: raise t_min or t_max",
             )
 
     def temperature(self, remaining: int) -> float:

@@ -97,7 +97,7 @@ class DMax(Revising):
             return Refusal(
                 "token_merge_top_k",
                 "out_of_range",
-                f"the model has {ids} ids to sample, got {self.token_merge_top_k}",
+                f"must be at most {ids}, the ids that the model can sample, got {self.token_merge_top_k}",
             )
         if request.automaton is not None and not self.takes_constraints:
             return Refusal(

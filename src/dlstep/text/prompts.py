@@ -78,7 +78,7 @@ def encode(texts: TextEncoder, prompt: Prompt, *, special: bool | None = None, e
         raise Refused(
             "prompt",
             "invalid_value",
-            f"{short(prompt)} is not valid text: it contains a lone surrogate, which UTF-8 cannot encode",
+            f"{short(prompt)} is not valid text: remove the lone surrogate, which UTF-8 cannot encode",
         )
     if texts.tokenizer is None:
         raise Refused("prompt", "unsupported", f"{short(text)} is text and the engine has no tokenizer: give token ids")
