@@ -137,16 +137,16 @@ class FilteredBlock(Block):
         return sorted(kept)
 
     def unmask_rows(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "FilteredBlock":
-        """Unmask the positions `masked[index]` for those indices in `chosen` that `compatible` selects."""
+        """Return the block after unmasking `masked[index]` for those indices in `chosen` that `compatible` selects."""
         masked = [self.masked[index] for index in chosen]
         return self.unmask(masked, [tokens[index] for index in chosen], [probabilities[index] for index in chosen])
 
     def unmask(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "FilteredBlock":
-        """Unmask those positions in `chosen` that `compatible` selects."""
+        """Return the block after unmasking those positions in `chosen` that `compatible` selects."""
         return self._with(Block.unmask(self, *self._chosen(chosen, tokens, probabilities)))
 
     def edit(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "FilteredBlock":
-        """Replace the tokens of those unmasked positions in `chosen` that `compatible` selects."""
+        """Return the block with new tokens at those unmasked positions in `chosen` that `compatible` selects."""
         return self._with(Block.edit(self, *self._chosen(chosen, tokens, probabilities)))
 
     def _chosen(

@@ -53,7 +53,7 @@ class Dilated(Choice):
     """Keep a position masked until the last level while its token's probability is below this."""
 
     def chosen(self, block_pass: BlockPass) -> list[int]:
-        """Return the indices of this pass's level."""
+        """Return the indices of this pass's level with a probability of at least `keep`; all indices in the last pass."""
         masked, free = block_pass.block.masked, block_pass.block.sampled(block_pass.limit)
         all_levels = levels(len(free), self.base, self.skip)
         if block_pass.number >= len(all_levels) - 1:

@@ -29,7 +29,7 @@ class Factor(Choice):
     """The k-th position needs a probability of at least 1 - factor / (k + 1)."""
 
     def chosen(self, block_pass: BlockPass) -> list[int]:
-        """Return the most probable indices, up to the first that fails."""
+        """Return the most probable indices, before the first one below its bound; at least one if `must`."""
         factor, must, probabilities = self.factor, block_pass.must, block_pass.samples.probabilities
         count = 0
         for probability in sorted(probabilities, reverse=True):

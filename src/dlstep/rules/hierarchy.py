@@ -48,7 +48,7 @@ class Hierarchy(Choice):
     """Remask an unmasked position if the best token there is less probable than this; 0: never."""
 
     def chosen(self, block_pass: BlockPass) -> list[int]:
-        """Return the best indices of runs, and the certain ones."""
+        """Return the best indices of runs, and the certain ones; if there are none and `must`, the most probable one."""
         probabilities = block_pass.samples.probabilities
         return self._certain(block_pass.block.masked, probabilities) or highest(probabilities, block_pass.must)
 

@@ -351,7 +351,7 @@ class Blockwise(Blocks):
         return self.rule.sample_spec
 
     def sampled(self, sequence: SequenceState, block: Block) -> tuple[int, ...]:
-        """Return what the rule needs of a block with masks."""
+        """Return the positions that the rule samples in a block with masks; none for other blocks."""
         return sampled_for(self.rule, sequence, block) if block.masked else ()
 
     def settled_end(self, block: Block) -> int:
