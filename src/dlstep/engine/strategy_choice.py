@@ -35,7 +35,7 @@ def name_of(choice: StrategyChoice | None) -> str | None:
 
 
 def mode_of(strategy: str | None) -> str:
-    """Return the sampling mode of a strategy."""
+    """Return `edit` for a strategy that may change unmasked tokens, else `naive`."""
     return "edit" if strategy in EDITING else "naive"
 
 

@@ -35,7 +35,7 @@ AnsweredItem = tuple[Item, Line, Line]  # an item, what depends only on its requ
 
 
 class Live:
-    """A live request."""
+    """A request that has not ended, with the time that its steps took."""
 
     def __init__(self, item: Item) -> None:
         self.item, self.begin = item, perf_counter()

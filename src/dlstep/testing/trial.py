@@ -85,7 +85,7 @@ class ShrunkEnough(BaseException):
 
 
 class LawItem(pytest.Item):
-    """A law, tried on random cases of a strategy."""
+    """A pytest test that tries a law on random cases of a strategy."""
 
     def __init__(self, *, plugin: LawsPlugin, strategy: Strategy, **node: Any) -> None:
         super().__init__(**node)
