@@ -349,7 +349,7 @@ def schema_in(source: str) -> str:
     try:
         return source if source.lstrip().startswith("{") else Path(source).read_text("utf-8-sig")
     except (OSError, ValueError) as error:
-        message = f"give JSON text or the path of a JSON file; the file {short(source)} cannot be read: {error}"
+        message = f"it takes JSON text or the path of a JSON file; the file {short(source)} cannot be read: {error}"
         raise Refused("json_schema", "invalid_value", message) from error
 
 
