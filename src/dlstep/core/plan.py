@@ -175,7 +175,7 @@ Mode = Literal["encode", "denoise"]
 Carry = Literal["none", "fresh", "held"]
 # Numbers, because hashes of strings differ between processes.
 MODES: dict[Mode, int] = {"encode": 0, "denoise": 1}
-_CARRIES: dict[Carry, int] = {"none": 0, "fresh": 1, "held": 2}
+CARRIES: dict[Carry, int] = {"none": 0, "fresh": 1, "held": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +294,7 @@ class Span:
         grid, seq_id = rows.grid, self.who.seq_id
         if rows.soft is not None or rows.carry != "none" or rows.mode != "encode":
             blend = 0 if rows.soft is None else rows.soft.mark()
-            extra = hash((MODES[rows.mode], _CARRIES[rows.carry], self.who.params.temperature, blend))
+            extra = hash((MODES[rows.mode], CARRIES[rows.carry], self.who.params.temperature, blend))
         if rows.draft:
             extra = hash((extra, 1))
         return hash(
@@ -335,7 +335,7 @@ class Plan:
     step: int
     """Number of the forward pass, from 0."""
     cache_digest: int
-    """Cache digest of the KV cache that the plan needs; EMPTY_CACHE: none."""
+    """Cache digest of the KV cache that the plan continues; EMPTY_CACHE for a plan that begins an empty one."""
     spans: tuple[Span, ...]
     """What to feed, at most one span per request."""
     sample_spec: SampleSpec = PLAIN
@@ -349,7 +349,7 @@ class Plan:
     grants: tuple[Grant, ...] = ()
     """Pages that requests get."""
     num_pages: int = 0
-    """Number of pages to allocate if the plan needs no KV cache."""
+    """Number of pages of the KV cache; a plan that begins an empty one is the first to use them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,19 @@ from .request import Request
 from .spec import Spec
 
 FinishReason = Literal["stop", "length", "nfe_limit", "repetition", "abort", "rejected", "error"]
+"""All ways in which an answer ends.
+
+- `stop`, `length`, `nfe_limit`, `repetition`: a finish rule of `core/commit.py` holds for the settled tokens.
+- `abort`: `abort` was called, because the caller left, a stream was closed, or a time limit of the server passed. The
+  server also answers with `abort` if the request was still in its queue.
+- `rejected`: `checked` in `core/lifecycle.py` found that the request can never run; no forward pass was made.
+- `error`: one of four causes, named in `FinishInfo.error`: the strategy, its rule or a value that they return fails (a
+  `RequestFault`, which `Decode` turns into `fail`; in `init`, `add` ends the request itself), the logits of a row are not
+  finite, a processor raises, or the server fails the request after its forward pass has failed twice.
+
+A driver that raises ends no request in the core: the state stays as it was, and who runs the loop decides. An `LLM` raises
+in the calls of all requests, the server retries.
+"""
 NO_PAGES: "List[int]" = List([])
 Best = tuple[tuple[int, float], ...]  # the most probable ids of a position and their probabilities
 
