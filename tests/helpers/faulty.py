@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from sys import _getframe as frame  # pyright: ignore[reportPrivateUsage]
 from typing import Any, final
 
 from dlstep.core import (
@@ -21,6 +22,7 @@ from dlstep.core import (
     Spec,
 )  # fmt: skip
 from dlstep.core.constraint import TokenMask
+from dlstep.core.plan import Merge, SoftTokens
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies import Blockwise
 
@@ -219,12 +221,44 @@ class FaultyRule(Rule):
         return made[self.kind]
 
 
+def called_by(*names: str) -> bool:
+    """Whether a function of the core with one of these names has called a hook, directly or not."""
+    at = frame()
+    while at := at.f_back:
+        if at.f_code.co_name in names and "core" in at.f_code.co_filename:
+            return True
+    return False
+
+
+def softly(span: Span, kind: str) -> SoftTokens:
+    """Soft tokens for the last rows of a span, with the bug."""
+    at, last = (span.rows.stop - 2, span.rows.stop - 1), span.rows.stop
+    right = SoftTokens(at, (1, 2), (0.5, 0.5), Merge())
+    bugs: dict[str, Any] = {
+        "nothing": {"positions": (), "ids": (), "probabilities": ()},
+        "before the window": {"positions": (span.rows.start - 1, last - 1)},
+        "after the window": {"positions": (last - 1, last)},
+        "descending": {"positions": at[::-1]},
+        "text positions": {"positions": ("a", "b")},
+        "list of positions": {"positions": list(at)},
+        "junk id": {"ids": (1, 10**6)},
+        "negative id": {"ids": (1, -1)},
+        "text ids": {"ids": ("a", "b")},
+        "too few ids": {"ids": (1,), "probabilities": (0.5,)},
+        "text probabilities": {"probabilities": ("a", "b")},
+        "fewer probabilities": {"probabilities": (0.5,)},
+        "no merge": {"merge": None},
+    }
+    return replace(right, **bugs[kind])
+
+
 def between(span: Span, position: Any) -> Span:
     """The span with one more sampled position after the first."""
     first, *others = span.wanted.sampled
     return changed(span, sampled=(first, position, *others), draws=(0, *span.wanted.draws))
 
 
+SCORED = SampleSpec(scored=1)
 SAMPLED = ("none", "empty", "list", "outside", "twice", "text")
 MEASURES = ("negative", "constant", "text", "none")
 RULES: tuple[Rule, ...] = (
@@ -239,19 +273,30 @@ GRIDS: dict[str, Any] = {
     "fractional": lambda origin, size: Grid(float(origin), float(size)),
     "pair": lambda origin, size: (origin, size),
     "none": lambda origin, size: None,
+    "huge": lambda origin, size: Grid(origin, 1 << 63),
+    "empty": lambda origin, size: Grid(origin, 0),
+    "negative": lambda origin, size: Grid(-1, size),
 }
 STATED = {"rows_at_once": [4.5, True, None], "fed_end": [40.0, None], "sample_spec": [None, {"best": 2}]}
 SPANS = (
     "none", "another request", "another seed", "no tokens", "junk token", "text tokens", "list of tokens",
     "nothing sampled", "sampled outside", "sampled far between", "sampled text between", "sampled twice",
     "fewer draws", "end too far", "before its rows",
-    "scored without a specification", "core's rows", "core's masks", "another grid", "too many rows", "before final",
+    "too many scored ids", "text as scored ids", "huge scored ids",
+    "core's rows", "core's masks", "another grid", "too many rows", "before final",
     "subclass", "growing grid", "unknown mode", "truth values", "penalty text", "no masks", "flag", "other inputs",
+    "unknown carry", "nothing to carry", "fractional draws", "huge draws", "huge penalty", "shift of two", "huge grid",
+    *[f"soft {kind}" for kind in (
+        "nothing", "before the window", "after the window", "descending", "text positions", "list of positions",
+        "junk id", "negative id", "text ids", "too few ids", "text probabilities", "fewer probabilities", "no merge",
+    )],
 )  # fmt: skip
 PROGRESS = (
     "none", "the sequence", "same for ever", "settled back", "settled masks", "settled too far", "window list", "gap",
-    "lost past", "tuple of past", "subclass", "block subclass", "true masks",
+    "lost past", "tuple of past", "subclass", "block subclass", "true masks", "final masks",
+    "text in the past", "short block in the past",
 )  # fmt: skip
+SETTLED = ("junk token", "text token", "forbidden token", "fewer probabilities", "nothing", "text as probabilities")
 LOST_PASSES: tuple[Any, ...] = (-1, 10**6, True, "two", None)
 # Hooks that are called before a request comes in.
 JUDGING = ("__post_init__", "sample_spec", "fed_end", "rows_at_once", "refusal")
@@ -289,8 +334,13 @@ class FaultyStrategy(Blockwise):
 
     @property
     def sample_spec(self) -> SampleSpec:
-        """The statistics of the rule, or the bug."""
-        return self._stated("sample_spec", self.rule.sample_spec)
+        """The statistics of the rule and one scored id, or the bug; a late one shows once the request is decoded."""
+        if self.hook == "sample_spec" and self.late:
+            if not called_by("schedule", "after_samples"):
+                return SCORED
+            if self.kind == "none":
+                return None  # type: ignore[return-value]
+        return self._stated("sample_spec", SCORED)
 
     def fed_end(self, request: Request) -> int:
         """The positions that are fed, or the bug."""
@@ -312,11 +362,13 @@ class FaultyStrategy(Blockwise):
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """The window's span, or the bug."""
         right = Blockwise.schedule(self, sequence, spec)
-        reach = self.fed_end(sequence.request)
+        reach, count = self.fed_end(sequence.request), len(right.wanted.sampled)
         if self.hook != "schedule" or sequence.steps < self.late:
             return right
         if self.kind in RAISED:
             return raised(self.kind)
+        if self.kind.startswith("soft "):
+            return changed(right, soft=softly(right, self.kind.removeprefix("soft ")))
         made: Any = {
             "none": None,
             "another request": changed(right, seq_id=right.who.seq_id + 1),
@@ -331,9 +383,18 @@ class FaultyStrategy(Blockwise):
             "fewer draws": changed(right, draws=right.wanted.draws[1:]),
             "end too far": changed(right, end=10**6),
             "before its rows": changed(right, end=right.rows.start),
-            "scored without a specification": changed(right, scored_ids=(1,) * len(right.wanted.sampled)),
+            "too many scored ids": changed(right, scored_ids=(1,) * 2 * count),
+            "text as scored ids": changed(right, scored_ids=("a",) * count),
+            "huge scored ids": changed(right, scored_ids=(10**30,) * count),
+            "unknown carry": changed(right, carry="frsh"),
+            "nothing to carry": changed(right, carry="held"),
+            "fractional draws": changed(right, draws=(0.5,) * count),
+            "huge draws": changed(right, draws=(10**30,) * count),
+            "huge penalty": changed(right, penalty=10**400),
+            "shift of two": changed(right, shift=2),
+            "huge grid": changed(right, grid=Grid(0, 10**30), joins=False),
             "core's rows": changed(right, final_rows=1),
-            "core's masks": changed(right, masks=(TokenMask(1),) * len(right.wanted.sampled)),
+            "core's masks": changed(right, masks=(TokenMask(1),) * count),
             "another grid": changed(right, grid=Grid(1, 1)),
             "too many rows": changed(right, tokens=(1,) * (reach - right.rows.start), end=reach),
             "before final": changed(right, start=right.rows.start - 1),
@@ -388,8 +449,23 @@ class FaultyStrategy(Blockwise):
             "subclass": of_class(OtherProgress, right),
             "block subclass": replace(right, window=tuple([of_class(OtherBlock, block) for block in right.window]) or None),
             "true masks": replace(right, settled=True),
+            "final masks": replace(right, final=limit),
+            "text in the past": replace(right, past=right.past.push_front("a block")),  # type: ignore[arg-type]
+            "short block in the past": replace(right, past=right.past.push_front(Block(0, (1, 2), (), (1.0,)))),
         }
-        return made[self.kind]
+        return made[self.kind] if self.kind in made else self._settling(before, first)
+
+    def _settling(self, before: SequenceState, first: Block | None) -> Progress | None:
+        """All tokens of the first block at once, with the bug at all its positions that had none."""
+        if first is None:
+            return None
+        count = len(first.tokens)
+        token: Any = {"junk token": 10**9, "text token": "a", "forbidden token": 3}.get(self.kind, 1)
+        tokens = tuple([token if before.progress.settled <= n else t for n, t in enumerate(first.tokens, first.start)])
+        right = (0.5,) * count
+        wrong: Any = {"fewer probabilities": right[1:], "nothing": None, "text as probabilities": "a" * count}
+        block = replace(first, tokens=tokens, masked=(), probabilities=wrong.get(self.kind, right))
+        return replace(before.progress, window=(block,), settled=min(block.end, before.request.limit))
 
 
 def strategies() -> Iterator[FaultyStrategy]:
@@ -401,5 +477,7 @@ def strategies() -> Iterator[FaultyStrategy]:
     for hook, kinds in (("schedule", SPANS), ("commit", PROGRESS)):
         for kind in (*RAISED, *kinds):
             yield FaultyStrategy(hook=hook, kind=kind, late=0 if kind == "too many rows" else 2)
+    for kind in ("none", *RAISED):
+        yield FaultyStrategy(hook="sample_spec", kind=kind, late=1)
     for hook, kind in (("init", "none"), ("init", "the sequence"), ("init", "gap"), ("forget", "none"), ("forget", "gap")):
         yield FaultyStrategy(hook=hook, kind=kind)

@@ -205,7 +205,7 @@ MUTANTS = (
         (
             "apply_finish_rules",
             "forget settled tokens",
-            "state=request.constraint.run(stop_state.state, new)",
+            "state=state_after(sequence, request.constraint, new)",
             "state=stop_state.state",
         ),
         ("_count_run", "start a run of equal tokens again in each step", "stop_state.run", "0"),

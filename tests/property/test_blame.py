@@ -13,8 +13,9 @@ from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY
 from dlstep.testing.shadow import ShadowDriver
+from dlstep.text.constraints import compiled
 
-from ..helpers.faulty import GRIDS, JUDGING, RAISED, RULES, STATED, FaultyStrategy, strategies
+from ..helpers.faulty import GRIDS, JUDGING, RAISED, RULES, SETTLED, STATED, FaultyStrategy, strategies
 
 SPEC = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
 HEALTHY = 8
@@ -66,11 +67,12 @@ def decoded(
 
 
 def check_blame(
-    given: Config, strategy: Strategy, options: dict[str, Any], place: int, seed: int, failures: frozenset[int]
+    given: Config, strategy: Strategy, options: dict[str, Any], place: int, seed: int, failures: frozenset[int], **asked: Any
 ) -> SequenceState:
-    """Decode a request with a bug beside healthy ones; return how it ended."""
-    healthy = requests(seed)
-    bad = Request(99, (1, 2, 3, 4, 5, 6), SamplingParams(max_tokens=12, ignore_eos=True, seed=7, strategy_options=options))
+    """Decode a request with a bug, which asks for more with `asked`, beside healthy ones; return how it ended."""
+    healthy, automaton = requests(seed), asked.pop("automaton", None)
+    asked = {"max_tokens": 12, "ignore_eos": automaton is None, "seed": 7, "strategy_options": options} | asked
+    bad = Request(99, (1, 2, 3, 4, 5, 6), SamplingParams(**asked), automaton=automaton)
     expected = {request.id: decoded(given, strategy, [request])[0].finished[request.id] for request in healthy}
     state, trace = decoded(given, strategy, [*healthy[:place], bad, *healthy[place:]], failures)
     for request in healthy:
@@ -125,6 +127,38 @@ def test_faulty_strategy_ends_only_its_request(faulty: FaultyStrategy, place: in
     check_blame(config(100, 12), FaultyStrategy(block_size=4, buffer_size=2), options, place, seed, failures)
 
 
+LETTERS = compiled("regex", "[abc]*", SPEC)
+ASKED: list[dict[str, Any]] = [
+    {},
+    {"stop": ("none such",)},
+    {"top_logprobs": 2},
+    {"max_repetition_run": 9},
+    {"automaton": LETTERS},
+]
+
+
+@pytest.mark.parametrize("kind", SETTLED)
+@pytest.mark.parametrize("asked", ASKED, ids=lambda asked: next(iter(asked), "nothing else"))
+@FEW
+@given(place=PLACES, seed=st.integers(0, 20), late=st.integers(0, 2))
+def test_strategy_that_settles_what_the_core_cannot_read_ends_only_its_request(
+    kind: str, asked: dict[str, Any], place: int, seed: int, late: int
+):
+    if kind == "forbidden token" and "automaton" not in asked:
+        return
+    options = {"hook": "commit", "kind": kind, "late": late}
+    check_blame(config(100, 64), FaultyStrategy(block_size=4, buffer_size=2), options, place, seed, frozenset(), **asked)
+
+
+@pytest.mark.parametrize("kind", ["none", *RAISED])
+def test_strategy_of_the_engine_whose_statistics_fail_ends_requests_and_not_the_loop(kind: str):
+    """Every plan needs the statistics of the engine's strategy, so no request can go on."""
+    faulty = FaultyStrategy(block_size=4, buffer_size=2, hook="sample_spec", kind=kind, late=1)
+    state, _ = decoded(config(100, 64), faulty, requests(0))
+    for ended in state.finished.values():
+        assert ended.finish == "error" and "FaultyStrategy.sample_spec" in ended.error
+
+
 @pytest.mark.parametrize("hook", JUDGING)
 @pytest.mark.parametrize("kind", sorted({*RAISED} - {"long message"}))  # that one is a ValueError, as it should be
 def test_faulty_strategy_is_rejected_while_its_request_is_judged(hook: str, kind: str):
@@ -147,8 +181,8 @@ def test_strategy_that_states_a_value_of_another_class_is_refused(hook: str, kin
     ended = check_blame(
         config(100, 64), FaultyStrategy(block_size=4, buffer_size=2), {"hook": hook, "kind": kind}, 3, 5, frozenset()
     )
-    assert ended.finish == "rejected" and f"FaultyStrategy.{hook} (faulty.py:" in ended.error and "must be a" in ended.error
-    with pytest.raises(ValueError, match=rf"FaultyStrategy\.{hook} .* returned .*: it must be a "):
+    assert ended.finish == "rejected" and f"FaultyStrategy.{hook} (faulty.py:" in ended.error and "must be" in ended.error
+    with pytest.raises(ValueError, match=rf"FaultyStrategy\.{hook} .* returned .*: .* must be "):
         init(config(100, 64), FaultyStrategy(block_size=4, buffer_size=2, hook=hook, kind=kind))
 
 

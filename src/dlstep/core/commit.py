@@ -20,7 +20,7 @@ from rpds import List
 
 from .checks import short
 from .config import Config
-from .contract import UserCode, sequence_after
+from .contract import UserCode, check_settled, sample_spec_of, sequence_after, state_after
 from .errors import SamplesMismatch, WrongAnswer
 from .plan import FEW_BEST, Grant, Plan, Samples, Span, SpanSamples
 from .sequence import NOTHING_STORED, FinishInfo, FinishReason, SequenceState, StopState, Storage
@@ -144,15 +144,14 @@ def after_samples(state: State, sequence: SequenceState, samples: Samples, index
         return ended(sequence, "error", end, reason)
     strategy = sequence.request.strategy
     needed = rows
-    # The driver returns the statistics that any request of the pass needs; a strategy gets only those it asked for.
-    # `trimmed` would change nothing if the request has no options and none asks for `top_logprobs`: this saves its 1 us.
-    if strategy is not state.strategy or given.best >= FEW_BEST:
-        needed = rows.trimmed(given, strategy.sample_spec)
     with UserCode(sequence, state.step):
+        # The driver returns the statistics that any request of the pass needs; a strategy gets only those it asked for.
+        # `trimmed` would change nothing if the request has no options and none asks for `top_logprobs`: this saves its 1 us.
+        if strategy is not state.strategy or given.best >= FEW_BEST:
+            needed = rows.trimmed(given, sample_spec_of(strategy))
         after = sequence_after(sequence, "commit", strategy.commit(sequence, span, needed, spec))
-    if span.who.params.top_logprobs:
-        after = _with_best(sequence, after, span, rows, given.best)
-    return apply_finish_rules(after, sequence.progress.settled, spec)
+        after = apply_finish_rules(after, sequence.progress.settled, spec)
+        return _with_best(sequence, after, span, rows, given.best) if span.who.params.top_logprobs else after
 
 
 def _with_best(before: SequenceState, after: SequenceState, span: Span, rows: SpanSamples, width: int) -> SequenceState:
@@ -284,13 +283,17 @@ def ended(sequence: SequenceState, reason: FinishReason, end: int, error: str = 
 
 
 def apply_finish_rules(sequence: SequenceState, since: int, spec: Spec) -> SequenceState:
-    """Return `sequence` after checking the tokens of `[since, settled)`; finished if a condition holds."""
+    """Return `sequence` after checking the tokens of `[since, settled)`; finished if a condition holds.
+
+    Raises WrongAnswer if these are not ids that the request may hold.
+    """
     request, params = sequence.request, sequence.request.params
     settled, repeated = sequence.progress.settled, None
     if settled > since:
         new, stop_state, stopped, cut = sequence.tokens(since, settled), sequence.stop_state, False, None
+        check_settled(sequence, since, new, spec)
         if request.constraint is not None:
-            stop_state = replace(stop_state, state=request.constraint.run(stop_state.state, new))
+            stop_state = replace(stop_state, state=state_after(sequence, request.constraint, new))
         # Cut `new` before the first stop id, so that the other conditions only see tokens of the answer.
         for stop_id in request.stop_ids:
             if stop_id in new:

@@ -2,14 +2,23 @@
 
 An invalid value raises WrongAnswer, which ends only the request that uses the strategy or rule.
 
-Every span and every `Progress` of a strategy is checked. In a span, every token id and sampled position is read: an
-invalid value would fail on the device and end all requests of the batch. In a `Progress`, only types, lengths and ends of
-blocks are read, because reading every position would take 170 us per request and step. If a rule defines `commit`,
-`rule.check_committed` reads every token of its blocks.
+What is read in each step:
+
+- Of a span: all fields that reach the device, each token id, sampled position, draw number, scored id and soft token
+  included. One invalid value would fail on the device and end all requests of the batch.
+- Of a `Progress`: types, the ends of the window's blocks and of blocks that are new in `past`, how many probabilities
+  they have, and the ids of tokens that become settled, which are checked against the request's constraint.
+
+What is not read: the tokens of positions that are not settled (the next span is checked when it feeds them), the values
+of probabilities, `given`, `opened` and `extra`, and whether tokens that have settled stay the same. Reading every position
+would take 170 us per request and step; the laws of `dlstep.testing` do. If a rule defines `commit`, `rule.check_committed`
+reads every token of its blocks.
 """
 
 from array import array
 from dataclasses import replace
+from itertools import islice
+from sys import float_info
 from types import NoneType
 from typing import Any, Literal, cast
 
@@ -17,11 +26,14 @@ from rpds import List
 
 from .block import Block, Grid
 from .checks import short, wrong_field
-from .errors import Refusal, RequestFault, WrongAnswer, described
-from .plan import MODES, MOST, Rows, SampleSpec, SoftTokens, Span, Storing, Wanted
+from .constraint import RequestConstraint
+from .errors import DlstepError, Refusal, RequestFault, WrongAnswer, described
+from .plan import CARRIES, MODES, MOST, Merge, Rows, SampleSpec, SoftTokens, Span, Storing, Wanted
 from .request import Request, SamplingParams, Who
 from .sequence import Progress, SequenceState, Strategy
 from .spec import Spec
+
+GRID_LIMITS = "origin must be in [0, 2**32) and size in [1, 2**32)"
 
 
 def whole(numbers: Any) -> bool:
@@ -59,6 +71,14 @@ def before_forward(sequence: SequenceState) -> SequenceState:
     return replace(sequence, steps=sequence.steps - 1)
 
 
+def sample_spec_of(strategy: Strategy) -> SampleSpec:
+    """Return the statistics that a strategy needs. Raises WrongAnswer for a value of another class."""
+    spec: object = strategy.sample_spec
+    if type(spec) is not SampleSpec:
+        raise WrongAnswer(strategy, "sample_spec", f"{short(spec)}: it must be a SampleSpec, not a subclass")
+    return spec
+
+
 def refusal_of_values(strategy: Strategy, request: Request) -> Refusal | None:
     """Return a refusal if a value that a strategy returns for a request, or one of its fields, has a wrong type."""
     stated: dict[str, type] = {"grid": Grid, "rows_at_once": int, "fed_end": int, "sample_spec": SampleSpec}
@@ -67,7 +87,11 @@ def refusal_of_values(strategy: Strategy, request: Request) -> Refusal | None:
         value = found(request) if callable(found) else found
         if type(value) is not kind or (kind is not int and wrong_field(value) is not None):
             what = f"{short(value)}: it must be a {kind.__name__}, not a subclass, with fields of the declared types"
-            return Refusal("decoding_strategy", "strategy_failed", str(WrongAnswer(strategy, name, what)))
+        elif kind is Grid and not _fits(cast(Grid, value)):
+            what = f"{short(value)}: {GRID_LIMITS}"
+        else:
+            continue
+        return Refusal("decoding_strategy", "strategy_failed", str(WrongAnswer(strategy, name, what)))
     return None
 
 
@@ -86,24 +110,36 @@ def _has_types(rows: Rows, wanted: Wanted, storing: Storing) -> bool:
         and type(rows.grid) is Grid
         and rows.mode in MODES
         and type(rows.soft) in (SoftTokens, NoneType)
+        and rows.carry in CARRIES
+        and type(wanted.draws) is type(wanted.scored_ids) is tuple
         and type(wanted.penalty) in (float, int)
         and type(wanted.shift) in (int, NoneType)
     )
 
 
-def _fit_arrays(numbers: tuple[Any, ...]) -> bool:
-    """Return whether all numbers convert to unsigned 32-bit integers. Costs 1.3 us for 128 numbers."""
+def _fit_arrays(numbers: tuple[Any, ...], code: str = "I") -> bool:
+    """Return whether all numbers convert to unsigned 32-bit integers, or to another `code`. Costs 1.3 us for 128 numbers."""
     try:
-        array("I", numbers)
+        array(code, numbers)
     except (TypeError, OverflowError):
         return False
     return True
 
 
-def _ascend(numbers: tuple[Any, ...]) -> bool:
-    """Return whether the numbers are unsigned 32-bit integers that never decrease. Costs 0.7 us for 30 numbers."""
+def _are_integers(numbers: tuple[Any, ...]) -> bool:
+    """Return whether all numbers are integers whose sum fits 64 bits. Costs 0.7 us for 128 numbers, half of `_fit_arrays`."""
+    # One number beyond 64 bits would harm all requests; several that cancel one another are not found.
+    try:
+        total = sum(numbers)
+    except TypeError:
+        return False
+    return type(total) is int and total < 1 << 63
+
+
+def _ascend(numbers: tuple[int, ...]) -> bool:
+    """Return whether the integers, one or more, never decrease."""
     # A repeated number harms only its own request, so not every one is found.
-    return _fit_arrays(numbers) and sorted(numbers) == [*numbers] and numbers[-1] - numbers[0] >= len(numbers) - 1
+    return sorted(numbers) == [*numbers] and numbers[-1] - numbers[0] >= len(numbers) - 1
 
 
 def _are_ids(tokens: tuple[Any, ...], spec: Spec) -> bool:
@@ -112,6 +148,52 @@ def _are_ids(tokens: tuple[Any, ...], spec: Spec) -> bool:
         return False
     largest = max(tokens) if tokens else 0
     return largest < spec.vocab_size or largest <= (spec.mask_id or 0)
+
+
+def _fits(grid: Grid) -> bool:
+    """Return whether a device can compute the groups of a grid."""
+    return _fit_arrays((grid.origin, grid.size)) and grid.size > 0
+
+
+def _rare_flaw(span: Span, strategy: Strategy, sequence: SequenceState, spec: Spec) -> str | None:
+    """Return what is wrong with the parts of a span that most spans leave out; None if nothing is."""
+    rows, wanted, own = span.rows, span.wanted, sequence.request.grid
+    if rows.grid != own and span.storing.joins:
+        return f"grid={short(rows.grid)}: a span with joins=True needs {own!r}, the grid of the request"
+    if not _fits(rows.grid):
+        return f"grid={short(rows.grid)}: {GRID_LIMITS}"
+    if (rows.carry != "none" or rows.mode != "encode") and not strategy.carries:
+        return f"carry={rows.carry!r} and mode={rows.mode!r}: only a strategy with carries=True may set them"
+    if wanted.shift not in (None, 0, 1) or not -float_info.max <= wanted.penalty <= float_info.max:
+        return f"shift={short(wanted.shift)} and penalty={short(wanted.penalty)}: shift must be 0, 1 or None, penalty finite"
+    if wanted.scored_ids and (flaw := _scored_flaw(wanted, sample_spec_of(strategy).scored)):
+        return flaw
+    return None if rows.soft is None else _soft_flaw(rows.soft, rows, wanted.sampled, spec)
+
+
+def _scored_flaw(wanted: Wanted, most: int) -> str | None:
+    """Return what is wrong with the scored ids of a span; None if nothing is."""
+    count, ids = len(wanted.sampled), wanted.scored_ids
+    if len(ids) not in range(0, most * count + 1, count or 1):
+        return f"{len(ids)} scored ids: equally many for each position, at most {most}"
+    if not _fit_arrays(ids, "i"):  # a device reports probability 0 for ids that no token has
+        return f"scored_ids={short(ids)}: it must hold integers of 32 bits, -1 for none"
+    return None
+
+
+def _soft_flaw(soft: SoftTokens, rows: Rows, sampled: tuple[int, ...], spec: Spec) -> str | None:
+    """Return what is wrong with the soft tokens of a span; None if nothing is."""
+    at, ids, weights = soft.positions, soft.ids, soft.probabilities
+    if not (type(at) is type(ids) is type(weights) is tuple and type(soft.merge) is Merge):
+        return wrong_field(soft)
+    ascending = at == sampled[: len(at)] or (_are_integers(at) and _ascend(at))  # the first saves 1 us
+    if not at or not ascending or at[0] < rows.start or at[-1] >= rows.stop:
+        return f"soft positions={short(at)}: it must hold one or more integers that ascend within [{rows.start}, {rows.stop})"
+    if not _are_ids(ids, spec):
+        return f"soft ids={short(ids)}: ids must be in [0, {spec.vocab_size})"
+    if not ids or len(ids) % len(at) or len(ids) != len(weights) or not _fit_arrays(weights, "d"):
+        return f"soft probabilities={short(weights)}: a number for each id, and equally many ids for each position"
+    return None
 
 
 def _span_flaw(span: Any, strategy: Strategy, sequence: SequenceState, spec: Spec) -> str | None:
@@ -128,13 +210,14 @@ def _span_flaw(span: Any, strategy: Strategy, sequence: SequenceState, spec: Spe
         return wrong_field(who) or wrong_field(rows) or wrong_field(wanted) or wrong_field(storing)
     if not _are_ids(rows.tokens, spec):
         return f"tokens={short(rows.tokens)}: ids must be in [0, {spec.vocab_size})"
-    if storing.joins and rows.grid is not request.grid and rows.grid != request.grid:
-        return f"grid={short(rows.grid)}: a span with joins=True needs {request.grid!r}, the grid of the request"
     if rows.query_only or rows.final_rows or wanted.masks:
         found = f"query_only={short(rows.query_only)}, final_rows={short(rows.final_rows)} and {len(wanted.masks)} masks"
         return f"{found}: only the core may set them"
-    plain = not rows.draft and rows.mode == "encode" and rows.soft is None
-    if storing.keeps_window and not (plain and storing.joins and start == final):
+    plain = rows.mode == "encode" and rows.soft is None
+    usual = plain and rows.carry == "none" and rows.grid is request.grid and wanted.shift is None
+    if (not usual or wanted.penalty or wanted.scored_ids) and (flaw := _rare_flaw(span, strategy, sequence, spec)):
+        return flaw
+    if storing.keeps_window and not (plain and not rows.draft and storing.joins and start == final):
         return f"keeps_window=True needs joins=True, draft=False, mode='encode', no soft tokens and start={final}"
     shift, stop = wanted.row_shift(spec.head_shift), rows.stop
     if start < final or not (rows.tokens or shift):  # with a shift, the row before can predict the first position
@@ -143,13 +226,14 @@ def _span_flaw(span: Any, strategy: Strategy, sequence: SequenceState, spec: Spe
         fed_end = strategy.fed_end(request)
         return f"end={short(rows.end)}: it must lie between its last row's end {stop} and fed_end(request)={fed_end}"
     low, high = max(start, shift), stop + shift  # with a shift, no row predicts position 0
-    if not sampled or not _ascend(sampled) or sampled[0] < low or sampled[-1] >= high:
-        return f"sampled={short(sampled)}: it must hold one or more integers that ascend within [{low}, {high})"
+    numbers_are_right = sampled and _are_integers(sampled + wanted.draws)
+    if not numbers_are_right or not _ascend(sampled) or sampled[0] < low or sampled[-1] >= high:
+        return (
+            f"sampled={short(sampled)} and draws={short(wanted.draws)}: sampled must hold one or more integers that ascend "
+            f"within [{low}, {high}), draws as many integers of at most 32 bits"
+        )
     if len(wanted.draws) != len(sampled):
         return f"draws={short(wanted.draws)}: it must hold {len(sampled)} numbers, one for each sampled position"
-    scored = len(wanted.scored_ids)
-    if scored and scored not in range(0, strategy.sample_spec.scored * len(sampled) + 1, len(sampled)):
-        return f"{scored} scored ids: equally many for each position, at most {strategy.sample_spec.scored}"
     return None
 
 
@@ -178,25 +262,50 @@ def _progress_flaw(before: Progress, after: SequenceState, least: int) -> str | 
     """Return why the progress of a sequence is invalid, or None. At least `least` positions must be settled."""
     progress, limit = after.progress, after.request.limit
     window, final, settled = progress.window, progress.final, progress.settled
-    if type(final) is not int or type(settled) is not int or final < 0 or not least <= settled <= limit:
+    most = limit if least else before.settled  # `forget` settles nothing
+    if type(final) is not int or type(settled) is not int or not 0 <= final <= settled or not least <= settled <= most:
         return (
-            f"final={short(final)} and settled={short(settled)}: both must be integers, final at least 0 and "
-            f"settled in [{least}, {limit}]"
+            f"final={short(final)} and settled={short(settled)}: both must be integers, final in [0, settled] and "
+            f"settled in [{least}, {most}]"
         )
     if type(window) is not tuple:
         return f"window={short(window)}: it must be a tuple of Blocks"
-    if type(progress.past) is not List or len(progress.past) < len(before.past):
+    start, blocks, known = None, window, len(before.past)
+    if type(progress.past) is not List or (count := len(progress.past)) < known:
         return f"past={short(progress.past)}: it must be the List sequence.progress.past, with blocks pushed to its front"
-    start = None
-    for block in window:
+    if count > known:
+        blocks = (*[*islice(progress.past, count - known)][::-1], *window)
+    for block in blocks:
         if type(block) is not Block or start not in (None, block.start):
-            return f"window={short(window)}: it must hold Blocks, not of a subclass, that follow one another"
+            return f"window={short(blocks)}: it must hold Blocks, not of a subclass, that follow one another"
+        size, probabilities = len(block.tokens), block.probabilities
+        if type(probabilities) is not tuple or len(probabilities) != size:
+            return f"probabilities={short(probabilities)}: a block of {size} tokens needs a tuple of as many"
         if block.masked and block.masked[0] < settled:
             return f"settled={settled}, but masked positions lie before it"
-        start = block.end
-    if settled > before.settled and len(after.tokens(before.settled, settled)) != settled - before.settled:
-        return f"settled={settled}, but no block holds these positions"
+        start = block.start + size
     return None
+
+
+def check_settled(sequence: SequenceState, since: int, tokens: tuple[int, ...], spec: Spec) -> None:
+    """Raise WrongAnswer unless `tokens`, which have settled from position `since` on, are ids of the model."""
+    strategy, settled = sequence.request.strategy, sequence.progress.settled
+    if len(tokens) != settled - since:
+        flaw = f"settled={settled}, but no block holds these positions"
+    elif _fit_arrays(tokens) and (max(tokens) < spec.vocab_size or sample_spec_of(strategy).all_ids):
+        return
+    else:
+        flaw = f"settled tokens {short(tokens)}: ids must be in [0, {spec.vocab_size})"
+    raise WrongAnswer(strategy, "commit" if sequence.steps else "init", flaw)
+
+
+def state_after(sequence: SequenceState, constraint: RequestConstraint, tokens: tuple[int, ...]) -> int:
+    """Return the state of a constraint after `tokens`, which have settled. Raises WrongAnswer if it forbids one."""
+    try:
+        return constraint.run(sequence.stop_state.state, tokens)
+    except DlstepError as error:
+        hook = "commit" if sequence.steps else "init"
+        raise WrongAnswer(sequence.request.strategy, hook, f"settled tokens {short(tokens)}: {error}") from None
 
 
 class UserCode:

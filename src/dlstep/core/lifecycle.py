@@ -181,13 +181,11 @@ def add(state: State, request: Request) -> State:
     try:
         with UserCode(without_blocks, state.step):
             sequence = sequence_after(without_blocks, "init", request.strategy.init(without_blocks, config.spec))
+            if sequence.progress.settled > length:  # pinned tokens may settle positions, even the whole answer
+                sequence = apply_finish_rules(sequence, length, config.spec)
     except RequestFault as fault:
         return _finished(state, ended(without_blocks, "error", length, str(fault)))
-    if sequence.progress.settled > length:  # pinned tokens may settle positions, even the whole answer
-        sequence = apply_finish_rules(sequence, length, config.spec)
-        if sequence.finish_info is not None:
-            return _finished(state, sequence)
-    return _queued(state, sequence)
+    return _queued(state, sequence) if sequence.finish_info is None else _finished(state, sequence)
 
 
 def _finished(state: State, sequence: SequenceState) -> State:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from .block import open_block
-from .contract import UserCode, check_span, request_fault
+from .contract import UserCode, check_span, request_fault, sample_spec_of
 from .errors import RequestFault, WrongAnswer
 from .filtering import span_masks
-from .plan import FEW_BEST, Admission, Grant, Plan, Rows, SoFar, Span
+from .plan import FEW_BEST, Admission, Grant, Plan, Rows, SampleSpec, SoFar, Span
 from .sequence import NOTHING_STORED, SequenceState, Storage
 from .spec import Spec
 from .state import Cache, State, new_keys
@@ -98,18 +98,27 @@ def schedule(state: State) -> Plan:
         _admit_waiting(state, draft)
     if not draft.spans and not state.done:
         raise _stuck(state)
-    spec, asked = state.strategy.sample_spec, max([span.who.params.top_logprobs for span in draft.spans], default=0)
     return Plan(
         step=state.step,
         cache_digest=state.cache_digest,
         spans=tuple(draft.spans),
-        sample_spec=replace(spec, best=max(spec.best, asked, FEW_BEST)) if asked else spec,
+        sample_spec=_sample_spec(state, draft.spans),
         releases=state.releases,
         preemptions=tuple(draft.preemptions),
         admissions=tuple(draft.admissions),
         grants=tuple(draft.grants),
         num_pages=state.config.num_pages,
     )
+
+
+def _sample_spec(state: State, spans: list[Span]) -> SampleSpec:
+    """Return the statistics that the spans need. Raises RequestFault of the oldest request if the strategy fails."""
+    if not spans:  # the state is done: no request can fail
+        return state.strategy.sample_spec
+    with UserCode(state.sequence(spans[0].who.seq_id), state.step):
+        spec = sample_spec_of(state.strategy)
+    asked = max([span.who.params.top_logprobs for span in spans])
+    return replace(spec, best=max(spec.best, asked, FEW_BEST)) if asked else spec
 
 
 def scheduled_span(state: State, sequence: SequenceState) -> Span:

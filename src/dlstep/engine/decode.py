@@ -206,16 +206,17 @@ class Decode:
         """
         self._apply(Fail(fault.request_id, str(fault)))
 
-    def _plan(self) -> Plan:
-        while True:
+    def _plan(self) -> Plan | None:
+        while not self._state.done:
             try:
                 return schedule(self._state)
             except RequestFault as fault:
                 self._end(fault)
+        return None
 
     def _forward(self) -> None:
         plan = self._plan()
-        if not plan.spans:
+        if plan is None:
             return  # all remaining requests failed during planning
         self._forward_failed = True  # until `_apply`, the device may be ahead of the state
         try:
