@@ -54,7 +54,7 @@ def test_wrong_arguments_are_refused_by_name() -> None:
         llm.log_likelihood(["a", "b"], "c")
     with pytest.raises(ValueError, match="completion 1 has no tokens: give at least one"):
         llm.log_likelihood([STORY, STORY], ["c", ""])
-    with pytest.raises(ValueError, match=r"completions must be text, token ids, or a list of these, got 3\.5"):
+    with pytest.raises(ValueError, match=r"completions: must be text, token ids, or a list of these, got 3\.5"):
         llm.log_likelihood(STORY, 3.5)  # type: ignore[arg-type]
 
 

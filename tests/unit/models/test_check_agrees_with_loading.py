@@ -95,7 +95,7 @@ BAD: dict[str, tuple[Damage, str]] = {
     "an option of nobody": (config(dlstep={"blocksize": 4}), "states blocksize=4, which no strategy knows"),
     "a path for a rule": (config(dlstep={"rule": "evil.rule"}), "asks for rule='evil.rule', and a checkpoint may only ask for"),
     "a number for a rule": (config(dlstep={"rule": 5}), "asks for rule=5, and a checkpoint may only ask for"),
-    "an unknown strategy": (config(dlstep={"decoding_strategy": "nonsense"}), "asks for decoding_strategy='nonsense'"),
+    "an unknown strategy": (config(dlstep={"decoding_strategy": "nonsense"}), "asks for 'nonsense'"),
     "a strategy that is a number": (
         config(dlstep={"decoding_strategy": 5}),
         "decoding_strategy of its section dlstep must be a name, got 5",

@@ -125,9 +125,7 @@ def test_code_and_pickles_beside_whole_weights_are_not_run(folder: Path, capsys:
 @pytest.mark.parametrize("name", PLACES)
 def test_the_strategy_of_a_folder_is_looked_up_only(name: str, folder: Path, capsys: Captured) -> None:
     edit(folder / "config.json", dlstep={"decoding_strategy": name})
-    words = (
-        f"asks for decoding_strategy={name!r}, and a checkpoint may only ask for one of autoregressive, causal_blocks, d2f, "
-    )
+    words = f"asks for {name!r}, and a checkpoint may only ask for one of autoregressive, causal_blocks, d2f, "
     assert words in str(refused(capsys, folder))
     # What is given wins, so that the folder can be used at all.
     assert LLM(folder, device="cpu", decoding_strategy="multi_bd").engine.first.strategy

@@ -114,7 +114,7 @@ def test_fp8_keeps_the_accuracy_of_an_embedded_model() -> None:
 
 
 def test_unsupported_quantizations_and_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="quantization must be one of 'fp8' or None, got 'int4'"):
+    with pytest.raises(ValueError, match="quantization: must be one of 'fp8' or None, got 'int4'"):
         LLM(quantization="int4")
     monkeypatch.setattr("dlstep.models.quantization.supports_fp8", lambda device: False)
     with pytest.raises(ValueError, match=r"quantization='fp8' needs a CUDA device of compute capability 8[.]9") as refused:
