@@ -179,10 +179,14 @@ def _load(config: EngineConfig, gather: Gather, undone: ExitStack) -> LoadedEngi
 def _check_room(options: ResolvedConfig) -> None:
     """Raise Refused for pages and page tables that are larger than the memory of the device, before weights are read."""
     from ..models.shapes import kv_bytes_per_token, kv_shapes
+    from ..models.weights import empty_network
 
-    position = kv_bytes_per_token(kv_shapes(options.model.config, options.tensor_parallel_size), options.dtype)
     check_room(options.device, "max_num_reqs", options.max_num_reqs, TABLE_ROW_BYTES)
-    check_room(options.device, "num_pages", options.num_pages or 0, options.page_size * position)
+    if options.num_pages is not None:
+        # The network reports a config that it cannot be made from, from which no sizes can be read.
+        network = empty_network(options.model.family.network, options.model.config, options.dtype)
+        position = kv_bytes_per_token(kv_shapes(network.config, options.tensor_parallel_size), options.dtype)
+        check_room(options.device, "num_pages", options.num_pages, options.page_size * position)
 
 
 def _gather_ranks(config: EngineConfig, rank_info: "RankInfo | None", options: ResolvedConfig) -> "WorkerGroup":
