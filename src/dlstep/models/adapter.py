@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -297,7 +298,7 @@ def _targeted(network: PreTrainedModel, adapter: Adapter, placed: Mapping[str, t
 
 def _sizes(adapter: Adapter, module: str, shape: Shape) -> dict[str, Shape]:
     """Return the shapes, by name, of the low-rank tensors that the adapter needs for a module with a weight of `shape`."""
-    (rows, columns), rank = shape, _value_for(module, adapter.config.rank_pattern, adapter.config.r)
+    (rows, columns), rank = shape, index(_value_for(module, adapter.config.rank_pattern, adapter.config.r))
     sizes = [(rank, columns), (rows, rank), *([(rows,)] if adapter.config.use_dora else [])]
     return {f"{module}.{part}": size for part, size in zip(PARTS, sizes, strict=False)}
 
