@@ -243,12 +243,13 @@ def sequence_after(before: SequenceState, hook: Literal["init", "commit", "forge
     Raises:
         WrongAnswer: For another value, or one that changes a settled token.
     """
-    strategy, limit, forgets = before.request.strategy, before.request.limit, hook == "forget"
+    strategy, limit, settled = before.request.strategy, before.request.limit, before.progress.settled
     if type(progress) is not Progress:
         raise WrongAnswer(strategy, hook, f"{short(progress)}: it must be a Progress, not a subclass")
-    after = before.with_progress(progress)
-    if flaw := _progress_flaw(before.progress, after, 0 if forgets else before.progress.settled):
+    least, most = (0, settled) if hook == "forget" else (settled, limit)  # `forget` settles nothing
+    if flaw := _progress_flaw(before.progress, progress, least, most):
         raise WrongAnswer(strategy, hook, flaw)
+    after = before.with_progress(progress)
     if hook == "commit" and before.steps > limit - len(before.request.prompt) and progress.settled < limit:
         # With more passes than tokens, every further pass must lower the measure.
         was, now = strategy.measure(before_forward(before)), strategy.measure(after)
@@ -258,11 +259,9 @@ def sequence_after(before: SequenceState, hook: Literal["init", "commit", "forge
     return after
 
 
-def _progress_flaw(before: Progress, after: SequenceState, least: int) -> str | None:
-    """Return why the progress of a sequence is invalid, or None. At least `least` positions must be settled."""
-    progress, limit = after.progress, after.request.limit
+def _progress_flaw(before: Progress, progress: Progress, least: int, most: int) -> str | None:
+    """Return why `progress`, which follows `before`, is invalid, or None. Its `settled` must be in `[least, most]`."""
     window, final, settled = progress.window, progress.final, progress.settled
-    most = limit if least else before.settled  # `forget` settles nothing
     if type(final) is not int or type(settled) is not int or not 0 <= final <= settled or not least <= settled <= most:
         return (
             f"final={short(final)} and settled={short(settled)}: both must be integers, final in [0, settled] and "
