@@ -211,7 +211,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the driver returns for a span: which positions it samples, and how."""
+    """The results that the driver returns for a span: the positions to sample, and how to sample them."""
 
     sampled: tuple[int, ...] = ()
     """Positions (not rows) to sample, ascending."""

@@ -195,7 +195,7 @@ def sampled_by(rule: Rule, planned: PlannedPass) -> tuple[int, ...]:
 def check_chosen(rule: Choice, block_pass: BlockPass, chosen: Any) -> None:
     """Check the result of `rule.chosen(block_pass)`: ascending indices of masked positions.
 
-    If `must`, a rule without a `measure` of its own has to choose at least one index.
+    If `must`, a rule that does not override `measure` has to choose at least one index.
 
     Args:
         rule: The rule.
@@ -227,7 +227,7 @@ def _wrong_with(chosen: Any, block: Block) -> str:
 def check_committed(rule: Rule, block_pass: BlockPass, after: Any) -> None:
     """Check the result of `rule.commit(block_pass)`: a block of the same positions, with sampled or given tokens.
 
-    Only a rule with a `commit` of its own is checked: `Choice.commit` unmasks indices that were checked.
+    Only a rule that overrides `commit` is checked: `Choice.commit` unmasks indices that were checked.
 
     Args:
         rule: The rule.

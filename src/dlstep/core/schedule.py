@@ -163,7 +163,7 @@ def _stuck(state: State) -> RequestFault:
 # Sequences are served by age, and the first one that gets no span ends the plan. If younger ones could
 # overtake it, they would take the rows and pages that become free, and it might wait forever.
 # Running sequences come first. One that needs more pages than are available takes them from the youngest
-# running sequence, which then waits in front of all others and later stores its tokens again. Only
+# running sequence, which then waits before all others and later stores its tokens again. Only
 # sequences without a span in this plan are victims, so the plan never feeds rows of pages that it releases.
 # The oldest sequence always gets its span: `refusal` has refused requests that do not fit an empty device.
 # Thus every plan advances some sequence, and each of them becomes the oldest at some time.

@@ -1,4 +1,4 @@
-"""What options of other engines, and of the model authors' decoding loops, are called here."""
+"""Names in dlstep for options of other engines and of the model authors' decoding loops."""
 
 ELSEWHERE = {
     "max_num_seqs": "max_num_reqs",
