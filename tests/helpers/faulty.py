@@ -285,7 +285,8 @@ SPANS = (
     "too many scored ids", "text as scored ids", "huge scored ids",
     "core's rows", "core's masks", "another grid", "too many rows", "before final",
     "subclass", "growing grid", "unknown mode", "truth values", "penalty text", "no masks", "flag", "other inputs",
-    "unknown carry", "nothing to carry", "fractional draws", "huge draws", "huge penalty", "shift of two", "huge grid",
+    "unknown carry", "nothing to carry", "fractional draws", "huge draws", "draws far below zero",
+    "huge penalty", "shift of two", "huge grid",
     *[f"soft {kind}" for kind in (
         "nothing", "before the window", "after the window", "descending", "text positions", "list of positions",
         "junk id", "negative id", "text ids", "too few ids", "text probabilities", "fewer probabilities", "no merge",
@@ -390,6 +391,7 @@ class FaultyStrategy(Blockwise):
             "nothing to carry": changed(right, carry="held"),
             "fractional draws": changed(right, draws=(0.5,) * count),
             "huge draws": changed(right, draws=(10**30,) * count),
+            "draws far below zero": changed(right, draws=(-(10**30),) * count),
             "huge penalty": changed(right, penalty=10**400),
             "shift of two": changed(right, shift=2),
             "huge grid": changed(right, grid=Grid(0, 10**30), joins=False),

@@ -6,13 +6,13 @@ What is read in each step:
 
 - Of a span: all fields that reach the device, each token id, sampled position, draw number, scored id and soft token
   included. One invalid value would fail on the device and end all requests of the batch.
-- Of a `Progress`: types, the ends of the window's blocks and of blocks that are new in `past`, how many probabilities
-  they have, and the ids of tokens that become settled, which are checked against the request's constraint.
+- Of a `Progress`: types, the ends of the window's blocks and of blocks that are new in `past`, the number of
+  probabilities per block, and the ids of newly settled tokens, also against the request's constraint.
 
-What is not read: the tokens of positions that are not settled (the next span is checked when it feeds them), the values
+What is not read: the tokens of positions that are not settled (they are checked when a span feeds them), the values
 of probabilities, `given`, `opened` and `extra`, and whether tokens that have settled stay the same. Reading every position
-would take 170 us per request and step; the laws of `dlstep.testing` do. If a rule defines `commit`, `rule.check_committed`
-reads every token of its blocks.
+would take 170 us per request and step, so only the laws of `dlstep.testing` do that. If a rule defines
+`commit`, `rule.check_committed` reads every token of its blocks.
 """
 
 from array import array
@@ -128,17 +128,17 @@ def _fit_arrays(numbers: tuple[Any, ...], code: str = "I") -> bool:
 
 def _are_integers(numbers: tuple[Any, ...]) -> bool:
     """Return whether all numbers are integers whose sum fits 64 bits. Costs 0.7 us for 128 numbers, half of `_fit_arrays`."""
-    # One number beyond 64 bits would harm all requests; several that cancel one another are not found.
+    # A number beyond 64 bits would fail the whole batch; numbers that cancel in the sum are not detected.
     try:
         total = sum(numbers)
     except TypeError:
         return False
-    return type(total) is int and total < 1 << 63
+    return type(total) is int and -(1 << 63) <= total < 1 << 63
 
 
 def _ascend(numbers: tuple[int, ...]) -> bool:
-    """Return whether the integers, one or more, never decrease."""
-    # A repeated number harms only its own request, so not every one is found.
+    """Return whether one or more integers ascend; some repeated numbers pass."""
+    # A repeated number affects only its own request, so a cheap, incomplete check is enough.
     return sorted(numbers) == [*numbers] and numbers[-1] - numbers[0] >= len(numbers) - 1
 
 
@@ -175,7 +175,7 @@ def _scored_flaw(wanted: Wanted, most: int) -> str | None:
     """Return what is wrong with the scored ids of a span; None if nothing is."""
     count, ids = len(wanted.sampled), wanted.scored_ids
     if len(ids) not in range(0, most * count + 1, count or 1):
-        return f"{len(ids)} scored ids: equally many for each position, at most {most}"
+        return f"{len(ids)} scored ids: there must be equally many for each position, at most {most}"
     if not _fit_arrays(ids, "i"):  # a device reports probability 0 for ids that no token has
         return f"scored_ids={short(ids)}: it must hold integers of 32 bits, -1 for none"
     return None
@@ -192,7 +192,7 @@ def _soft_flaw(soft: SoftTokens, rows: Rows, sampled: tuple[int, ...], spec: Spe
     if not _are_ids(ids, spec):
         return f"soft ids={short(ids)}: ids must be in [0, {spec.vocab_size})"
     if not ids or len(ids) % len(at) or len(ids) != len(weights) or not _fit_arrays(weights, "d"):
-        return f"soft probabilities={short(weights)}: a number for each id, and equally many ids for each position"
+        return f"soft probabilities={short(weights)}: each id needs a number, each position equally many ids"
     return None
 
 
@@ -230,7 +230,7 @@ def _span_flaw(span: Any, strategy: Strategy, sequence: SequenceState, spec: Spe
     if not numbers_are_right or not _ascend(sampled) or sampled[0] < low or sampled[-1] >= high:
         return (
             f"sampled={short(sampled)} and draws={short(wanted.draws)}: sampled must hold one or more integers that ascend "
-            f"within [{low}, {high}), draws as many integers of at most 32 bits"
+            f"within [{low}, {high}), draws as many integers of 64 bits"
         )
     if len(wanted.draws) != len(sampled):
         return f"draws={short(wanted.draws)}: it must hold {len(sampled)} numbers, one for each sampled position"
@@ -287,7 +287,7 @@ def _progress_flaw(before: Progress, progress: Progress, least: int, most: int) 
 
 
 def check_settled(sequence: SequenceState, since: int, tokens: tuple[int, ...], spec: Spec) -> None:
-    """Raise WrongAnswer unless `tokens`, which have settled from position `since` on, are ids of the model."""
+    """Raise WrongAnswer unless `tokens` has one valid id for each position settled from `since` on."""
     strategy, settled = sequence.request.strategy, sequence.progress.settled
     if len(tokens) != settled - since:
         flaw = f"settled={settled}, but no block holds these positions"
