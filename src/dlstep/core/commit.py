@@ -285,7 +285,7 @@ def ended(sequence: SequenceState, reason: FinishReason, end: int, error: str = 
 def apply_finish_rules(sequence: SequenceState, since: int, spec: Spec) -> SequenceState:
     """Return `sequence` after checking the tokens of `[since, settled)`; finished if a condition holds.
 
-    Raises WrongAnswer if these are not ids that the request may hold.
+    Raises WrongAnswer for missing or invalid tokens, or tokens that the constraint forbids.
     """
     request, params = sequence.request, sequence.request.params
     settled, repeated = sequence.progress.settled, None

@@ -349,7 +349,7 @@ class Plan:
     grants: tuple[Grant, ...] = ()
     """Pages that requests get."""
     num_pages: int = 0
-    """Number of pages of the KV cache; a plan that begins an empty one is the first to use them."""
+    """Number of pages of the KV cache; needed by a plan that begins an empty cache."""
 
 
 @dataclass(frozen=True, slots=True)

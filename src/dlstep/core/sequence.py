@@ -20,15 +20,13 @@ FinishReason = Literal["stop", "length", "nfe_limit", "repetition", "abort", "re
 """All ways in which an answer ends.
 
 - `stop`, `length`, `nfe_limit`, `repetition`: a finish rule of `core/commit.py` holds for the settled tokens.
-- `abort`: `abort` was called, because the caller left, a stream was closed, or a time limit of the server passed. The
+- `abort`: `abort` was called: the client disconnected, a stream was closed, or a time limit of the server passed. The
   server also answers with `abort` if the request was still in its queue.
 - `rejected`: `checked` in `core/lifecycle.py` found that the request can never run; no forward pass was made.
-- `error`: one of four causes, named in `FinishInfo.error`: the strategy, its rule or a value that they return fails (a
-  `RequestFault`, which `Decode` turns into `fail`; in `init`, `add` ends the request itself), the logits of a row are not
-  finite, a processor raises, or the server fails the request after its forward pass has failed twice.
+- `error`, with the cause in `FinishInfo.error`: the strategy or rule raises or returns an invalid value, the logits of a
+  row are not finite, a processor raises, or the server fails the request after its forward pass has failed twice.
 
-A driver that raises ends no request in the core: the state stays as it was, and who runs the loop decides. An `LLM` raises
-in the calls of all requests, the server retries.
+If a driver raises, no request ends and the state is unchanged. An `LLM` then raises in all pending calls; a server retries.
 """
 NO_PAGES: "List[int]" = List([])
 Best = tuple[tuple[int, float], ...]  # the most probable ids of a position and their probabilities

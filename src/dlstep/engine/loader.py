@@ -183,7 +183,7 @@ def _check_room(options: ResolvedConfig) -> None:
 
     check_room(options.device, "max_num_reqs", options.max_num_reqs, TABLE_ROW_BYTES)
     if options.num_pages is not None:
-        # The network reports a config that it cannot be made from, from which no sizes can be read.
+        # Building the network refuses an invalid config, from which `kv_shapes` could not read sizes.
         network = empty_network(options.model.family.network, options.model.config, options.dtype)
         position = kv_bytes_per_token(kv_shapes(network.config, options.tensor_parallel_size), options.dtype)
         check_room(options.device, "num_pages", options.num_pages, options.page_size * position)

@@ -170,7 +170,7 @@ def histories(kind: Kind, data: DataObject, driver: type[FaultyDriver] = FaultyD
     A device may ignore prompts: different prompts then get equal samples, and only the stored
     tokens differ. After a loss, a step runs only as many forward passes as it needs to advance. States may be copied, and
     decodes closed or collected. If the device has room for all, a decode recomputes its KV cache only after it was closed or
-    a pass of it failed. `driver` adds faults before the device runs a plan.
+    a pass of it failed. `driver` raises before or after some passes.
     """
     value, spec = data.draw(engines(kind))
     config = data.draw(tight(spec, value, data.draw(batches(value, most=2))))
