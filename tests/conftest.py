@@ -53,7 +53,7 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture
-def report(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+def report(record_property) -> Callable[[str], None]:
     """A function that notes a line with what a test measured; all lines are printed at the end, whoever ran the test."""
     return partial(record_property, FIGURES)
 

@@ -12,7 +12,7 @@ from .third_party import DLSTEP, KEY, MODEL, TEMPLATE, Server, answers, until
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory) -> Iterator[Server]:
     """`dlstep serve` on a free port with an API key, started as users do. It must exit with code 0 after all clients."""
     folder = tmp_path_factory.mktemp("server")
     log, template = folder / "log", folder / "template.jinja"

@@ -1,14 +1,13 @@
 """Anthropic's unmodified client gets messages, streams, calls of tools and errors from `/v1/messages`."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dlstep import SamplingParams
 
-from .third_party import MODEL, Server, client, llm
+from .third_party import MODEL, client, llm
 
 SCRIPT = Path(__file__).with_name("use_anthropic.py")
 STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
@@ -16,7 +15,7 @@ STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max hav
 pytestmark = pytest.mark.clients
 
 
-def test_messages(server: Server, tmp_path: Path, report: Callable[[str], None]) -> None:
+def test_messages(server, tmp_path, report):
     found = json.loads(client("anthropic", "python", str(SCRIPT), server.url, MODEL, folder=tmp_path).splitlines()[-1])
     prompt = llm().engine.tokenizer.encode(STORY, add_special_tokens=False)
     (expected,) = llm().generate([prompt], SamplingParams(max_tokens=100), progress=False)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.clients
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory) -> Path:
     """A folder with all compressed checkpoints. Widths of 320 and 64 leave blocks incomplete."""
     path = tmp_path_factory.mktemp("compressed")
     write_checkpoint(path / "plain", "sdar", hidden_size=256, intermediate_size=320)
@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_weights_are_those_that_the_library_restores(folder: Path, scheme: str, dtype: torch.dtype) -> None:
+def test_weights_are_those_that_the_library_restores(folder, scheme, dtype):
     path = folder / f"{scheme} {dtype}"
     expected = load_file(path / "decompressed.safetensors")
     (path / "decompressed.safetensors").rename(folder / f"{scheme} {dtype}.safetensors")

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from jsonschema import validate
@@ -11,7 +9,7 @@ from jsonschema import validate
 from dlstep import SamplingParams
 from training.tokenizer import build_tokenizer
 
-from .third_party import HERE, MODEL, Server, client, llm
+from .third_party import HERE, MODEL, client, llm
 
 # How many interfaces of the server a client knows: chat completions, and responses.
 CLIENTS = {
@@ -43,7 +41,7 @@ pytestmark = pytest.mark.clients
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_framework(name: str, server: Server, tmp_path: Path, report: Callable[[str], None]) -> None:
+def test_framework(name, server, tmp_path, report):
     (script,) = (HERE / "frameworks").glob(f"use_{name}.*")
     command = "node" if script.suffix == ".mjs" else "python"
     if command == "node" and shutil.which("npm") is None:

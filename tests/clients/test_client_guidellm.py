@@ -1,15 +1,13 @@
 """GuideLLM measures the server without an error, and has received the texts of `LLM.generate`."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from dlstep import SamplingParams
 from dlstep.tiny import path, problems
 
-from .third_party import KEY, MODEL, Server, client, llm
+from .third_party import KEY, MODEL, client, llm
 
 COUNT, TOKENS = 64, 48
 # GuideLLM asks for answers of an exact length.
@@ -19,7 +17,7 @@ pytestmark = pytest.mark.clients
 
 
 @pytest.mark.parametrize("endpoint", ["completions", "chat/completions"])
-def test_no_request_is_an_error(server: Server, tmp_path: Path, endpoint: str, report: Callable[[str], None]) -> None:
+def test_no_request_is_an_error(server, tmp_path, endpoint, report):
     prompts = [problem.prompt for problem in problems(COUNT, seed=12)]
     rows = [json.dumps({"prompt": prompt, "output_tokens_count": TOKENS}) for prompt in prompts]
     (tmp_path / "problems.jsonl").write_text("\n".join(rows))

@@ -14,7 +14,7 @@ from openai import BadRequestError, OpenAI
 from dlstep import SamplingParams
 from dlstep.tiny import problems
 
-from .third_party import KEY, MODEL, Server, answers, environment, llm, outside, until
+from .third_party import KEY, MODEL, answers, environment, llm, outside, until
 
 PROMPTS = [problem.prompt for problem in problems(32, seed=13)]
 TOKENS = 48
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.clients
 
 
 @pytest.fixture(scope="module")
-def proxied(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenAI]:
+def proxied(server, tmp_path_factory) -> Iterator[OpenAI]:
     """The official client of a LiteLLM proxy, which is configured with the server as an OpenAI-compatible one."""
     folder, key = tmp_path_factory.mktemp("litellm"), f"sk-{secrets.token_hex(24)}"
     model = {"model": f"openai/{MODEL}", "api_base": f"{server.url}/v1", "api_key": KEY}
@@ -80,7 +80,7 @@ KINDS: dict[str, Callable[[OpenAI, str], str]] = {
 }
 
 
-def test_texts_are_those_of_generate(proxied: OpenAI, report: Callable[[str], None]) -> None:
+def test_texts_are_those_of_generate(proxied, report):
     expected = [output.text for output in llm().generate(PROMPTS, SamplingParams(max_tokens=TOKENS), progress=False)]
     for kind, answer in KINDS.items():
         with ThreadPoolExecutor(8) as threads:
@@ -88,7 +88,7 @@ def test_texts_are_those_of_generate(proxied: OpenAI, report: Callable[[str], No
     report(f"LiteLLM proxy: {len(KINDS)} kinds of requests, {len(PROMPTS)} equal texts each: {', '.join(KINDS)}")
 
 
-def test_fields_go_through(proxied: OpenAI) -> None:
+def test_fields_go_through(proxied):
     prompt = PROMPTS[0]
     found = proxied.completions.create(model=MODEL, prompt=prompt, max_tokens=TOKENS, n=2, temperature=2.0, seed=7)
     each = [SamplingParams(max_tokens=TOKENS, temperature=2.0, seed=seed) for seed in (7, 8)]
@@ -101,6 +101,6 @@ def test_fields_go_through(proxied: OpenAI) -> None:
     assert completion(proxied, prompt, stop=["shells"], extra_body={"dlstep": options}) == expected.text
 
 
-def test_an_error_keeps_its_message(proxied: OpenAI) -> None:
+def test_an_error_keeps_its_message(proxied):
     with pytest.raises(BadRequestError, match="accept_threshold must be at most 1"):
         completion(proxied, PROMPTS[0], extra_body={"dlstep": {"accept_threshold": 2}})

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sysconfig
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from dlstep.cli import main
 from dlstep.tiny import problems
 
-from .third_party import HERE, MODEL, Server, client, environment, ran
+from .third_party import HERE, MODEL, client, environment, ran
 
 COUNT, SEED = 100, 11
 # The sources of this package, and behind the client's own packages those that it lacks: torch and what comes with it.
@@ -42,7 +41,7 @@ def found(folder: Path) -> tuple[dict[str, str], float]:
     return texts, json.loads(results.read_text())["results"]["shells"]["exact_match,flexible-extract"]
 
 
-def test_all_ways_give_one_score(server: Server, tmp_path: Path, report: Callable[[str], None]) -> None:
+def test_all_ways_give_one_score(server, tmp_path, report):
     rows = [json.dumps({"prompt": each.prompt, "answer": str(each.answer)}) for each in problems(COUNT, seed=SEED)]
     for name in ("inside", *KINDS):
         (tmp_path / name).mkdir()

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -80,7 +79,7 @@ def logged(folder: Path, model: str, *tasks: str, options: tuple[str, ...] = ())
     return rows, json.loads(results.read_text())
 
 
-def test_a_given_beginning_is_continued(tmp_path: Path) -> None:
+def test_a_given_beginning_is_continued(tmp_path):
     """The prompts are those of `HFLM.apply_chat_template`, which passes its arguments on to the tokenizer like this."""
     folder = tmp_path / "model"
     shutil.copytree(tiny.path("tiny-llada"), folder)
@@ -104,7 +103,7 @@ def test_a_given_beginning_is_continued(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_choices_are_made_by_likelihood(tmp_path: Path, kind: str, report: Callable[[str], None]) -> None:
+def test_choices_are_made_by_likelihood(tmp_path, kind, report):
     tasks = ("choice", "document") if kind == "exact" else ("choice",)
     rows, results = logged(tmp_path, KINDS[kind], *tasks)
     info, exact = results["config"]["dlstep"], kind == "exact"
@@ -150,7 +149,7 @@ def test_choices_are_made_by_likelihood(tmp_path: Path, kind: str, report: Calla
         ("model=tiny-llada,mc_num=10", "choice", "error: mc_num=10 must be a multiple of mc_batch=32"),
     ],
 )
-def test_refusals_are_sentences(tmp_path: Path, model: str, task: str, sentence: str) -> None:
+def test_refusals_are_sentences(tmp_path, model, task, sentence):
     ended = told(tmp_path, model, task)
     assert ended.returncode != 0 and sentence in ended.stdout, ended.stdout[-5000:]
     assert "Traceback" not in ended.stdout

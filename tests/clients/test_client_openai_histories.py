@@ -1,12 +1,11 @@
 """The official client's own messages continue a conversation, whatever they were kept as, in three versions of the client."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from .third_party import MODEL, Server, client
+from .third_party import MODEL, client
 
 SCRIPT = Path(__file__).with_name("histories.py")
 
@@ -14,9 +13,7 @@ pytestmark = pytest.mark.clients
 
 
 @pytest.mark.parametrize("version", ["1.60.0", "2.30.0", "3.57.0"])
-def test_every_form_of_a_message_is_history(
-    server: Server, tmp_path: Path, report: Callable[[str], None], version: str
-) -> None:
+def test_every_form_of_a_message_is_history(server, tmp_path, report, version):
     found = json.loads(client(f"openai_{version}", "python", str(SCRIPT), server.url, MODEL, folder=tmp_path).splitlines()[-1])
     assert found["version"] == version and len(found["answers"]) == 16
     for way, answers in found["answers"].items():

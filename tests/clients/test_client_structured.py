@@ -1,13 +1,12 @@
 """LangChain and instructor get typed answers and calls of functions at the first attempt, 8 of each kind at a time."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from jsonschema import validate
 
-from .third_party import MODEL, Server, client
+from .third_party import MODEL, client
 
 SCRIPT = Path(__file__).with_name("structured_answers.py")
 TOTAL = {
@@ -26,7 +25,7 @@ WAYS = 7
 pytestmark = pytest.mark.clients
 
 
-def test_answers_are_typed(server: Server, tmp_path: Path, report: Callable[[str], None]) -> None:
+def test_answers_are_typed(server, tmp_path, report):
     printed = client("structured", "python", str(SCRIPT), server.url, MODEL, folder=tmp_path)
     found = json.loads(printed.splitlines()[-1])
     assert len(found) == WAYS

@@ -75,7 +75,7 @@ class Installed:
 
 
 @pytest.fixture(scope="session")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+def installed(tmp_path_factory) -> Installed:
     folder = tmp_path_factory.mktemp("installed")
     venv.create(folder / "env", with_pip=False)
     bin = folder / "env" / "bin"
@@ -123,7 +123,7 @@ def jobs_of(page: str, folder: Path) -> list[Job]:
 
 
 @pytest.mark.stress
-def test_every_line_works_as_pasted_in_an_empty_folder(installed: Installed, tmp_path: Path) -> None:
+def test_every_line_works_as_pasted_in_an_empty_folder(installed, tmp_path):
     """Commands run in the order of the page, and print what it shows."""
     jobs = [job for page in PAGES for job in jobs_of(page, tmp_path / page)]
     results = [installed.run(jobs[0].arguments, jobs[0].folder)]
@@ -144,13 +144,13 @@ def test_every_line_works_as_pasted_in_an_empty_folder(installed: Installed, tmp
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_first_block_is_a_short_file(page: str) -> None:
+def test_the_first_block_is_a_short_file(page):
     first = blocks_of(path_of(page))[0]
     assert first.language == "python" and first.file == f"my_{page.rpartition('_')[2]}.py"
     assert len(first.text.splitlines()) < 40
 
 
-def test_every_block_has_a_use() -> None:
+def test_every_block_has_a_use():
     """Each block is saved, run, or the expected output of one that runs."""
     for page in PAGES:
         of_page = blocks_of(path_of(page))

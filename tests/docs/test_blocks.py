@@ -43,14 +43,14 @@ def is_quick(block: Block) -> bool:
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+def hub(tmp_path_factory) -> Iterator[Hub]:
     """A hub on the loopback address."""
     with hub_of(Checkpoints(tmp_path_factory.mktemp("hub"))) as server:
         yield server
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub: Hub) -> Iterator[Path]:
+def folder(tmp_path, monkeypatch, hub) -> Iterator[Path]:
     """The current folder, empty but for a batch file, with the hub and a terminal of 80 columns."""
     (tmp_path / "page").mkdir()
     (tmp_path / "page" / "in.jsonl").write_text(json.dumps(REQUEST) + "\n")
@@ -88,11 +88,11 @@ def run_page(blocks: list[Block], folder: Path, *, exact: bool) -> None:
 
 
 @pytest.mark.parametrize("page", [page for page, blocks in BLOCKS.items() if blocks])
-def test_the_page_runs_as_pasted(page: str, folder: Path) -> None:
+def test_the_page_runs_as_pasted(page, folder):
     run_page(BLOCKS[page], folder, exact=False)
 
 
 @pytest.mark.stress
 @pytest.mark.parametrize("page", [page for page, blocks in BLOCKS.items() if not all(map(is_quick, blocks))])
-def test_the_page_runs_with_its_own_sizes(page: str, folder: Path) -> None:
+def test_the_page_runs_with_its_own_sizes(page, folder):
     run_page(BLOCKS[page], folder, exact=True)

@@ -56,7 +56,7 @@ def named_options(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
-def test_a_row_names_options_that_exist(row: tuple[str, str, str]) -> None:
+def test_a_row_names_options_that_exist(row):
     there, here, _ = row
     if here == "the same":
         assert set(foreign_names(there)) <= OPTIONS
@@ -69,7 +69,7 @@ def test_a_row_names_options_that_exist(row: tuple[str, str, str]) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
-def test_a_row_says_what_the_error_says(row: tuple[str, str, str]) -> None:
+def test_a_row_says_what_the_error_says(row):
     there, here, _ = row
     for name in foreign_names(there):
         if name in ELSEWHERE and here != "the same":
@@ -78,5 +78,5 @@ def test_a_row_says_what_the_error_says(row: tuple[str, str, str]) -> None:
             assert here.startswith("leave it out")
 
 
-def test_every_name_that_an_error_explains_is_in_a_table() -> None:
+def test_every_name_that_an_error_explains_is_in_a_table():
     assert {*ELSEWHERE, *NOT_NEEDED} <= {name for there, *_ in ROWS for name in foreign_names(there)}

@@ -58,7 +58,7 @@ def options_of(path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_file_fits_its_family(path: Path) -> None:
+def test_a_file_fits_its_family(path):
     family, strategy = path.stem.split(".")
     engine = options_of(path)
     assert engine["decoding_strategy"] == strategy
@@ -80,7 +80,7 @@ RESULTS = {"llada_base": "llada", "fast_dllm_llada": "llada", "sdar_chat": "sdar
 WITHOUT_SETTINGS = {"dream_reasoner", "llada2", "llada2_moe", *NATIVE}
 
 
-def test_published_settings_fit_their_families_and_say_what_to_expect() -> None:
+def test_published_settings_fit_their_families_and_say_what_to_expect():
     files = sorted((ROOT / "configs" / "published").glob("*.yaml"))
     family_of = {path.stem: RESULTS.get(path.stem, path.stem) for path in files}
     assert set(family_of) >= set(RESULTS) and set(family_of.values()) == set(FAMILIES) - WITHOUT_SETTINGS
@@ -95,7 +95,7 @@ def test_published_settings_fit_their_families_and_say_what_to_expect() -> None:
         assert f"--config configs/published/{path.name} --model" in head
 
 
-def test_there_is_one_for_each() -> None:
+def test_there_is_one_for_each():
     of_families = {
         f"{family.name}.{strategy}"
         for family in FAMILIES.values()
@@ -107,7 +107,7 @@ def test_there_is_one_for_each() -> None:
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs" / "policies").glob("*.yaml")), ids=lambda path: path.name)
-def test_a_buffer_policy_fits_the_model_of_its_name(path: Path) -> None:
+def test_a_buffer_policy_fits_the_model_of_its_name(path):
     name = path.name.partition(".")[0]
     llm = LLM(name, buffer_policy=load(path.read_text()))
     assert llm.engine.buffer_policy is not None and llm.engine.buffer_policy.rungs[-1][0] is None

@@ -76,12 +76,12 @@ def faults(path: str, value: Any) -> Iterator[str]:
             yield from (f"{path}.{name}: {param} is documented, but does not exist" for param in described - given)
 
 
-def test_docstrings_document_each_parameter_and_no_other() -> None:
+def test_docstrings_document_each_parameter_and_no_other():
     api = public()
     found = {"dlstep.llm.LLM", "dlstep.core.plan.Span", "dlstep.rules.quota.Quota", "dlstep_kernels.sampling.sample"}
     assert len(api) > 150 and found <= api.keys()
     assert not sorted(fault for path, value in api.items() for fault in faults(path, value))
 
 
-def test_docstring_of_llm_describes_the_fields_of_the_configuration_alike() -> None:
+def test_docstring_of_llm_describes_the_fields_of_the_configuration_alike():
     assert documented(LLM).items() >= documented(EngineConfig).items()

@@ -14,7 +14,7 @@ from dlstep.evaluate.table import Figures, TableLine
 PAGE = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text(encoding="utf-8")
 
 
-def test_every_column_is_defined() -> None:
+def test_every_column_is_defined():
     table = PAGE.partition("## Columns")[2].partition("## ")[0]
     defined = set(
         re.findall(r"`([\w.]+)`", "".join(line.split("|")[1] for line in table.splitlines() if line.startswith("| `")))
@@ -23,14 +23,14 @@ def test_every_column_is_defined() -> None:
         assert column in defined, column
 
 
-def test_every_column_of_a_comparison_is_defined() -> None:
+def test_every_column_of_a_comparison_is_defined():
     table = PAGE.partition("## Comparing strategies and rules")[2].partition("\n## ")[0]
     defined = {name for line in table.splitlines() if line.startswith("| `") for name in re.findall(r"`(\w+)`", line)}
     own = {field.name for field in fields(ComparisonRow)} - {field.name for field in fields(Figures)}
     assert own <= defined
 
 
-def test_every_field_of_an_answer_is_listed(tmp_path: Path) -> None:
+def test_every_field_of_an_answer_is_listed(tmp_path):
     run = evaluate_with(LLM("tiny-bd"), EvalOptions(dataset_limit=1, max_tokens=2, out=str(tmp_path)))
     for name in ("answers", "beside", "scores"):
         (listed,) = (line for line in PAGE.splitlines() if line.startswith(f"| `{name}.jsonl`"))

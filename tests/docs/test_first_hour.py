@@ -145,7 +145,7 @@ def prepared(folder: Path) -> None:
 
 
 @pytest.mark.full
-def test_ten_tasks_work_from_a_wheel_in_an_empty_folder(installed: Installed, tmp_path: Path) -> None:
+def test_ten_tasks_work_from_a_wheel_in_an_empty_folder(installed, tmp_path):
     """Install, serve, and the tasks of the table, each with its result."""
     code, version = installed.run(["dlstep", "--version"], tmp_path)
     assert code == 0 and re.fullmatch(r"dlstep \d+\.\d+\.\d+\n", version)
@@ -169,6 +169,6 @@ def test_ten_tasks_work_from_a_wheel_in_an_empty_folder(installed: Installed, tm
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_line_is_in_the_docs(name: str) -> None:
+def test_line_is_in_the_docs(name):
     task = TASKS[name]
     assert task.line in OF_THE_TEST or task.line in (ROOT / task.page).read_text(encoding="utf-8")

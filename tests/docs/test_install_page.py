@@ -13,18 +13,18 @@ ROWS = dict(re.findall(r"^\| `([\w-]+)` \|.*\|(.*)\|$", PAGE, re.MULTILINE))
 FOR_DEVELOPERS = {"test", "full", "docs", "mutate", "release"}
 
 
-def test_the_table_has_every_extra() -> None:
+def test_the_table_has_every_extra():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert ROWS.keys() == project["optional-dependencies"].keys() - FOR_DEVELOPERS
     assert all(f"`{extra}`" in PAGE for extra in FOR_DEVELOPERS)
 
 
-def test_the_table_has_the_commands_that_ask_for_an_extra() -> None:
+def test_the_table_has_the_commands_that_ask_for_an_extra():
     for extra, user, (command, *_) in USERS:
         needed = user.split()[-1]  # such as `math500`, `--plot`, `batch`
         named = ROWS[extra].replace("EngineConfig.", "--")
         assert needed.removeprefix("EngineConfig.") in named and (f"dlstep {command}" in named or extra == "lora"), user
 
 
-def test_commands_of_the_page_exist() -> None:
+def test_commands_of_the_page_exist():
     assert {*re.findall(r"`dlstep ([a-z]+)", PAGE)} <= {*COMMANDS}

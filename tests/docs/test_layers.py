@@ -45,7 +45,7 @@ def arrows_up(name: str, source: str) -> list[str]:
     return found
 
 
-def test_no_package_reads_files_of_one_above_it() -> None:
+def test_no_package_reads_files_of_one_above_it():
     sources = {path.relative_to(PACKAGE).as_posix(): path.read_text("utf-8") for path in PACKAGE.rglob("*.py")}
     assert [arrow for name, source in sources.items() for arrow in arrows_up(name, source)] == []
     assert not [name for name, source in sources.items() if "importlib.resources" in source or "get_data(" in source]
@@ -62,5 +62,5 @@ def test_no_package_reads_files_of_one_above_it() -> None:
         ("text/words.py", "Path(__file__).with_name('words.json')", []),
     ],
 )
-def test_a_path_to_a_package_above_is_found(name: str, expression: str, arrow: list[str]) -> None:
+def test_a_path_to_a_package_above_is_found(name, expression, arrow):
     assert arrows_up(name, f"PATH = {expression}") == arrow

@@ -66,6 +66,6 @@ def fault(path: Path, link: str) -> str | None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=page_name)
-def test_relative_links_lead_somewhere(path: Path) -> None:
+def test_relative_links_lead_somewhere(path):
     faults = {link: problem for link in links(path) if (problem := fault(path, link))}
     assert not faults

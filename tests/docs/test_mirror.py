@@ -20,7 +20,7 @@ def own_test(module: str) -> str:
     return "/".join(["tests", "unit", *folders, f"test_{name.strip('_')}.py"])
 
 
-def test_every_module_has_a_test_of_its_name_or_an_entry() -> None:
+def test_every_module_has_a_test_of_its_name_or_an_entry():
     listed: dict[str, list[str]] = tomllib.loads((ROOT / TABLE).read_text(encoding="utf-8"))
     modules = {
         path.relative_to(ROOT / "src").as_posix(): path

@@ -6,8 +6,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from dlstep import tiny
 from dlstep.cli import main
 from dlstep.core.spec import TRAININGS
@@ -19,18 +17,18 @@ from ..helpers.scripts import script
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 
 
-def test_the_page_has_the_table_of_families() -> None:
+def test_the_page_has_the_table_of_families():
     table = script("make_pictures").families_table()
     assert f"<!-- families -->\n{table}<!-- end of families -->\n" in PAGE.read_text(encoding="utf-8"), "run make pictures"
 
 
-def test_the_page_has_all_thresholds_of_families() -> None:
+def test_the_page_has_all_thresholds_of_families():
     thresholds = {family.name: family.options.get("accept_threshold") for family in FAMILIES.values()}
     named = ", ".join(f"`{name}` {value}" for name, value in thresholds.items() if value is not None)
     assert f"  Families with a different default `accept_threshold`: {named}.\n" in PAGE.read_text(encoding="utf-8")
 
 
-def test_the_command_lists_every_family(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_lists_every_family(capsys):
     assert main(["models", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in rows] == list(FAMILIES)
@@ -39,7 +37,7 @@ def test_the_command_lists_every_family(capsys: pytest.CaptureFixture[str]) -> N
     assert "llada2dot1_mini" in capsys.readouterr().out
 
 
-def test_the_matrix_has_every_family(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_matrix_has_every_family(capsys):
     assert main(["strategies", "--matrix", "--json"]) == 0
     rows = {row["strategy"]: row["families"] for row in json.loads(capsys.readouterr().out)}
     assert all(list(families) == list(FAMILIES) for families in rows.values())
@@ -56,7 +54,7 @@ SECTION: dict[str, Any] = {
 }
 
 
-def test_the_page_lists_the_keys_of_the_section_and_each_has_an_effect(tmp_path: Path) -> None:
+def test_the_page_lists_the_keys_of_the_section_and_each_has_an_effect(tmp_path):
     page = PAGE.read_text(encoding="utf-8").partition("## The `dlstep` section")[2]
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", page, re.MULTILINE))
     assert tuple(rows) == SPEC_FACTS == tuple(SECTION)

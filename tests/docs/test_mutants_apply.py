@@ -10,7 +10,7 @@ from ..mutants.mutant import applied
 
 
 @pytest.mark.full
-def test_every_mutant_applies_compiles_and_differs() -> None:
+def test_every_mutant_applies_compiles_and_differs():
     stale: list[str] = []
     for mutant in MUTANTS:
         source = mutant.path.read_text(encoding="utf-8")
@@ -23,11 +23,11 @@ def test_every_mutant_applies_compiles_and_differs() -> None:
     assert not stale, "\n".join(stale)
 
 
-def test_the_catalogue_holds_at_most_300_different_mutants() -> None:
+def test_the_catalogue_holds_at_most_300_different_mutants():
     assert len({(mutant.file, mutant.function, mutant.fault) for mutant in MUTANTS}) == len(MUTANTS) <= 300
 
 
-def test_every_mutant_has_tests_that_exist() -> None:
+def test_every_mutant_has_tests_that_exist():
     named = {name for mutant in MUTANTS for name in mutant.noticed_by}
     assert not [name for name in named if not (TESTS / name).exists()]
     assert not {mutant.file for mutant in MUTANTS if not mutant.noticed_by and not unit_tests(mutant.file)}

@@ -20,11 +20,11 @@ def prose(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", [*PAGES, *SOURCES], ids=lambda path: path.name)
-def test_papers_have_numbers(path: Path) -> None:
+def test_papers_have_numbers(path):
     assert not [found[0] for found in WITHOUT_NUMBER.finditer(prose(path))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_names_the_papers_of_its_module(page: Path) -> None:
+def test_a_page_names_the_papers_of_its_module(page):
     (module,) = [path for path in SOURCES if path.stem == page.stem]
     assert set(NUMBER.findall(prose(module))) <= set(NUMBER.findall(prose(page)))

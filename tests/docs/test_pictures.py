@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dlstep.cli.rules import RuleRow, rule_rows
+from dlstep.cli.rules import rule_rows
 from dlstep.rules import own
 
 from ..helpers.scripts import script
@@ -25,7 +25,7 @@ def maker() -> ModuleType:
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=list(ROWS))
-def test_a_rule_has_a_picture_which_its_page_shows(row: RuleRow, maker: ModuleType) -> None:
+def test_a_rule_has_a_picture_which_its_page_shows(row, maker):
     text = (PAGES / f"{row.name}.md").read_text()
     assert maker.page(text, row) == text, "run make pictures"
     shown = re.findall(r"!\[[^]]*\]\(pictures/([^)]*)\)", text)
@@ -36,16 +36,16 @@ def test_a_rule_has_a_picture_which_its_page_shows(row: RuleRow, maker: ModuleTy
         assert any(text.startswith(f"{row.name} on a {kind}: ") for text in texts) and len(picture.encode()) < LARGEST
 
 
-def test_there_is_no_picture_without_a_rule() -> None:
+def test_there_is_no_picture_without_a_rule():
     assert {path.stem.rpartition("_")[0] for path in (PAGES / "pictures").iterdir()} == set(ROWS)
 
 
-def test_a_picture_is_that_of_the_present_decode(maker: ModuleType) -> None:
+def test_a_picture_is_that_of_the_present_decode(maker):
     for name, picture in maker.pictures(ROWS["remdm"]).items():
         assert picture == (PAGES / "pictures" / name).read_text(), "run make pictures"
 
 
-def test_the_index_has_the_table_of_rules(maker: ModuleType) -> None:
+def test_the_index_has_the_table_of_rules(maker):
     index = (PAGES / "index.md").read_text()
     assert f"> {maker.STORY.prompt.strip()}\n" in index
     table = index.partition("<!-- zoo -->\n")[2].partition("<!-- end of zoo -->\n")[0]

@@ -15,7 +15,7 @@ LONGEST, LARGEST = 180, 200_000  # lines, bytes
 MOST_WORDS = 55_000  # of all pages
 
 
-def test_the_moving_picture_is_that_of_the_present_decode() -> None:
+def test_the_moving_picture_is_that_of_the_present_decode():
     maker = script("make_moving_picture")
     stored = maker.PICTURE.read_text(encoding="utf-8")
     assert maker.picture() == stored, "run make moving-picture"
@@ -25,14 +25,14 @@ def test_the_moving_picture_is_that_of_the_present_decode() -> None:
     assert re.findall(r"\d+", words) == re.findall(r">(\d+) forward passes", stored)
 
 
-def test_no_option_of_the_rule_hides_a_method() -> None:
+def test_no_option_of_the_rule_hides_a_method():
     rule = script("make_moving_picture").rule_of_readme()
     assert not {field.name for field in fields(rule)} & {*dir(Choice)}
 
 
-def test_the_readme_is_short() -> None:
+def test_the_readme_is_short():
     assert len(README.splitlines()) <= LONGEST
 
 
-def test_the_pages_are_short() -> None:
+def test_the_pages_are_short():
     assert sum(len(page.read_text(encoding="utf-8").split()) for page in (ROOT / "docs").rglob("*.md")) <= MOST_WORDS

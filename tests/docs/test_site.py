@@ -33,7 +33,7 @@ def build(builder: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(tmp_path_factory) -> Path:
     """Return the folder of all pages, read and with resolved references, but not written as HTML."""
     folder = tmp_path_factory.mktemp("site")
     done = build("dummy", folder)
@@ -42,7 +42,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def domains(built: Path) -> dict[str, Any]:
+def domains(built) -> dict[str, Any]:
     """Return what the reference describes, by domain."""
     return pickle.loads((built / "environment.pickle").read_bytes()).domaindata
 
@@ -66,12 +66,12 @@ def places(package: str, name: str) -> set[str]:
     return {f"{each}.{name}" for each in PACKAGES if getattr(import_module(each), name, None) is value}
 
 
-def test_the_site_builds_without_a_warning(built: Path) -> None:
+def test_the_site_builds_without_a_warning(built):
     assert (built / "index.doctree").exists()
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_the_reference_lists_every_public_name(package: str, domains: dict[str, Any]) -> None:
+def test_the_reference_lists_every_public_name(package, domains):
     listed = domains["py"]["objects"]
     names = [name for name in public_names(package) if not name.startswith("_")]
     assert len(names) >= 2
@@ -79,9 +79,7 @@ def test_the_reference_lists_every_public_name(package: str, domains: dict[str, 
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_reference_lists_every_option_that_help_shows(
-    command: str, domains: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_reference_lists_every_option_that_help_shows(command, domains, capsys):
     with pytest.raises(SystemExit):
         main([*command.split(), "--help"])
     shown = set(re.findall(r"^  (?:-h, )?(--[\w+]+)", capsys.readouterr().out.partition("\noptions:\n")[2], re.MULTILINE))
@@ -90,7 +88,7 @@ def test_the_reference_lists_every_option_that_help_shows(
     assert "--help" in shown & listed and shown <= page
 
 
-def test_the_reference_lists_every_route(built: Path) -> None:
+def test_the_reference_lists_every_route(built):
     from fastapi.routing import APIRoute
 
     from dlstep.serve.http.app import create_app
@@ -103,7 +101,7 @@ def test_the_reference_lists_every_route(built: Path) -> None:
     assert len(paths) > 10 and not [path for path in paths if path not in page]
 
 
-def test_the_first_page_shows_what_its_code_prints(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_page_shows_what_its_code_prints(capsys):
     page = (DOCS / "index.md").read_text(encoding="utf-8")
     ((code, output),) = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.DOTALL)
     exec(compile(code, "index.md", "exec"), {})
@@ -115,7 +113,7 @@ def test_the_first_page_shows_what_its_code_prints(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.stress
-def test_written_pages_load_nothing_from_the_network_and_their_links_lead_somewhere(tmp_path: Path) -> None:
+def test_written_pages_load_nothing_from_the_network_and_their_links_lead_somewhere(tmp_path):
     done = build("html", tmp_path)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     pages = {path: BeautifulSoup(path.read_text("utf-8"), "html.parser") for path in (tmp_path / "site").rglob("*.html")}

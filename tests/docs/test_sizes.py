@@ -21,12 +21,12 @@ def large(path: Path) -> Iterator[str]:
             yield f"{path}: {node.name} has more than {MOST_LINES_OF_A_FUNCTION} lines"
 
 
-def test_code_is_in_small_parts() -> None:
+def test_code_is_in_small_parts():
     assert len(SOURCES) > 200
     assert not [fault for path in SOURCES for fault in large(path)]
 
 
-def test_no_class_name_is_defined_twice() -> None:
+def test_no_class_name_is_defined_twice():
     """A reader who searches for a class finds one."""
     places: dict[str, list[str]] = {}
     for path in SOURCES:

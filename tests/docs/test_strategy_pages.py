@@ -35,19 +35,19 @@ def shown(default: object) -> str:
     return type(default).__module__.rpartition(".")[2] if isinstance(default, Rule) else str(default)
 
 
-def test_every_strategy_and_every_rule_has_a_page_and_a_unique_name() -> None:
+def test_every_strategy_and_every_rule_has_a_page_and_a_unique_name():
     assert not set(strategies.available()) & set(rules.available())
     assert sorted({path.stem for path in FOLDER.glob("*.md")} - {"index"}) == sorted(OWNERS)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in RULES])
-def test_the_page_of_a_strategy_has_one_example_of_a_decode(name: str) -> None:
+def test_the_page_of_a_strategy_has_one_example_of_a_decode(name):
     ((_, output),) = examples((FOLDER / f"{name}.md").read_text())
     assert len(output.splitlines()) >= 8
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_a_page_of_a_rule_has_five_rows_by_hand(name: str) -> None:
+def test_a_page_of_a_rule_has_five_rows_by_hand(name):
     _, heading, page = (FOLDER / f"{name}.md").read_text().partition(BY_HAND)
     assert heading, "the page of a rule needs a section with five rows by hand"
     page = page.partition("\n## ")[0]
@@ -59,7 +59,7 @@ def test_a_page_of_a_rule_has_five_rows_by_hand(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_table_names_every_option_with_its_default(name: str) -> None:
+def test_the_table_names_every_option_with_its_default(name):
     page = (FOLDER / f"{name}.md").read_text()
     table = dict(re.findall(r"^\| `(\w+)` \| `?\"?([^`\"|]*)\"?`? \| [^|]* \|$", page, re.MULTILINE))
     assert table == {field.name: shown(field.default) for field in fields(OWNERS[name]) if field.default is not MISSING}

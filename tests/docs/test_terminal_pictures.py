@@ -11,7 +11,7 @@ FOLDER = Path(__file__).parents[2] / "docs"
 
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("theme", ["dark", "light"])
-def test_the_pictures_are_current(width: int, theme: str) -> None:
+def test_the_pictures_are_current(width, theme):
     maker = script("make_terminal_pictures")
     stored = (FOLDER / "terminal" / f"demo_{width}_{theme}.svg").read_text(encoding="utf-8")
     assert stored == maker.picture(width, maker.THEMES[theme], f"demo-{width}-{theme}")

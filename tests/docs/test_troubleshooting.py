@@ -41,6 +41,6 @@ def quoted() -> list[str]:
 
 
 @pytest.mark.parametrize("message", quoted())
-def test_a_message_is_one_of_the_sources(message: str) -> None:
+def test_a_message_is_one_of_the_sources(message):
     parts = [re.escape(part) for part in message.strip(". ").split("...")]
     assert re.search("[^\n]*?".join(parts), messages()), "no text of the sources reads like this"

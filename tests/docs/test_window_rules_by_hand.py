@@ -71,7 +71,7 @@ def unmasked(block: Block) -> str:
 
 
 @pytest.mark.parametrize(("answer", "expected"), table("sliding"))
-def test_sliding(answer: str, expected: str) -> None:
+def test_sliding(answer, expected):
     cells = answer.split()
     start = Block(1, (MASK,) * len(cells), tuple(range(1, len(cells) + 1)), (0.0,) * len(cells))
     known = [offset for offset, cell in enumerate(cells) if cell.isalpha()]
@@ -87,7 +87,7 @@ def test_sliding(answer: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(("first_pass", "end", "expected"), table("ada_block"))
-def test_ada_block(first_pass: str, end: str, expected: str) -> None:
+def test_ada_block(first_pass, end, expected):
     cells = [cell.split() for cell in first_pass.split(", ")]
     tokens = [DOT if token == "." else ord(token) - ord("a") for token, _ in cells]
     sequence = after(AdaBlock((DOT,), look_ahead=1.0), tokens, [float(chance) for _, chance in cells], size=3)
@@ -98,7 +98,7 @@ def test_ada_block(first_pass: str, end: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(("gaps", "expected"), table("early_commit"))
-def test_early_commit(gaps: str, expected: str) -> None:
+def test_early_commit(gaps, expected):
     chances = [1 / (1 + exp(-float(gap))) for gap in gaps.split()]
     rule = EarlyCommit(early_gap=2.0, middle_gap=2.0, late_gap=2.0)
     sequence = after(

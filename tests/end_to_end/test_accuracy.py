@@ -1,6 +1,5 @@
 """Accuracy of the embedded models on held-out problems, printed and checked: on 100, and on 500 by `make stress`."""
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -44,13 +43,13 @@ LEAST = {
 }
 
 
-def test_every_strategy_with_an_embedded_model_is_measured() -> None:
+def test_every_strategy_with_an_embedded_model_is_measured():
     assert set(LEAST) == {name for name in strategies.available() if embedded_models_for(EngineConfig(decoding_strategy=name))}
 
 
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("strategy", LEAST)
-def test_accuracy_by_default(strategy: str, count: int, report: Callable[[str], None]) -> None:
+def test_accuracy_by_default(strategy, count, report):
     right, rate, forwards = measured(strategy, count)
     report(f"{count} problems, {strategy}: {right:.1f} % right, {rate:.2f} tokens per forward pass, {forwards:.1f} passes")
     least_right, least_rate = LEAST[strategy]

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -51,7 +50,7 @@ ENGINES = {
     "engine", [each if each in ("batch 3", "least pages") else pytest.param(each, marks=pytest.mark.full) for each in ENGINES]
 )
 @pytest.mark.parametrize("count", COUNTS)
-def test_answers_do_not_depend_on_the_engine(name: str, engine: str, count: int) -> None:
+def test_answers_do_not_depend_on_the_engine(name, engine, count):
     session = DECODERS[name].llm(**ENGINES[engine](name)).session()
     numbers = [session.submit(prompt, LIMIT) for prompt in prompts(count)]
     preempted: set[int] = set()
@@ -69,7 +68,7 @@ def test_answers_do_not_depend_on_the_engine(name: str, engine: str, count: int)
 @pytest.mark.full
 @pytest.mark.parametrize("name", DECODERS)
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.stress)])
-def test_a_prompt_in_pieces_is_a_prompt(name: str, count: int) -> None:
+def test_a_prompt_in_pieces_is_a_prompt(name, count):
     grid = first(name).state.strategy.grid(Request(0, (1,) * 100))
     if grid.origin:
         pytest.skip(f"{name} feeds a prompt at once: its prompt is one group")
@@ -85,7 +84,7 @@ def test_a_prompt_in_pieces_is_a_prompt(name: str, count: int) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", DECODERS)
-def test_a_second_turn_finds_the_first(name: str) -> None:
+def test_a_second_turn_finds_the_first(name):
     llm = DECODERS[name].llm(page_size=4)
     session = llm.session()
     number = session.submit(prompts(1)[0], LIMIT)
@@ -128,9 +127,7 @@ def other_process() -> Iterator[subprocess.Popen[str]]:
 @pytest.mark.full
 @pytest.mark.parametrize("name", DECODERS)
 @pytest.mark.parametrize("kind", ["trace", "pickle"])
-def test_a_saved_decode_goes_on_in_another_process(
-    name: str, kind: str, tmp_path: Path, other_process: subprocess.Popen[str]
-) -> None:
+def test_a_saved_decode_goes_on_in_another_process(name, kind, tmp_path, other_process):
     session = DECODERS[name].llm(max_num_reqs=3).session()
     for prompt in prompts(5):
         session.submit(prompt, LIMIT)
@@ -150,7 +147,7 @@ def test_a_saved_decode_goes_on_in_another_process(
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_a_fork_and_its_origin_answer_the_same(name: str) -> None:
+def test_a_fork_and_its_origin_answer_the_same(name):
     session = DECODERS[name].llm().session()
     numbers = [session.submit(prompt, LIMIT) for prompt in prompts(4)]
     session.step()
@@ -170,7 +167,7 @@ def test_a_fork_and_its_origin_answer_the_same(name: str) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["multi_bd", "d2f"])
 @pytest.mark.parametrize("count", [12, pytest.param(64, marks=pytest.mark.stress)])
-def test_an_engine_that_was_used_answers_like_a_new_one(name: str, count: int) -> None:
+def test_an_engine_that_was_used_answers_like_a_new_one(name, count):
     used = DECODERS[name].llm(buffer_size=1)
     questions = [problem.prompt for problem in tiny.problems(count, seed=21)]
     for accept in (0.9, 0.5, 0.9):

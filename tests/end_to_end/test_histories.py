@@ -31,13 +31,13 @@ def play(crowd: Crowd, rounds: int, report: Callable[[str], None]) -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_crowd_is_answered_as_each_alone(strategy: str, engine: str, report: Callable[[str], None]) -> None:
+def test_a_crowd_is_answered_as_each_alone(strategy, engine, report):
     play(Crowd(strategy, 7, sessions=3, streams=2, **ENGINES[engine](strategy)), 4, report)
 
 
 @pytest.mark.stress
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_large_crowd_is_answered_as_each_alone(strategy: str, engine: str, report: Callable[[str], None]) -> None:
+def test_a_large_crowd_is_answered_as_each_alone(strategy, engine, report):
     # Two hundred rounds for each strategy, on three engines.
     play(Crowd(strategy, 11, sessions=8, streams=4, **ENGINES[engine](strategy)), 67, report)

@@ -334,7 +334,7 @@ def prepared(folder: Path) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(tmp_path_factory) -> Iterator[Path]:
     path = tmp_path_factory.mktemp("mistakes")
     with prepared(path):
         yield path
@@ -347,7 +347,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("mistake", CASES)
-def test_mistake_is_one_sentence_with_a_remedy(mistake: Mistake, folder: Path) -> None:
+def test_mistake_is_one_sentence_with_a_remedy(mistake, folder):
     code, sentence = printed(mistake)
     assert code == mistake.code, sentence
     assert all(part in sentence for part in mistake.said), sentence
@@ -355,7 +355,7 @@ def test_mistake_is_one_sentence_with_a_remedy(mistake: Mistake, folder: Path) -
 
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is a CUDA device here")
-def test_missing_device_is_one_sentence(folder: Path) -> None:
+def test_missing_device_is_one_sentence(folder):
     said = raised("LLM(device='cuda')")
     assert said == "device: 'cuda' does not exist, torch finds no CUDA device: give cpu, or leave it out"
 
@@ -368,7 +368,7 @@ def test_missing_device_is_one_sentence(folder: Path) -> None:
         ("compare --plot rules.png --problems 1", "matplotlib"),
     ],
 )
-def test_missing_extra_is_one_sentence(folder: Path, line: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_is_one_sentence(folder, line, extra, monkeypatch):
     found = importlib.util.find_spec
     absent = ("fastapi", "hypothesis", "matplotlib")
     for module in ("serve", "laws", "compare"):

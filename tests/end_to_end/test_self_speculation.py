@@ -5,7 +5,6 @@ Answers may differ only where the logits of the two best ids, with their noise, 
 """
 
 import math
-from collections.abc import Callable
 from functools import cache
 
 import pytest
@@ -79,9 +78,7 @@ def differing(ours: list[Output], theirs: list[Output], params: SamplingParams) 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", PARAMS)
 @pytest.mark.parametrize("count", COUNTS)
-def test_answers_are_those_of_autoregressive_decoding(
-    name: str, engine: str, count: int, report: Callable[[str], None]
-) -> None:
+def test_answers_are_those_of_autoregressive_decoding(name, engine, count, report):
     if engine == "alone" and count < 500 and name != "temperature 1.0":
         pytest.skip("one request at a time is slow: `make stress` runs it with all parameters")
     ours, theirs = answers(count, name, **ENGINES[engine]), plain(count, name)

@@ -96,12 +96,12 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Made]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", NAMES)
-def test_answers_are_valid(name: str, kind: str, report: Callable[[str], None]) -> None:
+def test_answers_are_valid(name, kind, report):
     counts, (constraints, made) = list[int](), KINDS[kind]
 
     @settings(max_examples=BATCHES, phases=PHASES)
     @given(drawn=st.lists(st.tuples(constraints, SETTINGS), min_size=BATCH, max_size=BATCH))
-    def conform(drawn: list[Any]) -> None:
+    def conform(drawn):
         every = [(made(*parts), one) for parts, one in drawn]
         requests = [params_of(name, one, **constraint) for (constraint, _), one in every]
         counts.append(decoded(name, requests, [valid for (_, valid), _ in every]))

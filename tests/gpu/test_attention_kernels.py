@@ -31,18 +31,18 @@ def check(problem: Problem, parts: int | None = None) -> None:
 # Every example is compiled anew: it has sizes of its own.
 @settings(max_examples=12)
 @given(problem=problems(head_dims=(64, 80), reach=400, rows=70, spans=5), parts=st.sampled_from((None, 1, 3)))
-def test_equals_the_twin(problem: Problem, parts: int | None) -> None:
+def test_equals_the_twin(problem, parts):
     check(problem, parts)
 
 
 @pytest.mark.parametrize(("window", "dtype"), [(None, BF16), (1024, BF16), (None, FP16), (None, FP32)], ids=str)
 @pytest.mark.parametrize("spans", [DECODE, PREFILL, MIXED], ids=["decode", "prefill", "mixed"])
-def test_contexts_of_models(spans: tuple[tuple[int, int, int, int, int], ...], dtype: torch.dtype, window: int | None) -> None:
+def test_contexts_of_models(spans, dtype, window):
     check(Problem(spans, 8, 4, 128, 32, window, dtype, 0, True, 1))
 
 
 @pytest.mark.parametrize("group", [1, 2, 3, 5, 6, 7, 8, 16])
-def test_groups(group: int) -> None:
+def test_groups(group):
     check(Problem(MIXED, 2, group, 128, 16, None, BF16, 1, False, group))
 
 
@@ -56,11 +56,11 @@ def test_groups(group: int) -> None:
     ],
     ids=str,
 )
-def test_head_dims(head_dim: int, dtype: torch.dtype, window: int | None) -> None:
+def test_head_dims(head_dim, dtype, window):
     check(Problem(MIXED, 2, 4, head_dim, 32, window, dtype, 0, False, head_dim))
 
 
-def test_the_bits_do_not_depend_on_what_else_is_in_the_bucket() -> None:
+def test_the_bits_do_not_depend_on_what_else_is_in_the_bucket():
     """A sequence alone in a bucket of eight reads what it reads among seven others."""
     from dlstep_kernels.gpu.attention import tiled_attention
 
@@ -73,7 +73,7 @@ def test_the_bits_do_not_depend_on_what_else_is_in_the_bucket() -> None:
     assert torch.equal(together[:rows], alone[:rows])
 
 
-def test_a_captured_graph_reads_the_numbers_of_the_next_forward() -> None:
+def test_a_captured_graph_reads_the_numbers_of_the_next_forward():
     from dlstep_kernels.gpu.attention import tiled_attention
 
     first = inputs_of(Problem(DECODE[:2], 8, 4, 128, 32, None, BF16, 0, True, 4), "cuda")
@@ -96,7 +96,7 @@ def test_a_captured_graph_reads_the_numbers_of_the_next_forward() -> None:
 
 @pytest.mark.parametrize("dtype", [BF16, FP16, FP32], ids=str)
 @pytest.mark.parametrize(("kv_heads", "head_dim"), [(8, 128), (2, 512), (3, 80)])
-def test_stores_what_the_twin_stores(kv_heads: int, head_dim: int, dtype: torch.dtype) -> None:
+def test_stores_what_the_twin_stores(kv_heads, head_dim, dtype):
     from dlstep_kernels.gpu.attention import store_kv
 
     generator = torch.Generator(device="cuda").manual_seed(0)

@@ -1,6 +1,5 @@
 """Whether an answer in bf16 depends on how many others are decoded with it: counted, not required."""
 
-from collections.abc import Callable
 from operator import eq
 from typing import Any
 
@@ -22,7 +21,7 @@ def answers(batch: int, dtype: str, **options: Any) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("name", ["multi_bd", "dmax", "diffusion_gemma"])
-def test_answers_at_other_batch_sizes(name: str, report: Callable[[str], None]) -> None:
+def test_answers_at_other_batch_sizes(name, report):
     alone, *together = [answers(batch, "bfloat16", **DECODERS[name]) for batch in BATCHES]
     shares = [sum(map(eq, alone, others)) / len(alone) for others in together]
     told = ", ".join(f"{share:.0%} at batch {batch}" for share, batch in zip(shares, BATCHES[1:], strict=True))
@@ -30,6 +29,6 @@ def test_answers_at_other_batch_sizes(name: str, report: Callable[[str], None]) 
     assert all(map(len, alone))
 
 
-def test_fp32_answers_do_not_depend_on_the_batch() -> None:
+def test_fp32_answers_do_not_depend_on_the_batch():
     alone, *together = [answers(batch, "float32", **DECODERS["multi_bd"]) for batch in BATCHES]
     assert all(others == alone for others in together)

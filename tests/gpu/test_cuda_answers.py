@@ -1,6 +1,5 @@
 """The embedded models answer on a CUDA device what they answer on a CPU, under every strategy."""
 
-from collections.abc import Callable
 from operator import eq
 from typing import Any
 
@@ -32,20 +31,20 @@ def answers(count: int, seed: int, params: SamplingParams = LIMIT, **options: An
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_fp32_answers_equal_those_of_the_cpu(name: str, cuda_device: str) -> None:
+def test_fp32_answers_equal_those_of_the_cpu(name, cuda_device):
     there = answers(64, 3, device=cuda_device, dtype="float32", **DECODERS[name])
     assert there == answers(64, 3, device="cpu", **DECODERS[name])
 
 
 @pytest.mark.parametrize("name", ["multi_bd", "d2f", "dual_cache, none", "fast_dllm_v2, no block cache"])
-def test_constrained_fp32_answers_equal_those_of_the_cpu(name: str, cuda_device: str) -> None:
+def test_constrained_fp32_answers_equal_those_of_the_cpu(name, cuda_device):
     params = SamplingParams(max_tokens=48, regex="[0-9+=. a-zA-Z]{20,40}")
     there = answers(32, 3, params, device=cuda_device, dtype="float32", **DECODERS[name])
     assert there == answers(32, 3, params, device="cpu", **DECODERS[name])
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_bf16_answers_are_nearly_as_often_right(name: str, cuda_device: str, report: Callable[[str], None]) -> None:
+def test_bf16_answers_are_nearly_as_often_right(name, cuda_device, report):
     """Rounding may send an answer another way, which must not be a worse one: at most 6 of 64 fewer are right."""
     problems = tiny.problems(64, seed=3)
     prompts = [problem.prompt for problem in problems]
@@ -61,7 +60,7 @@ def test_bf16_answers_are_nearly_as_often_right(name: str, cuda_device: str, rep
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_preemption_and_chunks_change_nothing(name: str, cuda_device: str) -> None:
+def test_preemption_and_chunks_change_nothing(name, cuda_device):
     device = {"device": cuda_device, "dtype": "float32"}
     few = {"max_model_len": 128, "page_size": 4, "num_pages": 40, "max_num_batched_tokens": 136}
     assert answers(32, 5, **device, **few, **DECODERS[name]) == answers(32, 5, **device, **DECODERS[name])

@@ -1,7 +1,6 @@
 """Captured forward passes answer, bit for bit, what the same kernels answer when they are launched one by one."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,7 +41,7 @@ CAPTURED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", CAPTURED)
-def test_graphs_change_nothing(name: str, dtype: str, cuda_device: str) -> None:
+def test_graphs_change_nothing(name, dtype, cuda_device):
     params = [WARM if number % 3 == 2 and name in ("multi_bd", "d2f") else LIMIT for number in range(len(PROMPTS))]
     outputs = []
     for eager in (True, False):
@@ -55,7 +54,7 @@ def test_graphs_change_nothing(name: str, dtype: str, cuda_device: str) -> None:
     assert outputs[0] == outputs[1]
 
 
-def test_graphs_of_all_sizes_share_compiled_layers(cuda_device: str) -> None:
+def test_graphs_of_all_sizes_share_compiled_layers(cuda_device):
     """Whether of one request or several: to compile the layers again takes seconds."""
     torch.compiler.reset()
     with dynamo.patch(error_on_recompile=True):
@@ -66,9 +65,7 @@ def test_graphs_of_all_sizes_share_compiled_layers(cuda_device: str) -> None:
 
 @pytest.mark.parametrize("capacity", [2, driver_tables.CAPACITY])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_graphs_change_nothing_under_constraints(
-    dtype: str, capacity: int, cuda_device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_graphs_change_nothing_under_constraints(dtype, capacity, cuda_device, monkeypatch):
     """Also while graphs are dropped, because the table of masks is replaced by a larger one."""
     monkeypatch.setattr(driver_tables, "CAPACITY", capacity)
     params = [CONSTRAINED[number % len(CONSTRAINED)] for number in range(len(PROMPTS))]
@@ -86,7 +83,7 @@ def test_graphs_change_nothing_under_constraints(
         assert not given.choice or output.text in given.choice
 
 
-def test_graphs_captured_when_sizes_are_met_again_change_nothing(cuda_device: str) -> None:
+def test_graphs_captured_when_sizes_are_met_again_change_nothing(cuda_device):
     lazy, ready = (LLM(device=cuda_device, max_num_reqs=10, capture_graphs=when) for when in ("lazy", "start"))
     driver: Any = lazy.engine.driver
     assert not driver.graph_count
@@ -94,7 +91,7 @@ def test_graphs_captured_when_sizes_are_met_again_change_nothing(cuda_device: st
     assert driver.graph_count
 
 
-def test_graphs_that_were_freed_are_captured_again(cuda_device: str) -> None:
+def test_graphs_that_were_freed_are_captured_again(cuda_device):
     llm = LLM(device=cuda_device, max_num_reqs=10)
     driver: Any = llm.engine.driver
     before = llm.generate(PROMPTS, LIMIT, progress=False)
@@ -104,7 +101,7 @@ def test_graphs_that_were_freed_are_captured_again(cuda_device: str) -> None:
     assert driver.graph_count
 
 
-def test_memory_that_pages_may_not_have_is_left_to_others(cuda_device: str) -> None:
+def test_memory_that_pages_may_not_have_is_left_to_others(cuda_device):
     """Of 2 GiB most is used, and hardly more; an LLM that is dropped gives all of it back."""
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info()
@@ -119,7 +116,7 @@ def test_memory_that_pages_may_not_have_is_left_to_others(cuda_device: str) -> N
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_an_adapter_for_drafts_applies_to_drafts_in_graphs(dtype: str, cuda_device: str, tmp_path: Path) -> None:
+def test_an_adapter_for_drafts_applies_to_drafts_in_graphs(dtype, cuda_device, tmp_path):
     """A random adapter spoils drafts: more forward passes, as many captured as not, and the same answers."""
     network = AutoModelForCausalLM.from_pretrained(tiny.path("tiny-joint"))
     write_draft_adapter(tmp_path / "linear_spec_lora", network)

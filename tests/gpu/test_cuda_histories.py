@@ -12,7 +12,7 @@ BUDGETS = {"d2f": 450, "dual_cache": 450, "diffusion_gemma": 400}
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("strategy", strategies.available())
-def test_sessions_that_take_turns_answer_as_alone(strategy: str) -> None:
+def test_sessions_that_take_turns_answer_as_alone(strategy):
     prompts = [problem.prompt for problem in problems(6)]
     params = SamplingParams(max_tokens=48)
     options = {"device": "cuda", "dtype": "float32", "max_num_batched_tokens": BUDGETS.get(strategy, 160)}

@@ -29,7 +29,7 @@ def likelihoods(**options: Any) -> list[LogLikelihood]:
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_likelihoods_equal_those_of_the_cpu(name: str, cuda_device: str) -> None:
+def test_likelihoods_equal_those_of_the_cpu(name, cuda_device):
     found, expected = (likelihoods(device=device, **DECODERS[name]) for device in (cuda_device, "cpu"))
     assert [each.value for each in found] == pytest.approx([each.value for each in expected], abs=20 * ERROR)
     assert [each.greedy for each in found] == [each.greedy for each in expected]

@@ -29,10 +29,10 @@ def outputs(device: str, dtype: str, params: SamplingParams, *, eager: bool) -> 
 
 @pytest.mark.parametrize("params", [LIMIT, WARM, FILTERED], ids=["greedy", "warm", "filtered"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_graphs_change_nothing(dtype: str, params: SamplingParams, cuda_device: str) -> None:
+def test_graphs_change_nothing(dtype, params, cuda_device):
     assert outputs(cuda_device, dtype, params, eager=True) == outputs(cuda_device, dtype, params, eager=False)
 
 
-def test_fp32_answers_equal_those_of_the_cpu(cuda_device: str) -> None:
+def test_fp32_answers_equal_those_of_the_cpu(cuda_device):
     there, here = outputs(cuda_device, "float32", LIMIT, eager=False), outputs("cpu", "float32", LIMIT, eager=True)
     assert [each.token_ids for each in there] == [each.token_ids for each in here]

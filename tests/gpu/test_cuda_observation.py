@@ -19,7 +19,7 @@ def params(number: int) -> SamplingParams:
 
 @pytest.mark.parametrize("dtype", ERRORS)
 @pytest.mark.parametrize("model", ["tiny-bd", "tiny-llada"])
-def test_observed_probabilities_are_those_of_the_pass(dtype: str, model: str, cuda_device: str) -> None:
+def test_observed_probabilities_are_those_of_the_pass(dtype, model, cuda_device):
     llm = LLM(model, device=cuda_device, dtype=dtype)
     session = llm.session()
     for number, problem in enumerate(tiny.problems(6, seed=5)):
@@ -40,7 +40,7 @@ def test_observed_probabilities_are_those_of_the_pass(dtype: str, model: str, cu
     assert worst <= ERRORS[dtype] and other <= (0 if dtype == "float32" else rows / 50)
 
 
-def test_processors_answer_as_on_a_cpu(cuda_device: str) -> None:
+def test_processors_answer_as_on_a_cpu(cuda_device):
     prompts = [problem.prompt for problem in tiny.problems(6, seed=5)]
     every = [params(number) for number in range(6)]
     found, expected = (

@@ -16,7 +16,7 @@ MODELS = ("tiny-bd", "tiny-llada", "tiny-d2f", "tiny-canvas")
 
 @pytest.mark.parametrize("dtype", [BF16, FP16, FP32], ids=str)
 @pytest.mark.parametrize(("rows", "width"), [(1, 16), (130, 4096), (1040, 12288), (7, 33)])
-def test_quantize_rows_equals_its_twin(rows: int, width: int, dtype: torch.dtype) -> None:
+def test_quantize_rows_equals_its_twin(rows, width, dtype):
     generator = torch.Generator("cuda").manual_seed(rows)
     given = torch.randn(rows, width, device="cuda", generator=generator).to(dtype) * 3
     (found, scales), (expected, its) = quantize_rows.kernel(given), quantize_rows.twin(given)
@@ -26,7 +26,7 @@ def test_quantize_rows_equals_its_twin(rows: int, width: int, dtype: torch.dtype
 @pytest.mark.parametrize("dtype", [BF16, FP16, FP32], ids=str)
 @pytest.mark.parametrize("rows", [1, 16, 130, 1040])
 @pytest.mark.parametrize("sizes", [(6144, 4096), (4096, 12288), (48, 40)])
-def test_scaled_linear_matches_float64(sizes: tuple[int, int], rows: int, dtype: torch.dtype) -> None:
+def test_scaled_linear_matches_float64(sizes, rows, dtype):
     (outputs, inputs), generator = sizes, torch.Generator("cuda").manual_seed(rows)
     given = torch.randn(rows, inputs, device="cuda", generator=generator).to(dtype)
     weight, scales = quantize_rows(torch.randn(outputs, inputs, device="cuda", generator=generator))
@@ -40,7 +40,7 @@ def test_scaled_linear_matches_float64(sizes: tuple[int, int], rows: int, dtype:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("model", MODELS)
-def test_graphs_do_not_change_answers_and_accuracy_is_kept(model: str, dtype: str, cuda_device: str) -> None:
+def test_graphs_do_not_change_answers_and_accuracy_is_kept(model, dtype, cuda_device):
     problems = tiny.problems(64, seed=9)
     outputs: list[Any] = []
     for eager in (True, False):

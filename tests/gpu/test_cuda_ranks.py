@@ -31,7 +31,7 @@ def expected() -> list[tuple[int, ...]]:
     return [each.token_ids for each in llm.generate(PROMPTS, LIMIT, progress=False)]
 
 
-def test_groups_with_graphs_follow_one_another(expected: list[tuple[int, ...]]) -> None:
+def test_groups_with_graphs_follow_one_another(expected):
     """The second one has no memory in common with its ranks, and adds up by NCCL."""
     for when in ("start", "lazy"):
         llm = two_ranks(capture_graphs=when)
@@ -46,14 +46,14 @@ def test_groups_with_graphs_follow_one_another(expected: list[tuple[int, ...]]) 
         assert not torch.distributed.is_initialized()
 
 
-def test_a_rank_that_is_killed_ends_a_call(expected: list[tuple[int, ...]]) -> None:
+def test_a_rank_that_is_killed_ends_a_call(expected):
     llm = two_ranks(capture_graphs="lazy")
     for _ in range(2):
         assert [each.token_ids for each in llm.generate(PROMPTS, LIMIT, progress=False)] == expected
     rank_zero: Any = llm.engine.driver
     pid, killed = rank_zero._group.pids[0], []
 
-    def kill() -> None:
+    def kill():
         os.kill(pid, signal.SIGKILL)
         killed.append(time.monotonic())
 

@@ -55,13 +55,13 @@ def check(given: tuple[Tensor, ...], activation: Activation, near: float) -> Non
 @pytest.mark.parametrize("dtype", [BF16, FP16, FP32], ids=str)
 @pytest.mark.parametrize("rows", [1, 32, 160, 600])
 @pytest.mark.parametrize("name", SHAPES)
-def test_equals_the_twin(name: str, rows: int, dtype: torch.dtype, skewed: bool) -> None:
+def test_equals_the_twin(name, rows, dtype, skewed):
     check((*problem(name, rows, dtype, skewed=skewed), *stacks(name, dtype)), SHAPES[name][-1], NEAR[dtype])
 
 
 @pytest.mark.parametrize("rows", [1, 130, 600, 4160])
 @pytest.mark.parametrize("name", SHAPES)
-def test_quantized_experts_equal_the_twin(name: str, rows: int) -> None:
+def test_quantized_experts_equal_the_twin(name, rows):
     upper, lower = stacks(name, BF16)
     (gate_up, outer), (down, its) = (quantize_rows(stack.flatten(0, 1)) for stack in (upper, lower))
     scales = outer.view(upper.shape[:2]), its.view(lower.shape[:2])
@@ -70,12 +70,12 @@ def test_quantized_experts_equal_the_twin(name: str, rows: int) -> None:
 
 
 @pytest.mark.parametrize("rows", [1040, 4160])
-def test_many_rows(rows: int) -> None:
+def test_many_rows(rows):
     check((*problem("llada2 mini", rows, BF16), *stacks("llada2 mini", BF16)), "silu", NEAR[BF16])
 
 
 @pytest.mark.parametrize("rows", [32, 160, 1040, 4160])
-def test_the_bits_of_a_row_do_not_depend_on_other_rows(rows: int) -> None:
+def test_the_bits_of_a_row_do_not_depend_on_other_rows(rows):
     """Nor on how many of them choose the same experts, and so on which tile it is in."""
     both = stacks("llada2 mini", BF16)
     first, second = (problem("llada2 mini", rows, BF16, skewed=skewed) for skewed in (False, True))
@@ -85,7 +85,7 @@ def test_the_bits_of_a_row_do_not_depend_on_other_rows(rows: int) -> None:
     assert torch.equal(found[0][:8], found[1][-8:])
 
 
-def test_numbers_of_no_expert_add_nothing() -> None:
+def test_numbers_of_no_expert_add_nothing():
     hidden, chosen, weights = problem("tiny", 40, BF16)
     chosen[::3, 0], chosen[1::3, 1], chosen[5] = 4, -1, 4
     hidden[5] = float("nan")  # which no other row sees
@@ -94,7 +94,7 @@ def test_numbers_of_no_expert_add_nothing() -> None:
     assert apart(found, mix_experts.twin(hidden, chosen, weights, *stacks("tiny", BF16), activation="silu")) < NEAR[BF16]
 
 
-def test_a_captured_mixture_follows_its_inputs() -> None:
+def test_a_captured_mixture_follows_its_inputs():
     both = stacks("llada2 mini", BF16)
     hidden, chosen, weights = problem("llada2 mini", 128, BF16)
     mix_experts(hidden, chosen, weights, *both, activation="silu")  # compiled before it is captured

@@ -26,9 +26,7 @@ LLADA2_MINI: dict[str, Any] = {"groups": 8, "kept_groups": 4, "count": 8, "norma
     dtype=st.sampled_from(DTYPES),
     odd=st.sampled_from((None, math.nan, math.inf)),
 )
-def test_equals_the_twin(
-    seed: int, rows: int, shape: tuple[int, int, int, int], width: int, dtype: torch.dtype, odd: float | None
-) -> None:
+def test_equals_the_twin(seed, rows, shape, width, dtype, odd):
     """Logits are the same in any order of summation."""
     experts, groups, kept, count = shape
     hidden, weight, bias = (each.cuda() for each in problem_of(seed, rows, experts, groups, width, dtype))
@@ -50,7 +48,7 @@ def drawn(rows: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, to
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("rows", [1, 17, 130, 1040, 4170])
-def test_routers_of_models(rows: int, dtype: torch.dtype) -> None:
+def test_routers_of_models(rows, dtype):
     hidden, weight, bias = drawn(rows, dtype)
     found = choose_experts(hidden, weight, bias, **LLADA2_MINI)
     truth = choose_experts.twin(hidden, weight, bias, **LLADA2_MINI)
@@ -61,7 +59,7 @@ def test_routers_of_models(rows: int, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("rows", [1, 256, 2048])
-def test_softmax_routers_of_models(rows: int, dtype: torch.dtype) -> None:
+def test_softmax_routers_of_models(rows, dtype):
     """128 logits of 16 bits, many of which are equal."""
     generator = torch.Generator("cuda").manual_seed(rows)
     logits = torch.randn(rows, 128, device="cuda", generator=generator).bfloat16().to(dtype)
@@ -71,7 +69,7 @@ def test_softmax_routers_of_models(rows: int, dtype: torch.dtype) -> None:
     torch.testing.assert_close(weights, others, atol=0.0, rtol=40 * ROUNDING)
 
 
-def test_graphs_answer_the_same_bits_again() -> None:
+def test_graphs_answer_the_same_bits_again():
     hidden, weight, bias = drawn(130, torch.bfloat16)
     expected = choose_experts(hidden, weight, bias, **LLADA2_MINI)
     graph = torch.cuda.CUDAGraph()

@@ -25,7 +25,6 @@ from ..helpers.sampling_checks import (
     EXTREME_SAMPLER,
     EXTREME_TEMPERATURES,
     ROUNDING,
-    Problem,
     assert_extreme,
     check_alike,
     extreme_logits,
@@ -61,7 +60,7 @@ def random_masks(rows: int, vocab_size: int) -> TokenMasks:
 
 @settings(max_examples=40)
 @given(problem=problems(rows=40, width=9000, samplers=SAMPLERS))
-def test_sample_equals_the_twin(problem: Problem) -> None:
+def test_sample_equals_the_twin(problem):
     logits, chosen = logits_of(problem, "cuda"), settings_of(problem, "cuda")
     of_both = {"spread": problem.spread, **options_of(problem)}
     check_alike(sample, sample.twin, (logits,), chosen, additions=ADDITIONS, **of_both)
@@ -72,7 +71,7 @@ def test_sample_equals_the_twin(problem: Problem) -> None:
     problem=problems(rows=300, width=3000, samplers=SAMPLERS),
     depth=st.sampled_from((64, 200, 33)),
 )
-def test_head_and_sample_equals_the_twin(problem: Problem, depth: int) -> None:
+def test_head_and_sample_equals_the_twin(problem, depth):
     """Hidden states and weights are small integers, so that any order of summation gives the same logits."""
     generator = torch.Generator().manual_seed(problem.seed)
     hidden = torch.randint(-2, 3, (problem.rows, depth), generator=generator).to("cuda", problem.dtype)
@@ -86,7 +85,7 @@ def test_head_and_sample_equals_the_twin(problem: Problem, depth: int) -> None:
 @pytest.mark.parametrize("temperature", [None, 0.7])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("rows", [1, 32, 256])
-def test_vocabularies_of_models(rows: int, dtype: torch.dtype, temperature: float | None) -> None:
+def test_vocabularies_of_models(rows, dtype, temperature):
     logits = 3 * torch.randn(rows, 152_064, device="cuda", generator=torch.Generator("cuda").manual_seed(rows))
     logits = ((64 * logits).round() / 64).to(dtype)  # differences are exact
     logits[0, 150_000] = math.nan
@@ -99,7 +98,7 @@ def test_vocabularies_of_models(rows: int, dtype: torch.dtype, temperature: floa
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("rows", [1, 256, 2048])
-def test_canvases_of_models(rows: int, dtype: torch.dtype) -> None:
+def test_canvases_of_models(rows, dtype):
     """Samples of capped logits, and the shares of a mean embedding."""
     generator = torch.Generator("cuda").manual_seed(rows)
     logits = (10 * torch.randn(rows, 262_144, device="cuda", generator=generator)).to(dtype)
@@ -119,7 +118,7 @@ def test_canvases_of_models(rows: int, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("temperature", [None, 0.7])
 @pytest.mark.parametrize("rows", [1, 17, 40, 200])
-def test_heads_of_models(rows: int, temperature: float | None, masked: bool) -> None:
+def test_heads_of_models(rows, temperature, masked):
     """Factors are whole eighths and 64ths, so that the sums of 4096 products, below 2**18 of their units, are exact.
 
     Some ids are scored, among them the mask, one beyond the vocabulary and none. Rows after `filled` change no other one.
@@ -142,7 +141,7 @@ def test_heads_of_models(rows: int, temperature: float | None, masked: bool) -> 
         assert torch.equal(getattr(whole, name)[:filled], getattr(part, name)[:filled])
 
 
-def test_filters_stay_with_the_twin() -> None:
+def test_filters_stay_with_the_twin():
     logits = torch.randn(4, 1000, device="cuda")
     chosen = Settings(torch.ones(4, device="cuda"), top_p=torch.full((4,), 0.5, device="cuda"), noise=counters(4))
     found, twin = (each(logits, chosen, vocab_size=1000, mask_id=None) for each in (sample, sample.twin))
@@ -152,7 +151,7 @@ def test_filters_stay_with_the_twin() -> None:
 
 @pytest.mark.parametrize("tempered", [True, False])
 @pytest.mark.parametrize("temperature", EXTREME_TEMPERATURES)
-def test_extreme_temperatures_stay_finite(temperature: float, tempered: bool) -> None:
+def test_extreme_temperatures_stay_finite(temperature, tempered):
     """The head's weight is the identity: hidden states are the logits."""
     chosen, logits = extreme_settings(temperature, "cuda"), extreme_logits("cuda")
     options = {"vocab_size": 5, "mask_id": None, "sampler": replace(EXTREME_SAMPLER, tempered=tempered)}
@@ -161,7 +160,7 @@ def test_extreme_temperatures_stay_finite(temperature: float, tempered: bool) ->
     assert_extreme(found, temperature, tempered=tempered)
 
 
-def test_the_bits_of_a_row_do_not_depend_on_other_rows() -> None:
+def test_the_bits_of_a_row_do_not_depend_on_other_rows():
     logits = torch.randn(4, 152_064, device="cuda").to(BF16)
     chosen = Settings(torch.ones(4, device="cuda"), noise=counters(4))
     options = {"vocab_size": 152_064, "mask_id": None}
@@ -173,7 +172,7 @@ def test_the_bits_of_a_row_do_not_depend_on_other_rows() -> None:
 
 @pytest.mark.parametrize("width", [64, 2816, 4096, 8192])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_merge_equals_the_twin(dtype: torch.dtype, width: int) -> None:
+def test_merge_equals_the_twin(dtype, width):
     """Factors are whole quarters and eighths: what cancels out in a blend cancels exactly, in any order."""
     generator = torch.Generator("cuda").manual_seed(width)
     table = torch.randint(-8, 9, (1000, width), device="cuda", generator=generator).div(4).to(dtype)
@@ -191,6 +190,6 @@ def test_merge_equals_the_twin(dtype: torch.dtype, width: int) -> None:
 
 
 @pytest.mark.parametrize(("rows", "count", "first"), [(1, 1, 0), (3, 151936, 0), (32, 70001, 81937)])
-def test_uniform_numbers_are_those_of_the_twin(rows: int, count: int, first: int) -> None:
+def test_uniform_numbers_are_those_of_the_twin(rows, count, first):
     keys = torch.randint(-(2**62), 2**62, (rows,), device="cuda", generator=torch.Generator("cuda").manual_seed(rows))
     assert torch.equal(uniform(keys, count=count, first=first), uniform.twin(keys, count=count, first=first))

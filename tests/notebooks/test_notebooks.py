@@ -28,12 +28,12 @@ def texts(cell: nbformat.NotebookNode) -> str:
     return "".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.get("outputs", ()))
 
 
-def test_the_first_notebook_shows_a_slider() -> None:
+def test_the_first_notebook_shows_a_slider():
     assert "dlstep-steps" in NOTEBOOKS[0].read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_outputs_are_stored(path: Path) -> None:
+def test_outputs_are_stored(path):
     """`make notebooks` stores them, so that a notebook shows something where nobody runs it."""
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
@@ -49,7 +49,7 @@ def test_outputs_are_stored(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_stored_outputs_name_no_machine(path: Path) -> None:
+def test_stored_outputs_name_no_machine(path):
     notebook = nbformat.read(path, as_version=4)
     text = json.dumps([{name: data for name, data in output.items() if name != "metadata"} for output in outputs(notebook)])
     text = re.sub(r'"image/png": "[^"]*"', "", text)
@@ -65,7 +65,7 @@ def _marks(path: Path) -> tuple[pytest.MarkDecorator, ...]:
 
 @pytest.mark.parametrize("path", [pytest.param(path, marks=_marks(path), id=path.stem) for path in NOTEBOOKS])
 @pytest.mark.parametrize("measured", [2, pytest.param(32, marks=pytest.mark.stress)])
-def test_notebook_runs(path: Path, measured: int) -> None:
+def test_notebook_runs(path, measured):
     notebook = nbformat.read(path, as_version=4)
     before = [texts(cell) for cell in notebook.cells]
     same = measured == 32 or not any(text in cell.source for cell in notebook.cells for text in MEASURED)

@@ -17,7 +17,7 @@ MOST = 3
 
 @pytest.mark.parametrize("name", strategies.available())
 @given(data=st.data())
-def test_best_ids_come_from_the_pass_that_set_the_token(name: str, data: st.DataObject) -> None:
+def test_best_ids_come_from_the_pass_that_set_the_token(name, data):
     case = data.draw(cases(strategies.load(name)))
     greedy = data.draw(st.booleans())
     changes = {"top_logprobs": MOST, **({"temperature": 0.0} if greedy else {})}

@@ -110,9 +110,7 @@ FEW = settings(max_examples=max(2, (settings.default.max_examples if settings.de
     pages=PAGES,
     failures=FAILURES,
 )
-def test_faulty_rule_ends_only_its_request(
-    rule: Any, carrier: Strategy, place: int, seed: int, after: int, pages: int, failures: frozenset[int]
-):
+def test_faulty_rule_ends_only_its_request(rule, carrier, place, seed, after, pages, failures):
     if getattr(rule, "hook", "commit") == "commit":  # the others count the forward passes of one block, which may be few
         rule = replace(rule, after=after)
     check_blame(config(pages, 64), carrier, {"rule": rule}, place, seed, failures)
@@ -121,7 +119,7 @@ def test_faulty_rule_ends_only_its_request(
 @pytest.mark.parametrize("faulty", list(strategies()), ids=lambda each: f"{each.hook} {each.kind}")
 @FEW
 @given(place=PLACES, seed=st.integers(0, 20), failures=FAILURES)
-def test_faulty_strategy_ends_only_its_request(faulty: FaultyStrategy, place: int, seed: int, failures: frozenset[int]):
+def test_faulty_strategy_ends_only_its_request(faulty, place, seed, failures):
     failures = frozenset({3}) | failures  # so that every hook is called: a lost device is forgotten and measured
     options = {"hook": faulty.hook, "kind": faulty.kind, "late": faulty.late}
     check_blame(config(100, 12), FaultyStrategy(block_size=4, buffer_size=2), options, place, seed, failures)
@@ -141,9 +139,7 @@ ASKED: list[dict[str, Any]] = [
 @pytest.mark.parametrize("asked", ASKED, ids=lambda asked: next(iter(asked), "nothing else"))
 @FEW
 @given(place=PLACES, seed=st.integers(0, 20), late=st.integers(0, 2))
-def test_strategy_that_settles_what_the_core_cannot_read_ends_only_its_request(
-    kind: str, asked: dict[str, Any], place: int, seed: int, late: int
-):
+def test_strategy_that_settles_what_the_core_cannot_read_ends_only_its_request(kind, asked, place, seed, late):
     if kind == "forbidden token" and "automaton" not in asked:
         return
     options = {"hook": "commit", "kind": kind, "late": late}
@@ -151,7 +147,7 @@ def test_strategy_that_settles_what_the_core_cannot_read_ends_only_its_request(
 
 
 @pytest.mark.parametrize("kind", ["none", *RAISED])
-def test_strategy_of_the_engine_whose_statistics_fail_ends_requests_and_not_the_loop(kind: str):
+def test_strategy_of_the_engine_whose_statistics_fail_ends_requests_and_not_the_loop(kind):
     """Every plan needs the statistics of the engine's strategy, so no request can go on."""
     faulty = FaultyStrategy(block_size=4, buffer_size=2, hook="sample_spec", kind=kind, late=1)
     state, _ = decoded(config(100, 64), faulty, requests(0))
@@ -161,7 +157,7 @@ def test_strategy_of_the_engine_whose_statistics_fail_ends_requests_and_not_the_
 
 @pytest.mark.parametrize("hook", JUDGING)
 @pytest.mark.parametrize("kind", sorted({*RAISED} - {"long message"}))  # that one is a ValueError, as it should be
-def test_faulty_strategy_is_rejected_while_its_request_is_judged(hook: str, kind: str):
+def test_faulty_strategy_is_rejected_while_its_request_is_judged(hook, kind):
     """Whatever a hook raises there, also what would end a server."""
     options = {"hook": hook, "kind": kind}
     ended = check_blame(config(100, 64), FaultyStrategy(block_size=4, buffer_size=2), options, 3, 5, frozenset())
@@ -176,7 +172,7 @@ def test_faulty_strategy_is_rejected_while_its_request_is_judged(hook: str, kind
         *((hook, str(index)) for hook, values in STATED.items() for index in range(len(values))),
     ],
 )
-def test_strategy_that_states_a_value_of_another_class_is_refused(hook: str, kind: str):
+def test_strategy_that_states_a_value_of_another_class_is_refused(hook, kind):
     """Nothing that it returns is ignored: groups that are not those of the fields of a `Grid`, or half a row."""
     ended = check_blame(
         config(100, 64), FaultyStrategy(block_size=4, buffer_size=2), {"hook": hook, "kind": kind}, 3, 5, frozenset()
@@ -187,7 +183,7 @@ def test_strategy_that_states_a_value_of_another_class_is_refused(hook: str, kin
 
 
 @pytest.mark.parametrize("kind", RAISED)
-def test_faulty_strategy_ends_the_request_that_adopts(kind: str):
+def test_faulty_strategy_ends_the_request_that_adopts(kind):
     """An adopted sequence is forgotten at once, so a bug in `forget` ends the new request, and the old one goes on."""
     first = init(config(100, 64), FaultyStrategy(block_size=4, buffer_size=2))
     decode = Decode(first, ShadowDriver(4, 100, SPEC), prunes=False)
@@ -205,7 +201,7 @@ def test_faulty_strategy_ends_the_request_that_adopts(kind: str):
 
 
 @pytest.mark.parametrize("kind", ["another plan", "nothing", "rows alone"])
-def test_samples_of_another_plan_are_refused_and_lose_no_request(kind: str) -> None:
+def test_samples_of_another_plan_are_refused_and_lose_no_request(kind):
     """A driver that returns something else fails the forward pass; the state stays as it was, and a right one continues."""
     given, strategy = config(100, 64), MultiBD(block_size=4, buffer_size=2)
 

@@ -17,13 +17,13 @@ any_strategy = pytest.mark.parametrize("name", ["multi_bd", "dual_cache"])
 
 @any_strategy
 @given(data=st.data())
-def test_ranks_make_the_same_plans(name: str, data: st.DataObject) -> None:
+def test_ranks_make_the_same_plans(name, data):
     histories(strategies.load(name), data, LeadingDriver)
 
 
 @any_strategy
 @given(data=st.data())
-def test_updates_of_steps_that_fail_add_up_to_the_outputs(name: str, data: st.DataObject) -> None:
+def test_updates_of_steps_that_fail_add_up_to_the_outputs(name, data):
     case = data.draw(cases(strategies.load(name)))
     faults = frozenset(data.draw(st.lists(st.integers(0, 12), max_size=2)))
     live, first, events = Fold(), init(case.config, case.strategy), list[Event]()

@@ -81,7 +81,7 @@ def _fits(carrier: Strategy, rule: Rule) -> bool:
 
 @pytest.mark.parametrize("carrier", CARRIERS, ids=lambda value: f"{type(value).__name__}")
 @given(data=st.data())
-def test_forks_keep_what_was_told_and_answers_end_where_their_tokens_say(carrier: Strategy, data: st.DataObject) -> None:
+def test_forks_keep_what_was_told_and_answers_end_where_their_tokens_say(carrier, data):
     case = data.draw(forked_cases(carrier))
     run, told = run_case(case), Fold()
     for before, after in pairwise((run.first, *[step.after for step in run.steps], run.state)):
@@ -100,7 +100,7 @@ def test_forks_keep_what_was_told_and_answers_end_where_their_tokens_say(carrier
 
 @pytest.mark.parametrize("carrier", CARRIERS, ids=lambda value: f"{type(value).__name__}")
 @given(data=st.data())
-def test_rule_that_counts_passes_finishes_a_block_that_another_rule_began(carrier: Strategy, data: st.DataObject) -> None:
+def test_rule_that_counts_passes_finishes_a_block_that_another_rule_began(carrier, data):
     """Each pass lowers the measure of the block, which the first rule left behind the schedule of the second."""
     strategy = replace(carrier, block_size=8)  # pyright: ignore[reportCallIssue]
     request = Request(0, tuple(range(8)), SamplingParams(max_tokens=16, ignore_eos=True))

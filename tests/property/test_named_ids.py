@@ -2,7 +2,6 @@
 
 import os
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
@@ -12,7 +11,6 @@ from dlstep.core.trace import from_json, to_json
 from dlstep.testing import ScriptedDriver, ShadowDriver
 from dlstep.testing.laws import (
     LAWS,
-    Law,
     batch_is_its_members,
     functions,
     overrides,
@@ -34,7 +32,7 @@ CARRIERS = (NamingGrid(), NamingCanvas(), NamingCanvas(cache="none"))
 @pytest.mark.parametrize("value", CARRIERS, ids=["grid", "canvas, dual", "canvas"])
 @pytest.mark.parametrize("law", CHOSEN, ids=lambda law: law.__name__)
 @given(data=st.data())
-def test_law(law: Law, value: Strategy, data: st.DataObject) -> None:
+def test_law(law, value, data):
     law(value, data)
 
 
@@ -56,7 +54,7 @@ def spans_of(strategy: Strategy, driver: ScriptedDriver, count: int) -> list[Spa
 
 
 @pytest.mark.parametrize("carrier", [NamingGrid(4, 2), NamingCanvas(4)], ids=["grid", "canvas"])
-def test_ids_are_scored_for_each_sampled_position_in_order(carrier: Strategy) -> None:
+def test_ids_are_scored_for_each_sampled_position_in_order(carrier):
     """The ids that a pass samples, which stay the same, are all scored in the next pass."""
     strategy = replace(carrier, rule=Loyal(1.0))
     first, second, third, *_ = (span for span in spans_of(strategy, ScriptedDriver(rows_of), 4) if span.wanted.sampled)
@@ -67,10 +65,10 @@ def test_ids_are_scored_for_each_sampled_position_in_order(carrier: Strategy) ->
     assert len(third.wanted.scored_ids) == 2 * len(third.wanted.sampled)
 
 
-def test_a_rule_reads_the_probabilities_of_its_own_rows() -> None:
+def test_a_rule_reads_the_probabilities_of_its_own_rows():
     """Two blocks are open; scored ids are probable from position 8 on, where the second one begins."""
 
-    def rows(span: Span) -> SpanSamples:
+    def rows(span):
         ids = tuple(0.9 * (position >= 8 and place == 0) for position in span.wanted.sampled for place in range(2))
         return SpanSamples(span.wanted.sampled, (0.5,) * len(span.wanted.sampled), scored_probabilities=ids)
 
@@ -81,7 +79,7 @@ def test_a_rule_reads_the_probabilities_of_its_own_rows() -> None:
     assert set(spans[both + 2].wanted.sampled) & {4, 5, 6, 7}
 
 
-def test_a_request_may_score_fewer_ids_than_others_but_not_more() -> None:
+def test_a_request_may_score_fewer_ids_than_others_but_not_more():
     own = replace(PARAMS, strategy_options={"names": False})
     state = add(init(CONFIG, NamingGrid(4, 2, rule=Loyal())), Request(0, (1, 2, 3, 4), PARAMS))
     state = add(state, Request(1, (1, 2, 3, 4), own))
@@ -98,7 +96,7 @@ def test_a_request_may_score_fewer_ids_than_others_but_not_more() -> None:
     assert refused.finish == "rejected" and "scored=2" in refused.error
 
 
-def test_scored_ids_stay_with_final_rows_and_in_files(tmp_path: Path) -> None:
+def test_scored_ids_stay_with_final_rows_and_in_files(tmp_path):
     plan = plan_of((1, 2) * 4, SampleSpec(scored=2))
     (span,) = plan.spans
     assert span.with_prefix(0, (1, 2)).wanted.scored_ids == span.wanted.scored_ids

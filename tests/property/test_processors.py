@@ -83,7 +83,7 @@ def request(number: int, *processors: Processor, **params: Any) -> Request:
 @named
 @FEW
 @given(number=st.integers(0, 50), ignore_eos=st.booleans())
-def test_processor_that_adds_nothing_changes_nothing(strategy: Strategy, number: int, ignore_eos: bool):
+def test_processor_that_adds_nothing_changes_nothing(strategy, number, ignore_eos):
     plain = facts(alone(strategy, request(number, ignore_eos=ignore_eos)))
     assert facts(alone(strategy, request(number, Nothing(), LogitBias(), MinTokens(0), ignore_eos=ignore_eos))) == plain
     assert facts(alone(strategy, request(number, Guidance(0.0), ignore_eos=ignore_eos))) == plain
@@ -92,7 +92,7 @@ def test_processor_that_adds_nothing_changes_nothing(strategy: Strategy, number:
 @named
 @FEW
 @given(number=st.integers(0, 50), token=st.integers(EOS + 1, WORDS - 1))
-def test_forced_token_is_everywhere(strategy: Strategy, number: int, token: int):
+def test_forced_token_is_everywhere(strategy, number, token):
     sequence = alone(strategy, request(number, Wild(), Forced(token)))
     assert sequence.answer == (token,) * (4 + number % 9)
     repeated = alone(strategy, request(number, Wild(), Forced(-1)))
@@ -102,7 +102,7 @@ def test_forced_token_is_everywhere(strategy: Strategy, number: int, token: int)
 @pytest.mark.parametrize("strategy", CONSTRAINED, ids=lambda each: type(each).__name__ + getattr(each, "cache", ""))
 @FEW
 @given(number=st.integers(0, 50), token=st.integers(EOS, WORDS - 1), turn=st.integers(0, 9))
-def test_processors_never_leave_the_language_of_a_constraint(strategy: Strategy, number: int, token: int, turn: int):
+def test_processors_never_leave_the_language_of_a_constraint(strategy, number, token, turn):
     for processors in ((Wild(turn), Forced(token)), (RepetitionPenalty(5.0), MinTokens(40), Wild(turn))):
         sequence = alone(strategy, request(number, *processors, regex=WORD))
         text = b"".join(checkpoint().spec.pieces[each] for each in sequence.answer).decode()
@@ -113,7 +113,7 @@ def test_processors_never_leave_the_language_of_a_constraint(strategy: Strategy,
 @named
 @FEW
 @given(numbers=st.lists(st.integers(0, 50), min_size=2, max_size=5, unique=True), data=st.data())
-def test_batch_is_its_members_and_its_trace_replays(strategy: Strategy, numbers: list[int], data: st.DataObject):
+def test_batch_is_its_members_and_its_trace_replays(strategy, numbers, data):
     known: list[Processor] = [*SHIPPED, *([Guidance(1.5)] if strategy == CANVAS else [])]
     chosen = st.lists(st.sampled_from(known), max_size=2, unique=True)
     asked = [request(number, *data.draw(chosen)) for number in numbers]
@@ -126,7 +126,7 @@ def test_batch_is_its_members_and_its_trace_replays(strategy: Strategy, numbers:
 
 @pytest.mark.parametrize("name", strategies.available())
 @given(data=st.data())
-def test_processors_see_all_known_tokens_and_guided_passes_feed_all_positions(name: str, data: st.DataObject) -> None:
+def test_processors_see_all_known_tokens_and_guided_passes_feed_all_positions(name, data):
     case = data.draw(cases(strategies.load(name), pinned=True, forks=True))
     processor = data.draw(st.sampled_from([Nothing(), Guidance()]))
     asked = list[Request]()
@@ -149,7 +149,7 @@ def test_processors_see_all_known_tokens_and_guided_passes_feed_all_positions(na
 
 
 @pytest.mark.parametrize("kind", [*RAISED, "nothing", "rows", "integers", "infinite"])
-def test_broken_processor_ends_only_its_request(kind: str):
+def test_broken_processor_ends_only_its_request(kind):
     healthy = [request(number, Wild()) for number in (2, 3)] + [request(4)]
     for strategy, since in ((STRATEGIES[0], 3), (CANVAS, 0)):
         broken = request(9, Nothing(), Broken(kind, since), max_tokens=12, ignore_eos=True)
@@ -190,7 +190,7 @@ def test_trace_of_an_unknown_processor_names_it():
         (strategies.make("self_speculation", block_size=4), Nothing()),
     ],
 )
-def test_strategies_refuse_processors_by_name(strategy: Strategy, processor: Processor):
+def test_strategies_refuse_processors_by_name(strategy, processor):
     ended = decoded(strategy, [request(5, processor, max_tokens=12)])[0].finished[5]
     assert ended.finish == "rejected" and ended.error.startswith(f"processors: {type(processor).__name__}"), ended.error
 

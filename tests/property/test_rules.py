@@ -16,7 +16,7 @@ from dlstep.strategies import Blockwise
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing.generators import MASK, VOCABULARY
-from dlstep.testing.laws import LAWS, Law, outputs, overrides, progress, told, transparency, written_before_read
+from dlstep.testing.laws import LAWS, outputs, overrides, progress, told, transparency, written_before_read
 
 from .test_processors import decoded, facts, request as asked
 
@@ -56,14 +56,14 @@ def named(value: Strategy) -> str:
     return f"{type(value).__name__}-{type(value.rule).__name__}"  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_every_rule_goes_with_a_canvas() -> None:
+def test_every_rule_goes_with_a_canvas():
     assert {type(value.rule) for value in PAIRS if isinstance(value, DualCache)} == {*map(rules.load, rules.available())}
 
 
 @pytest.mark.parametrize("value", PAIRS, ids=named)
 @pytest.mark.parametrize("law", CHOSEN, ids=lambda law: law.__name__)
 @given(data=st.data())
-def test_law(law: Law, value: Strategy, data: st.DataObject) -> None:
+def test_law(law, value, data):
     law(value, data)
 
 
@@ -71,14 +71,14 @@ def test_law(law: Law, value: Strategy, data: st.DataObject) -> None:
 @pytest.mark.parametrize("law", [outputs, told], ids=lambda law: law.__name__)
 @SOME
 @given(data=st.data())
-def test_settled_tokens_never_change(law: Law, value: Strategy, data: st.DataObject) -> None:
+def test_settled_tokens_never_change(law, value, data):
     law(value, data)
 
 
 @pytest.mark.parametrize("cls", carriers(), ids=lambda cls: cls.__name__)
 @settings(max_examples=5)
 @given(params=FILTERED, accept=st.sampled_from([0.02, 0.1, 0.3, 0.9]), inclusive=st.booleans())
-def test_credit_of_no_weight_is_the_threshold(cls: Any, params: dict[str, Any], accept: float, inclusive: bool) -> None:
+def test_credit_of_no_weight_is_the_threshold(cls, params, accept, inclusive):
     pair = (Threshold(accept, inclusive), Credit(accept, inclusive, credit_weight=0.0))
     one, other = (decoded(cls(block_size=4, rule=rule), [asked(3, **params)])[0].finished[3] for rule in pair)
     assert facts(one) == facts(other)
@@ -89,7 +89,7 @@ FEW_FILTERED = [pytest.param(value, marks=[pytest.mark.full] * (type(value.rule)
 
 @pytest.mark.parametrize("value", FEW_FILTERED, ids=named)
 @pytest.mark.parametrize("temperature", [0.3, 2.0])
-def test_rules_set_only_tokens_that_filters_keep(value: Strategy, temperature: float) -> None:
+def test_rules_set_only_tokens_that_filters_keep(value, temperature):
     """With one token left at each position, no other is set, whatever its credit."""
     value = replace(value, block_size=4)  # pyright: ignore[reportCallIssue]
     if type(value.rule) is Credit:  # pyright: ignore[reportAttributeAccessIssue]
@@ -121,5 +121,5 @@ class Keeping(Blockwise):
 
 @pytest.mark.parametrize("law", [written_before_read, transparency], ids=lambda law: law.__name__)
 @given(data=st.data())
-def test_kept_windows_are_cut_at_groups(law: Law, data: st.DataObject) -> None:
+def test_kept_windows_are_cut_at_groups(law, data):
     law(Keeping(), data)

@@ -13,7 +13,7 @@ STRATEGIES = ("multi_bd", "d2f", "dual_cache")
 
 
 @given(st.data())
-def test_a_page_is_shared_only_by_requests_of_one_salt(data: st.DataObject) -> None:
+def test_a_page_is_shared_only_by_requests_of_one_salt(data):
     strategy = load(data.draw(st.sampled_from(STRATEGIES)))(block_size=data.draw(st.sampled_from([1, 2, 4])))
     spec = data.draw(specs(strategy))
     drawn = data.draw(batches(strategy))
@@ -38,7 +38,7 @@ def test_a_page_is_shared_only_by_requests_of_one_salt(data: st.DataObject) -> N
         assert (ours.answer, ours.finish, ours.steps) == (theirs.answer, theirs.finish, theirs.steps) or not strategy.exact
 
 
-def test_each_salt_finds_its_own_pages_and_no_others() -> None:
+def test_each_salt_finds_its_own_pages_and_no_others():
     strategy = load("multi_bd")(block_size=2)
     config = Config(Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES), 2, 400, MAX_MODEL_LEN, 64, 2)
     salts = (b"", b"first", b"", b"first", b"second")

@@ -34,7 +34,7 @@ from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing.generators import cases
 from dlstep.testing.harness import run_case
-from dlstep.testing.laws import LAWS, Law, functions, outputs, progress, spans_are_sound, told, transparency
+from dlstep.testing.laws import LAWS, functions, outputs, progress, spans_are_sound, told, transparency
 
 FEW = [functions, spans_are_sound, progress, outputs, told, transparency]
 CHOSEN = LAWS if os.environ.get("HYPOTHESIS_PROFILE") == "seeds" else FEW
@@ -107,13 +107,13 @@ def named(value: Strategy) -> str:
 @pytest.mark.parametrize("value", VALUES, ids=named)
 @pytest.mark.parametrize("law", CHOSEN, ids=lambda law: law.__name__)
 @given(data=st.data())
-def test_law(law: Law, value: Strategy, data: st.DataObject) -> None:
+def test_law(law, value, data):
     law(value, data)
 
 
 @pytest.mark.parametrize("value", VALUES, ids=named)
 @given(data=st.data())
-def test_blocks_are_settled_when_they_have_no_masks(value: Strategy, data: st.DataObject) -> None:
+def test_blocks_are_settled_when_they_have_no_masks(value, data):
     """Given tokens stay, void positions stay masks, every block takes all its forwards, and nothing is settled before."""
     case = data.draw(cases(value))
     for step in run_case(case).steps:
@@ -145,7 +145,7 @@ def opened(value: Strategy, forwards: int) -> list[int]:
     return counts
 
 
-def test_a_block_that_is_remasked_is_not_stable() -> None:
+def test_a_block_that_is_remasked_is_not_stable():
     value = MultiBD(block_size=4, buffer_size=2, rule=Wavering(turns=3, share=0.0))
     assert opened(value, 2) == [2, 2]
     stable = replace(value, token_stability_threshold=0.5)
@@ -156,7 +156,7 @@ def test_a_block_that_is_remasked_is_not_stable() -> None:
     assert opened(replace(value, add_block_threshold=0.5, rule=Wavering(turns=3, share=1.0)), 4) == [1, 1, 1, 1]
 
 
-def test_an_end_of_sequence_that_is_remasked_holds_nothing_up() -> None:
+def test_an_end_of_sequence_that_is_remasked_holds_nothing_up():
     """While a token ends the sequence no block opens; once it is remasked the next one does."""
     value = MultiBD(block_size=2, buffer_size=2, add_block_threshold=0.0, rule=Wavering(turns=2, share=1.0))
     state = add(init(Config(SPEC), value), Request(0, (0, 0), SamplingParams(max_tokens=4)))

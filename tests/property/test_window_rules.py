@@ -10,7 +10,7 @@ from dlstep.strategies.multi_bd import MultiBD
 from ..helpers.refusals import refused
 
 
-def test_rules_that_need_more_than_a_block_say_so() -> None:
+def test_rules_that_need_more_than_a_block_say_so():
     spec = Spec(99, (98,), 100)
     for rule in (Sliding(), AdaBlock(), EarlyCommit()):
         with refused("rule", "unsupported"):

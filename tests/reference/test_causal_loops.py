@@ -1,6 +1,6 @@
 """Strategies with causal rows against loops over a list of ids, and against the engine's autoregressive decoding."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import replace
@@ -32,9 +32,7 @@ GAINS = {"self_speculation": 1.15, "strided": 1.05, "causal_blocks": 1.0}  # tok
 
 @pytest.mark.parametrize("name", CAUSAL_OPTIONS)
 @pytest.mark.parametrize("count", [60, pytest.param(2000, marks=pytest.mark.stress)])
-def test_tokens_and_passes_are_those_of_the_loop(
-    pairs: list[Pair], name: str, count: int, report: Callable[[str], None]
-) -> None:
+def test_tokens_and_passes_are_those_of_the_loop(pairs, name, count, report):
     compared = stopped = tokens = verified = total = 0
     for index, case in enumerate(asked(7, count, CAUSAL_OPTIONS[name])):
         pair = pairs[index % len(pairs)]
@@ -86,7 +84,7 @@ def with_adapter(pair: Pair, folder: Path) -> tuple[Pair, Adapted]:
     return pair, adapted
 
 
-def test_an_adapter_for_drafts_changes_only_drafts(pairs: list[Pair], tmp_path: Path) -> None:
+def test_an_adapter_for_drafts_changes_only_drafts(pairs, tmp_path):
     plain = pairs[0]
     gated, adapted = with_adapter(plain, tmp_path / "linear_spec_lora")
     spec, others = replace(plain.checkpoint.spec, head_shift=0), 0

@@ -1,9 +1,8 @@
 """DiffusionGemma: the loop against transformers' own, and the engine against the loop."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import cache
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -33,7 +32,7 @@ def model_of(preset: Preset) -> DiffusionGemmaForBlockDiffusion:
 
 @pytest.mark.parametrize("seed", [1, 2, 3, *(pytest.param(seed, marks=pytest.mark.stress) for seed in (0, 4))])
 @pytest.mark.parametrize("preset", PRESETS)
-def test_loop_and_strategy_generate_what_transformers_does(preset: Preset, seed: int) -> None:
+def test_loop_and_strategy_generate_what_transformers_does(preset, seed):
     random = Random(seed)
     prompt = [random.randrange(3, 61) for _ in range((1, 4, 6, 9, 13)[seed])]
     settings = Settings((17, 24, 8, 16, 9)[seed], stability_threshold=(1, 0, 1, 2, 1)[seed])
@@ -116,7 +115,7 @@ def by_network(network: Network, vocabulary: int, asked: Settings, draws: Draws)
 
 
 @pytest.mark.parametrize(("cases", "brings"), [(80, False), (300, True), pytest.param(240, False, marks=pytest.mark.stress)])
-def test_the_strategy_unmasks_as_the_loop_does(cases: int, brings: bool, report: Callable[[str], None]) -> None:
+def test_the_strategy_unmasks_as_the_loop_does(cases, brings, report):
     """Also if requests bring pins and the tokens that canvases open with."""
     random = Random(3)
     compared = close = early = pinned = 0
@@ -154,7 +153,7 @@ def test_the_strategy_unmasks_as_the_loop_does(cases: int, brings: bool, report:
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("cases", [8, pytest.param(24, marks=pytest.mark.stress)])
-def test_the_engine_answers_as_the_loop_does(cases: int, preset: Preset, tmp_path: Path, report: Callable[[str], None]) -> None:
+def test_the_engine_answers_as_the_loop_does(cases, preset, tmp_path, report):
     model = make_model(preset, torch.float32)
     checkpoint = load_checkpoint(write_folder(model, tmp_path), dtype=torch.float32)
     random = Random(11)

@@ -67,14 +67,14 @@ def supported() -> list[tuple[str, str]]:
     return [(family, name) for family, training in trainings.items() if training for name in TRAININGS[training]]
 
 
-def test_every_family_and_class_is_decoded() -> None:
+def test_every_family_and_class_is_decoded():
     decoded = {family for family, _ in supported()}
     assert decoded == set(FACTS) - {"diffusion_gemma"}
     assert {FAMILIES[family].network for family in decoded} == {f.network for f in FAMILIES.values() if f.masked}
 
 
 @pytest.mark.parametrize(("family", "name"), supported(), ids=map("-".join, supported()))
-def test_answers_are_those_of_the_loop(family: str, name: str, tmp_path: Path) -> None:
+def test_answers_are_those_of_the_loop(family, name, tmp_path):
     torch.set_num_threads(1)
     pair, entry = pair_of(family, tmp_path), FAMILIES[family]
     assert pair.checkpoint.spec.head_shift == entry.head_shift

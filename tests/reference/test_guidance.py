@@ -9,11 +9,11 @@ from dlstep.processors.guidance import Guidance
 from dlstep.rules.quota import Quota
 
 from . import guidance
-from .engine import CLOSE, Pair
+from .engine import CLOSE
 from .models import EOS, NEVER, WORDS, Dense
 
 
-def test_guided_answers_are_those_of_the_loop(pairs: list[Pair]) -> None:
+def test_guided_answers_are_those_of_the_loop(pairs):
     """All in one batch with requests without guidance, so that rows of several second passes lie side by side."""
     random, compared, moved = Random(5), 0, 0
     for pair in pairs:

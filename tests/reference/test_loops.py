@@ -1,12 +1,11 @@
 """Blocks and canvases against loops that compute everything anew, or splice keys and values by hand."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
 import pytest
 
-from .engine import Pair, compare, random_cases
+from .engine import compare, random_cases
 from .loops import BLOCK, OPTIONS, loop_of
 from .models import EOS
 from .zoo import random_pins
@@ -19,9 +18,7 @@ counts = pytest.mark.parametrize("count", [50, pytest.param(200, marks=pytest.ma
 
 @pytest.mark.parametrize(("name", "shift"), CASES)
 @counts
-def test_answers_are_those_of_the_loop(
-    pairs: list[Pair], count: int, name: str, shift: int, report: Callable[[str], None]
-) -> None:
+def test_answers_are_those_of_the_loop(pairs, count, name, shift, report):
     tally = compare(pairs, random_cases(3 + shift, count, BLOCK, OPTIONS[name]), name, loop_of(name), shift)
     report(f"{name}, shift {shift}: {tally}")
     assert tally.compared > 2 * count // 3 and tally.stopped > count // 10
@@ -29,9 +26,7 @@ def test_answers_are_those_of_the_loop(
 
 @pytest.mark.parametrize(("name", "shift"), PINNED)
 @counts
-def test_answers_around_pins_are_those_of_the_loop(
-    pairs: list[Pair], count: int, name: str, shift: int, report: Callable[[str], None]
-) -> None:
+def test_answers_around_pins_are_those_of_the_loop(pairs, count, name, shift, report):
     cases = [
         replace(case, pins=random_pins(Random(case.number), len(case.prompt), case.limit))
         for case in random_cases(31 + shift, count * 4 // 3, BLOCK, OPTIONS[name])

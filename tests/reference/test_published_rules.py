@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dlstep import Request, SamplingParams, SpanSamples, Spec, Strategy, add, init
-from dlstep.core import Rule, open_block
+from dlstep.core import open_block
 from dlstep.rules.entropy_bound import EntropyBound
 from dlstep.rules.quota import Quota
 from dlstep.rules.remdm import ReMDM
@@ -24,7 +24,7 @@ from ..helpers.passes import pass_of
 from ..helpers.scripts import script
 from .authors_code import entropy_bound_spaced, even_shares, llada, maskgit_shares, mdpo, remdm_llada, saber
 from .models import EOS, MASK, WORDS
-from .zoo import Network, Slow, View, canvases, check, engine_answer, grids
+from .zoo import Network, canvases, check, engine_answer, grids
 
 CASES = 100
 ROOT = Path(__file__).parents[2]
@@ -43,12 +43,12 @@ def decoded(network: Network, length: int, strategy: Strategy) -> tuple[list[int
     return engine_answer(network, PROMPT, len(PROMPT) + length, strategy, ignore_eos=True)
 
 
-def test_running_confidence_shares_like_mdpo() -> None:
+def test_running_confidence_shares_like_mdpo():
     """(32, 5) is 7, 6, 7, 6, 6: what stays masked is rounded down."""
     assert maskgit_shares(32, 5) == [7, 6, 7, 6, 6]
 
 
-def test_running_confidence_with_segments_decodes_like_mdpo() -> None:
+def test_running_confidence_with_segments_decodes_like_mdpo():
     """The confidences of all earlier segments count, and what becomes a mask there is filled again."""
     earlier = 0
     for random, size, blocks, network in problems(11, 2, 3, 4, 5, 8):
@@ -60,13 +60,13 @@ def test_running_confidence_with_segments_decodes_like_mdpo() -> None:
     assert earlier > CASES // 4
 
 
-def test_remdm_by_default_masks_again_in_as_many_forwards_as_a_block_has_positions() -> None:
+def test_remdm_by_default_masks_again_in_as_many_forwards_as_a_block_has_positions():
     for _, (size, count), blocks, network in problems(12, (2, 1), (4, 1), (4, 2), (8, 1), (8, 4)):
         answer = decoded(network, size * blocks, DualCache(size, "none", ReMDM(remask_count=count)))
         assert answer == remdm_llada(network.chances, PROMPT, size * blocks, size, count), (network.seed, size, count)
 
 
-def test_spaced_goes_through_the_inner_choice_by_the_inner_order() -> None:
+def test_spaced_goes_through_the_inner_choice_by_the_inner_order():
     """DUS ranks what the entropy bound chose by entropy, which may order positions otherwise than probability does."""
     random = Random(13)
     for _ in range(CASES):
@@ -89,7 +89,7 @@ def released() -> ModuleType:
     return script("measure_published")
 
 
-def test_measured_quota_without_ends_decodes_like_llada(released: ModuleType) -> None:
+def test_measured_quota_without_ends_decodes_like_llada(released):
     other = 0
     for random, size, blocks, network in problems(14, 2, 4, 8):
         steps, length = min(random.choice((1, 2, 3)), size), size * blocks
@@ -101,7 +101,7 @@ def test_measured_quota_without_ends_decodes_like_llada(released: ModuleType) ->
     assert other > CASES // 10
 
 
-def test_measured_saber_over_blocks_decodes_like_saber(released: ModuleType) -> None:
+def test_measured_saber_over_blocks_decodes_like_saber(released):
     other = 0
     for random, size, blocks, network in problems(15, 2, 4, 8):
         least, length = random.choice((1, 2, 3)), size * blocks
@@ -112,13 +112,13 @@ def test_measured_saber_over_blocks_decodes_like_saber(released: ModuleType) -> 
     assert other > CASES // 10
 
 
-def test_measured_shares_of_a_block_are_those_of_sdar(released: ModuleType) -> None:
+def test_measured_shares_of_a_block_are_those_of_sdar(released):
     """A prompt that ends in a block changes nothing about the shares."""
 
-    def make(random: Random) -> tuple[Rule, Slow]:
+    def make(random):
         steps = random.choice((1, 2, 3, 8))
 
-        def slow(view: View) -> None:
+        def slow(view):
             shares = even_shares(view.size, steps) + [1] * view.size
             view.unmask(view.top(max(shares[view.number], 1), view.confidence))
 
@@ -127,11 +127,11 @@ def test_measured_shares_of_a_block_are_those_of_sdar(released: ModuleType) -> N
     check(make, grids, CASES)
 
 
-def test_measured_falling_threshold_counts_the_suffix_like_streaming_dllm(released: ModuleType) -> None:
-    def make(random: Random) -> tuple[Rule, Slow]:
+def test_measured_falling_threshold_counts_the_suffix_like_streaming_dllm(released):
+    def make(random):
         accept, falling, most = random.choice((0.5, 0.6, 0.9)), random.choice((0.3, 0.5, 1.0)), random.choice((2, 33))
 
-        def slow(view: View) -> None:
+        def slow(view):
             behind = min(len(view.tokens) - view.begin - view.size, most)
             ratio = (len(view.masked) + behind) / (len(view.positions) + behind)
             bar = accept * (1.0 - falling * (1.0 - ratio))
@@ -143,7 +143,7 @@ def test_measured_falling_threshold_counts_the_suffix_like_streaming_dllm(releas
     check(make, canvases, CASES)
 
 
-def test_the_page_has_a_row_for_every_pair_that_is_measured(released: ModuleType) -> None:
+def test_the_page_has_a_row_for_every_pair_that_is_measured(released):
     page = (ROOT / "docs" / "published_code.md").read_text(encoding="utf-8")
     table = page.partition(released.BEGIN)[2].partition(released.END)[0].splitlines()
     assert [row.split(" | ")[:2] for row in table if row.startswith("| [")] == [

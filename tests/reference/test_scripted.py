@@ -30,7 +30,7 @@ def options_of(name: str, random: Random) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", TIES)
 @many(200, 700)
-def test_windows_unmask_as_the_loop_does(name: str, count: int) -> None:
+def test_windows_unmask_as_the_loop_does(name, count):
     random, stopped = Random(1), 0
     for seed in range(count):
         fields = options_of(name, random)
@@ -47,7 +47,7 @@ def test_windows_unmask_as_the_loop_does(name: str, count: int) -> None:
 
 @pytest.mark.parametrize(("name", "shift"), [("fast_dllm_v2", 1), ("dual_cache", 0), ("dual_cache", 1)])
 @many(150, 500)
-def test_parts_of_requests_unmask_as_the_loop_does(name: str, shift: int, count: int) -> None:
+def test_parts_of_requests_unmask_as_the_loop_does(name, shift, count):
     """Of a network whose rows depend on a sub-block of the grid, or on a block of the canvas."""
     random = Random(2)
     for seed in range(count):
@@ -57,7 +57,7 @@ def test_parts_of_requests_unmask_as_the_loop_does(name: str, shift: int, count:
         max_tokens, calm = random.randrange(1, 6 * size), random.choice((0.0, 0.9))
         limit, origin = len(prompt) + max_tokens, len(prompt) if name == "dual_cache" else 0
 
-        def unit(position: int, size: int = size, origin: int = origin, limit: int = limit) -> range:
+        def unit(position, size=size, origin=origin, limit=limit):
             start = origin + (position - origin) // size * size
             return range(start, min(start + size, limit))
 

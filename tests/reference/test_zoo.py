@@ -8,7 +8,7 @@ from dlstep.rules.ada_block import AdaBlock
 from dlstep.strategies.dual_cache import DualCache
 
 from .models import WORDS
-from .zoo import Carry, Make, Network, canvases, check, decode_canvas, engine_answer, grids, problem
+from .zoo import Network, canvases, check, decode_canvas, engine_answer, grids, problem
 from .zoo_taking_back import MAKES, walk
 from .zoo_which import BOTH, dream, quota, threshold
 from .zoo_windows import decode_adaptively, early_commit, sliding, some_inner
@@ -18,22 +18,22 @@ by_name = {"ids": lambda given: given.__name__}
 
 @pytest.mark.parametrize("carry", [grids, canvases], **by_name)
 @pytest.mark.parametrize("make", [*BOTH, *MAKES], **by_name)
-def test_rules_unmask_as_their_loop_does(make: Make, carry: Carry) -> None:
+def test_rules_unmask_as_their_loop_does(make, carry):
     check(make, carry)
 
 
 @pytest.mark.parametrize("make", [dream, sliding, early_commit], **by_name)
-def test_rules_of_canvases_unmask_as_their_loop_does(make: Make) -> None:
+def test_rules_of_canvases_unmask_as_their_loop_does(make):
     check(make, canvases)
 
 
 @pytest.mark.parametrize("carry", [grids, canvases], **by_name)
 @pytest.mark.parametrize("make", [threshold, quota], **by_name)
-def test_rules_around_pins_take_as_many_forwards_as_their_loop(make: Make, carry: Carry) -> None:
+def test_rules_around_pins_take_as_many_forwards_as_their_loop(make, carry):
     check(make, carry, pinned=True)
 
 
-def test_remdm_answers_as_if_every_step_ran_a_forward() -> None:
+def test_remdm_answers_as_if_every_step_ran_a_forward():
     """Only forwards whose tokens are not kept are left out: greedy answers are those of the paper's loop."""
     random, fewer = Random(3), 0
     for number in range(100):
@@ -49,7 +49,7 @@ def test_remdm_answers_as_if_every_step_ran_a_forward() -> None:
     assert fewer > 20
 
 
-def test_ada_block_ends_blocks_where_its_loop_does() -> None:
+def test_ada_block_ends_blocks_where_its_loop_does():
     """Decisions of the engine and of the loop, on canvases; a fair share of the blocks must end early."""
     random, shorter, stopped = Random(3), 0, 0
     for number in range(200):

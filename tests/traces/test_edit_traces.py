@@ -153,7 +153,7 @@ def requests() -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize(("name", "request_id"), requests())
-def test_writes_are_those_of_the_reference(name: str, request_id: int) -> None:
+def test_writes_are_those_of_the_reference(name, request_id):
     trace, writes, softs = decode(name)
     theirs = [r for step in trace["steps"] if "reqs" in step for r in step["reqs"] if r["id"] == request_id]
     ours = writes[request_id]
@@ -177,5 +177,5 @@ def check_soft(final: int, ours: Soft, merge: dict) -> None:
         assert probabilities == pytest.approx(their_probabilities, rel=MASK_SHARE, abs=1e-5)
 
 
-def test_every_parting_names_a_request() -> None:
+def test_every_parting_names_a_request():
     assert set(PARTING) <= set(requests())

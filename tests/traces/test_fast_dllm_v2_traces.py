@@ -92,7 +92,7 @@ EXCLUDED = {
 
 
 @pytest.mark.parametrize(("name", "request_id"), [pair for pair in requests() if pair not in EXCLUDED])
-def test_decisions_are_those_of_the_reference(name: str, request_id: int) -> None:
+def test_decisions_are_those_of_the_reference(name, request_id):
     trace, decisions, answers = decode(name)
     ours, theirs = decisions[request_id], reference(trace, request_id)
     length, size = len(trace["requests"][request_id]["prompt"]), trace["config"]["block_size"] * trace["config"]["buffer_size"]
@@ -111,5 +111,5 @@ def test_decisions_are_those_of_the_reference(name: str, request_id: int) -> Non
     assert list(answer[skipped:]) == answered[skipped:]
 
 
-def test_every_exclusion_names_a_request() -> None:
+def test_every_exclusion_names_a_request():
     assert set(EXCLUDED) <= set(requests())

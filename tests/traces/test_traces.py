@@ -145,7 +145,7 @@ def requests() -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize(("name", "request_id"), [pair for pair in requests() if pair not in EXCLUDED])
-def test_decisions_are_those_of_the_reference(name: str, request_id: int) -> None:
+def test_decisions_are_those_of_the_reference(name, request_id):
     trace, decisions, answers = decode(name)
     theirs = [r["accepted"] for step in trace["steps"] if "reqs" in step for r in step["reqs"] if r["id"] == request_id]
     ours = decisions[request_id]
@@ -160,12 +160,12 @@ def test_decisions_are_those_of_the_reference(name: str, request_id: int) -> Non
         assert reason == REASONS[final["reason"]]
 
 
-def test_every_exclusion_names_a_request() -> None:
+def test_every_exclusion_names_a_request():
     assert set(EXCLUDED) <= set(requests())
     assert set(OTHER_REASON) <= set(requests())
 
 
-def test_fake_logits_are_the_recorded_ones() -> None:
+def test_fake_logits_are_the_recorded_ones():
     assert (mix(0), chain(1, 2, 3)) == (0xE220A8397B1DCDAF, 0xD0734750FDE362B3)
     profile = Profile(seed=1, prompt_len=16, eos_at=37, wrong16=2, wrong_max_level=3)
     assert profile.peaks(17, 1)[:3] == (61, 5.231689453125, 56)

@@ -50,7 +50,7 @@ def run(module: str, *arguments: str) -> tuple[int, str]:
         ("torch", ["demo"]),  # in a thread, while the recorded decode is shown
     ],
 )
-def test_an_interrupt_during_an_import_is_quiet(module: str, arguments: list[str]) -> None:
+def test_an_interrupt_during_an_import_is_quiet(module, arguments):
     code, out = run(module, *arguments)
     assert code == 130, out
     assert "Traceback" not in out and "Error" not in out and "Exception" not in out

@@ -212,7 +212,7 @@ def few(cases: Iterable[str], *quick: str) -> list[Any]:
 
 
 @pytest.fixture
-def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def prepared(tmp_path, monkeypatch) -> Path:
     """A folder with the files that the command lines name."""
     line = json.dumps({"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": STORY}})
     chat = json.loads(line) | {"url": "/v1/chat/completions", "body": {"messages": [{"role": "user", "content": STORY}]}}
@@ -242,7 +242,7 @@ def options_of(command: str, parser: ArgumentParser) -> set[str]:
     return {name for name, action in actions.items() if action is not None and action.option_strings}
 
 
-def test_every_option_has_a_row() -> None:
+def test_every_option_has_a_row():
     assert SAMPLING.keys() == {field.name for field in fields(SamplingParams)}
     tests = "".join(path.read_text() for path in TESTS.rglob("test_*.py"))
     assert [field.name for field in fields(ServeOptions) if not re.search(rf"\b{field.name}=|--{field.name}\b", tests)] == []
@@ -263,7 +263,7 @@ def test_every_option_has_a_row() -> None:
 
 
 @pytest.mark.parametrize("name", few([name for name, row in ENGINE.items() if not isinstance(row, str)], "page_size", "device"))
-def test_an_option_of_the_engine_changes_the_engine(name: str) -> None:
+def test_an_option_of_the_engine_changes_the_engine(name):
     before, changes, seen = ENGINE[name]
     if isinstance(seen, str):
         with pytest.raises((ValueError, OSError), match=re.escape(seen)):
@@ -274,7 +274,7 @@ def test_an_option_of_the_engine_changes_the_engine(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", few(SAMPLING, "max_tokens"))
-def test_a_parameter_changes_the_answer(name: str) -> None:
+def test_a_parameter_changes_the_answer(name):
     before, changes = SAMPLING[name]
     assert answer(tiny_llm(), **before | changes) != answer(tiny_llm(), **before)
     if name in {field.name for field in fields(EvalOptions)}:
@@ -294,10 +294,10 @@ class Received(ValueError):
 
 
 @pytest.mark.parametrize("command", few(WITH_STRATEGY, "serve"))
-def test_a_command_passes_on_every_option_of_the_engine(command: str, prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_passes_on_every_option_of_the_engine(command, prepared, monkeypatch):
     received: list[EngineConfig] = []
 
-    def receive(config: EngineConfig, *others: object, **options: object) -> None:
+    def receive(config, *others, **options):
         received.append(config)
         raise Received
 
@@ -318,7 +318,7 @@ def test_a_command_passes_on_every_option_of_the_engine(command: str, prepared: 
     assert {*GIVEN, "enforce_eager"} - lacking | lacking == {*ENGINE}
 
 
-def test_a_given_template_replaces_that_of_the_checkpoint(tmp_path: Path) -> None:
+def test_a_given_template_replaces_that_of_the_checkpoint(tmp_path):
     engine, file = tiny_llm().engine, tmp_path / "template.jinja"
     file.write_text("given {{ messages[0].content }}")
     tokenizer = copy(engine.tokenizer)
@@ -333,7 +333,7 @@ def test_a_given_template_replaces_that_of_the_checkpoint(tmp_path: Path) -> Non
             assert tokenizer.decode(ids) == f"{start} a"
 
 
-def test_an_engine_may_load_for_start_timeout() -> None:
+def test_an_engine_may_load_for_start_timeout():
     worker: Any = SimpleNamespace(age=5.0, silence=0.0, standstill=0.0)
     overdue = [Replica(0, lambda: worker, ServeOptions(start_timeout=limit), Any)._overdue(worker) for limit in (4.0, 6.0)]
     assert overdue == [("start", "was not ready within 4 seconds"), None]
@@ -341,7 +341,7 @@ def test_an_engine_may_load_for_start_timeout() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("log_prompts", [False, True])
-def test_prompts_are_logged_if_asked_for(log_prompts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompts_are_logged_if_asked_for(log_prompts, monkeypatch):
     rows: list[Any] = []
     monkeypatch.setattr(LineHandler, "handle", lambda handler, record: rows.append(json.loads(record.msg)))
     with served(shadow_engine(), log_requests=True, log_prompts=log_prompts) as server, server.http() as http:
@@ -371,9 +371,7 @@ ANSWERS = ("answers.jsonl", "out.jsonl", "other_out.jsonl")
 
 
 @pytest.mark.parametrize("command", few(COMMANDS, "replay", "rules"))
-def test_an_option_of_a_command_changes_its_result(
-    command: str, prepared: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_an_option_of_a_command_changes_its_result(command, prepared, tmp_path_factory):
     if command == "report":
         assert main(["eval", *shlex.split(EVAL)]) == 0
     for line in LINES[command]:
@@ -386,9 +384,7 @@ def test_an_option_of_a_command_changes_its_result(
 
 
 @pytest.mark.parametrize("line", few(MOOT, "serve --chat_template empty.jinja", "strategies dual_cache --matrix"))
-def test_an_option_without_effect_beside_others_is_refused(
-    line: str, prepared: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_option_without_effect_beside_others_is_refused(line, prepared, capsys):
     if line.startswith("report"):
         (prepared / "run").mkdir()
     assert main([STORY if word == "STORY" else word for word in shlex.split(line)]) == 2

@@ -52,7 +52,7 @@ def name_of(requirement: str) -> str:
     return requirement.split(";")[0].split("[")[0].split("=")[0].strip("<>=!~ ").lower()
 
 
-def test_every_imported_package_is_required_or_in_an_extra() -> None:
+def test_every_imported_package_is_required_or_in_an_extra():
     required = {name_of(requirement) for requirement in PROJECT["dependencies"]} | {"dlstep", "dlstep-kernels"}
     optional = {module for modules in EXTRAS.values() for module in modules}
     found = {COMES_WITH.get(name, name) for path in ROOT.glob("src/**/*.py") for name in imports(path)}
@@ -65,7 +65,7 @@ def test_every_imported_package_is_required_or_in_an_extra() -> None:
 
 
 @pytest.mark.parametrize("extra", EXTRAS)
-def test_an_extra_installs_its_packages(extra: str) -> None:
+def test_an_extra_installs_its_packages(extra):
     listed = {name_of(requirement): requirement for requirement in PROJECT["optional-dependencies"][extra]}
     for package in EXTRAS[extra].values():
         name, _, version = package.partition(" ")
@@ -74,14 +74,7 @@ def test_an_extra_installs_its_packages(extra: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize(("extra", "user", "arguments"), USERS, ids=[" ".join(case[2][:4]) for case in USERS])
-def test_a_command_names_the_extra_that_it_lacks(
-    extra: str,
-    user: str,
-    arguments: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_command_names_the_extra_that_it_lacks(extra, user, arguments, tmp_path, monkeypatch, capsys):
     (tmp_path / "in.jsonl").touch()
     (tmp_path / "MATH500.json").write_text('[{"question": "1+1", "ground_truth_answer": "2"}]')
     places = {"in": tmp_path / "in.jsonl", "data": tmp_path, "out": tmp_path / "out.svg"}
@@ -95,7 +88,7 @@ def test_a_command_names_the_extra_that_it_lacks(
     assert not (tmp_path / "out.svg").exists()
 
 
-def test_the_python_interface_names_the_extra_that_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_interface_names_the_extra_that_it_lacks(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(ValueError, match=r"EngineConfig.lora_path needs peft: pip install 'dlstep\[lora\]'"):
         LLM(lora_path=str(tmp_path))
@@ -105,7 +98,7 @@ def test_the_python_interface_names_the_extra_that_it_lacks(tmp_path: Path, monk
         entropy_picture([row])
 
 
-def test_every_help_is_shown_without_any_extra() -> None:
+def test_every_help_is_shown_without_any_extra():
     missing = [
         *{module for modules in EXTRAS.values() for module in modules},
         *(COMES_WITH.keys() - {"markupsafe", "typing_extensions"}),

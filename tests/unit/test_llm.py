@@ -17,7 +17,7 @@ PROMPT = "Max has 53 shells. Later Max buys 39 more."
 LONG = SamplingParams(max_tokens=40, ignore_eos=True)
 
 
-def test_parameters_are_shared_or_one_each(llm: LLM) -> None:
+def test_parameters_are_shared_or_one_each(llm):
     short = SamplingParams(max_tokens=3, ignore_eos=True)
     both = llm.generate([PROMPT, PROMPT], [short, LONG])
     assert [len(output.token_ids) for output in both] == [3, 40]
@@ -25,7 +25,7 @@ def test_parameters_are_shared_or_one_each(llm: LLM) -> None:
 
 
 @pytest.mark.parametrize("name", ["tiny-bd", "tiny-canvas", "tiny-edit"])
-def test_top_probabilities_contain_the_tokens_and_cost_the_others_nothing(name: str) -> None:
+def test_top_probabilities_contain_the_tokens_and_cost_the_others_nothing(name):
     llm, prompts = LLM(name), [PROMPT, PROMPT[:20], "Tom"]
     asking = [SamplingParams(max_tokens=6, ignore_eos=True, top_logprobs=count, pinned={2: 7}) for count in (20, 0, 3)]
     for output, params in zip(llm.generate(prompts, asking), asking, strict=True):
@@ -40,7 +40,7 @@ def test_top_probabilities_contain_the_tokens_and_cost_the_others_nothing(name: 
             assert (output.token_ids[place], output.probabilities[place]) in top
 
 
-def test_the_text_is_cut_at_the_first_stop_string(llm: LLM) -> None:
+def test_the_text_is_cut_at_the_first_stop_string(llm):
     whole = llm.generate(PROMPT, LONG)[0].text
     stop = whole[len(whole) // 2 : len(whole) // 2 + 2]
     output = llm.generate(PROMPT, SamplingParams(max_tokens=40, ignore_eos=True, stop=(stop, "never there")))[0]
@@ -50,7 +50,7 @@ def test_the_text_is_cut_at_the_first_stop_string(llm: LLM) -> None:
     assert streamed == output.text
 
 
-def test_a_stop_string_that_is_a_special_token_ends_the_answer(llm: LLM) -> None:
+def test_a_stop_string_that_is_a_special_token_ends_the_answer(llm):
     params = SamplingParams(max_tokens=40, ignore_eos=True, stop=("<eos>",), pinned={3: EOS_ID})
     output, stream = llm.generate(PROMPT, params)[0], llm.stream(PROMPT, params)
     assert (output.finish_reason, len(output.token_ids)) == ("stop", 3)
@@ -61,7 +61,7 @@ def test_a_stop_string_that_is_a_special_token_ends_the_answer(llm: LLM) -> None
     assert session.output(0).token_ids == output.token_ids
 
 
-def test_the_keywords_are_the_fields_of_the_configuration() -> None:
+def test_the_keywords_are_the_fields_of_the_configuration():
     """An editor completes and a checker knows each of them; names, defaults and plain types are said once more, and agree."""
     keywords = {name: each for name, each in signature(LLM.__init__).parameters.items() if name not in ("self", "options")}
     hints, plain = get_type_hints(LLM.__init__), get_type_hints(EngineConfig)
@@ -72,7 +72,7 @@ def test_the_keywords_are_the_fields_of_the_configuration() -> None:
             assert hints[each.name] == plain[each.name], each.name
 
 
-def test_a_rule_by_name_of_one_request() -> None:
+def test_a_rule_by_name_of_one_request():
     """It is that of the engine for this request alone, the others go on with theirs."""
     llm = make_llm()
     names = ("quota", Quota, Quota(), "dlstep.rules.quota")
@@ -94,7 +94,7 @@ def test_a_rule_by_name_of_one_request() -> None:
     assert "".join(llm.stream("a", asked[0])) == ruled[0].text
 
 
-def test_options_are_refused_before_weights_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_are_refused_before_weights_are_read(monkeypatch):
     monkeypatch.setattr("dlstep.models.load_checkpoint", None)
     for options, message in (({"accept_threshold": 1.5}, "accept_threshold: must be at most 1.0, got 1.5"),):
         with pytest.raises(ValueError, match=message):

@@ -54,7 +54,7 @@ def expected(strategy: str) -> list[tuple[int, ...]]:
 
 
 @pytest.fixture(params=["multi_bd", "multi_bd_edit", "dmax", "d2f"], scope="module")
-def strategy(request: pytest.FixtureRequest) -> str:
+def strategy(request) -> str:
     """A strategy that answers a request the same when its pages are computed anew."""
     return request.param
 
@@ -69,7 +69,7 @@ def unharmed_step(session: Session) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_faults_in_sessions(strategy: str, seed: int) -> None:
+def test_faults_in_sessions(strategy, seed):
     llm, driver = moody_llm(strategy, seed)
     sessions = [llm.session(), llm.session()]
     for session in sessions:
@@ -87,7 +87,7 @@ def test_faults_in_sessions(strategy: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_faults_in_calls_and_streams(strategy: str, seed: int) -> None:
+def test_faults_in_calls_and_streams(strategy, seed):
     """A fault ends the call and all streams; what is asked for again is answered right."""
     llm, driver = moody_llm(strategy, seed)
     due, driver.share = expected(strategy), 0.02

@@ -1,7 +1,5 @@
 """`LLM.log_likelihood`, several answers to a prompt, and rows for a logger."""
 
-from typing import Any
-
 import pytest
 
 from dlstep import LLM, LogLikelihood, SamplingParams, tiny
@@ -13,7 +11,7 @@ ANSWERS = ["53+39=92 shells. Max has 92 shells.", "53+39=91 shells. Max has 91 s
 
 
 @pytest.fixture(scope="module", params=["tiny-llada", "tiny-joint"])
-def embedded(request: pytest.FixtureRequest) -> LLM:
+def embedded(request) -> LLM:
     return LLM(request.param, max_num_reqs=16)
 
 
@@ -22,7 +20,7 @@ def close(found: list[LogLikelihood], others: list[LogLikelihood]) -> bool:
     return all(one.value == pytest.approx(two.value, abs=1e-3) and one.estimator == two.estimator for one, two in pairs)
 
 
-def test_pairs_together_equal_pairs_alone_and_leave_the_cache_right(embedded: LLM) -> None:
+def test_pairs_together_equal_pairs_alone_and_leave_the_cache_right(embedded):
     problems = tiny.problems(2)
     prompts = [problem.prompt for problem in problems for _ in ANSWERS]
     completions = ANSWERS * len(problems)
@@ -35,20 +33,20 @@ def test_pairs_together_equal_pairs_alone_and_leave_the_cache_right(embedded: LL
     assert close(embedded.log_likelihood(prompts, ids, mc_num=32, mc_seed=3), together)
 
 
-def test_the_right_answer_is_more_probable(embedded: LLM) -> None:
+def test_the_right_answer_is_more_probable(embedded):
     right, wrong = embedded.log_likelihood([STORY] * 2, ANSWERS[:2])
     assert right.value > wrong.value + 5 and right.standard_error is not None
     assert (right.standard_error > 0) == (right.estimator == "monte_carlo")
 
 
-def test_what_autoregressive_decoding_records_is_exact() -> None:
+def test_what_autoregressive_decoding_records_is_exact():
     llm = LLM("tiny-joint", decoding_strategy="autoregressive")
     (output,) = llm.generate(STORY, progress=False)
     (exact,) = llm.log_likelihood(STORY, output.token_ids)
     assert exact.greedy and output.log_likelihood.value == pytest.approx(exact.value, abs=1e-3)
 
 
-def test_wrong_arguments_are_refused_by_name() -> None:
+def test_wrong_arguments_are_refused_by_name():
     llm = LLM("tiny-llada")
     with pytest.raises(ValueError, match="1 completions were given for 2 prompts: give one each"):
         llm.log_likelihood(["a", "b"], "c")
@@ -58,10 +56,10 @@ def test_wrong_arguments_are_refused_by_name() -> None:
         llm.log_likelihood(STORY, 3.5)  # type: ignore[arg-type]
 
 
-def test_several_answers_are_those_of_their_seeds() -> None:
+def test_several_answers_are_those_of_their_seeds():
     llm = make_llm()
 
-    def answered(prompts: list[str], **options: Any) -> list[tuple[int, ...]]:
+    def answered(prompts, **options):
         outputs = llm.generate(prompts, SamplingParams(max_tokens=12, temperature=1.0, **options), progress=False)
         return [output.token_ids for output in outputs]
 
@@ -73,7 +71,7 @@ def test_several_answers_are_those_of_their_seeds() -> None:
         llm.stream("Max", SamplingParams(n=2))
 
 
-def test_a_logger_gets_one_row_for_each_forward_pass() -> None:
+def test_a_logger_gets_one_row_for_each_forward_pass():
     llm, rows = make_llm(), list[dict[str, float]]()
     outputs = llm.generate(["Max", "Tom has 5"], SamplingParams(max_tokens=24), progress=False, log=rows.append)
     assert [row["step"] for row in rows] == list(range(1, int(rows[-1]["step"]) + 1))

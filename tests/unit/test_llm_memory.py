@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
-from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 from weakref import ref
@@ -17,7 +16,6 @@ import torch
 
 from dlstep import LLM, SamplingParams, models, tiny
 from dlstep.driver import TorchDriver
-from dlstep.models import Checkpoint
 from dlstep.models.compiled import compile_layers
 from dlstep.models.layers import install_routers
 from dlstep.strategies import own
@@ -86,13 +84,13 @@ def left_of(*options: Any, use: Callable[[LLM], object] = USES["generate"], **mo
 
 
 @pytest.mark.parametrize("use", USES)
-def test_an_llm_frees_its_memory_when_it_is_dropped(use: str) -> None:
+def test_an_llm_frees_its_memory_when_it_is_dropped(use):
     assert not left_of(use=USES[use])
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("strategy", sorted(own()))
-def test_so_does_one_of_every_strategy(strategy: str) -> None:
+def test_so_does_one_of_every_strategy(strategy):
     assert not left_of(model_of(strategy), decoding_strategy=strategy)
 
 
@@ -106,7 +104,7 @@ def compiled(llm: LLM) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("family", ["sdar", "llada2", "diffusion_gemma"])
-def test_so_does_one_with_compiled_layers(family: str, tmp_path: Path) -> None:
+def test_so_does_one_with_compiled_layers(family, tmp_path):
     write_checkpoint(tmp_path, family)
     assert not left_of(str(tmp_path), use=compiled, model_name=family, max_model_len=64)
 
@@ -137,14 +135,12 @@ class Small:
     ],
     ids=["pages", "one request", "weights"],
 )
-def test_an_error_that_is_kept_keeps_no_memory(
-    function: str, room: int, options: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_that_is_kept_keeps_no_memory(function, room, options, said, monkeypatch):
     """A notebook holds the last error with its frames, while its user tries again with fewer pages."""
     made: list[ref[Any]] = []
     load = models.load_checkpoint
 
-    def loads(*given: Any, **named: Any) -> Checkpoint:
+    def loads(*given, **named):
         found = load(*given, **named)
         made.extend(map(ref, (found.network, *found.network.parameters())))
         return found
@@ -161,7 +157,7 @@ def test_an_error_that_is_kept_keeps_no_memory(
 
 @pytest.mark.full
 @pytest.mark.parametrize(("family", "options"), [("sdar", {"dtype": "bfloat16"}), ("llada2", {"quantization": "fp8"})])
-def test_loading_takes_at_most_half_more_memory_than_the_weights(family: str, options: dict[str, Any], tmp_path: Path) -> None:
+def test_loading_takes_at_most_half_more_memory_than_the_weights(family, options, tmp_path):
     """A new process, in which nothing has grown before; what it has allocated is sampled while it loads."""
     large: dict[str, Any] = {
         "hidden_size": 384,

@@ -24,12 +24,12 @@ def llm() -> LLM:
 
 
 @pytest.mark.parametrize(("field", "given", "code"), WRONG)
-def test_what_is_no_pin_is_refused_by_name(field: str, given: Any, code: Code) -> None:
+def test_what_is_no_pin_is_refused_by_name(field, given, code):
     with refused(field, code):
         SamplingParams(max_tokens=8, **{field: given})
 
 
-def test_pins_are_kept_in_order_whatever_they_are_given_as() -> None:
+def test_pins_are_kept_in_order_whatever_they_are_given_as():
     pinned: Any = {4: 7, 2: 9}
     params = SamplingParams(max_tokens=8, pinned=pinned)
     assert params.pinned == ((2, 9), (4, 7)) and hash(params) == hash(SamplingParams(max_tokens=8, pinned=((4, 7), (2, 9))))
@@ -38,7 +38,7 @@ def test_pins_are_kept_in_order_whatever_they_are_given_as() -> None:
 
 @pytest.mark.parametrize("pinned", [{3: 1}, {3: -2}, {3: 9999}, {600: 5}])
 @pytest.mark.filterwarnings("ignore:max_tokens. 700")
-def test_pins_that_can_be_in_no_answer_are_rejected(llm: LLM, pinned: Any) -> None:
+def test_pins_that_can_be_in_no_answer_are_rejected(llm, pinned):
     params = SamplingParams(max_tokens=700, pinned=pinned)
     (output,) = llm.generate(STORY, params, progress=False)
     assert output.finish_reason == "rejected" and not output.token_ids
@@ -47,14 +47,14 @@ def test_pins_that_can_be_in_no_answer_are_rejected(llm: LLM, pinned: Any) -> No
 
 
 @pytest.mark.parametrize(("strategy", "canvas"), [("fast_dllm_v2", False), ("multi_bd", True), ("dual_cache", True)])
-def test_a_strategy_that_cannot_refuses_by_name(strategy: str, canvas: bool) -> None:
+def test_a_strategy_that_cannot_refuses_by_name(strategy, canvas):
     own = LLM(decoding_strategy=strategy)
     asked: dict[str, Any] = {"canvas": [5] * 8} if canvas else {"pinned": {0: 5}}
     with pytest.raises(ValueError, match=f"(pinned|canvas): it has no effect in {type(own.state.strategy).__name__}"):
         list(own.stream(STORY, SamplingParams(max_tokens=8, **asked)))
 
 
-def test_text_takes_as_many_offsets_as_it_has_tokens(llm: LLM) -> None:
+def test_text_takes_as_many_offsets_as_it_has_tokens(llm):
     assert llm.pins({6: 40, 0: "72+"}) == {**dict(enumerate(llm.engine.tokenizer.encode("72+"))), 6: 40}  # pyright: ignore
     wrong: list[tuple[Any, str, Code]] = [
         ({0: "72", 1: 5}, "pins", "conflict"),
@@ -68,7 +68,7 @@ def test_text_takes_as_many_offsets_as_it_has_tokens(llm: LLM) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["multi_bd", "d2f", "dmax", "dual_cache", "diffusion_gemma", "multi_bd_edit"])
-def test_generate_stream_and_session_hold_the_same_pins(strategy: str) -> None:
+def test_generate_stream_and_session_hold_the_same_pins(strategy):
     own = (
         LLM(decoding_strategy="multi_bd", sampling_mode="edit")
         if strategy == "multi_bd_edit"
@@ -86,7 +86,7 @@ def test_generate_stream_and_session_hold_the_same_pins(strategy: str) -> None:
     assert session.trace.replay() == session.state
 
 
-def test_a_pinned_end_of_sequence_ends_the_answer_there(llm: LLM) -> None:
+def test_a_pinned_end_of_sequence_ends_the_answer_there(llm):
     eos = llm.state.config.spec.eos_ids[0]
     pinned: Any = {3: eos, 5: 40}
     (output,) = llm.generate(STORY, SamplingParams(max_tokens=12, pinned=pinned), progress=False)
@@ -113,14 +113,14 @@ def forked(strategy: str, temperature: float, steps: int, seed: int) -> tuple[tu
 
 
 @pytest.mark.parametrize(("strategy", "steps"), [("multi_bd", 0), ("multi_bd", 3), ("dual_cache", 3)])
-def test_a_fork_may_draw_other_noise_from_here_on(strategy: str, steps: int) -> None:
+def test_a_fork_may_draw_other_noise_from_here_on(strategy, steps):
     assert len({*forked(strategy, 0.0, steps, 7)}) == 1, "greedy answers do not depend on seeds"
     assert len({*forked(strategy, 3.0, steps, 1)}) == 1, "the same seed goes on as before"
     if strategy != "dmax":  # every token of which is refreshed by the likeliest one at the end
         assert len({*forked(strategy, 3.0, steps, 7)}) == 2
 
 
-def test_a_fork_of_a_canvas_begins_it_anew() -> None:
+def test_a_fork_of_a_canvas_begins_it_anew():
     one, other = forked("diffusion_gemma", 0.0, 3, 7)
     assert one != other
     own = LLM(decoding_strategy="diffusion_gemma")

@@ -19,7 +19,7 @@ def rounded(outputs: Sequence[ReadOutput]) -> list[list[dict[str, float]]]:
     return [[{label: round(value, 4) for label, value in slot.items()} for slot in output.slots] for output in outputs]
 
 
-def test_the_labels_of_an_answer_are_probable() -> None:
+def test_the_labels_of_an_answer_are_probable():
     (output,) = tiny_llm().read(STORY, TEMPLATE)
     assert output.prompt == STORY
     assert [max(slot, key=lambda label: slot[label]) for slot in output.slots] == ["+", "9", " shells"]
@@ -27,7 +27,7 @@ def test_the_labels_of_an_answer_are_probable() -> None:
     assert all(sum(slot.values()) == pytest.approx(1.0) for slot in output.slots)
 
 
-def test_prompts_are_read_together_and_by_several_threads() -> None:
+def test_prompts_are_read_together_and_by_several_threads():
     llm = tiny_llm()
     ids = llm.engine.tokenizer.encode(f"{OTHER}\n") if llm.engine.tokenizer else []
     one, two, three = llm.read([STORY, OTHER, ids], TEMPLATE)
@@ -37,12 +37,12 @@ def test_prompts_are_read_together_and_by_several_threads() -> None:
             assert rounded(found) == rounded([one, two])
 
 
-def test_processors_change_no_read() -> None:
+def test_processors_change_no_read():
     llm = LLM(processors={"logit_bias": {"bias": {9: 50}}})
     assert rounded(llm.read(STORY, TEMPLATE)) == rounded(tiny_llm().read(STORY, TEMPLATE))
 
 
-def test_a_failed_read_leaves_no_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_read_leaves_no_requests(monkeypatch):
     llm = tiny_llm()
     with monkeypatch.context() as patch:
         patch.setattr(Reads, "step", lambda self: 1 // 0)  # pyright: ignore[reportUnknownLambdaType]

@@ -1,17 +1,16 @@
 """Rows as Parquet files, and as tables of other packages."""
 
 import sys
-from pathlib import Path
 
 import pytest
 from pyarrow import parquet
 
-from dlstep import LLM, SamplingParams, write_parquet
+from dlstep import SamplingParams, write_parquet
 
 PROMPT = "Max has 53 shells. Later Max buys 39 more."
 
 
-def test_rows_come_back_from_a_file(llm: LLM, tmp_path: Path) -> None:
+def test_rows_come_back_from_a_file(llm, tmp_path):
     session = llm.session()
     for seed in (1, 2):
         session.submit(PROMPT, SamplingParams(max_tokens=9, temperature=1.0, seed=seed))
@@ -23,7 +22,7 @@ def test_rows_come_back_from_a_file(llm: LLM, tmp_path: Path) -> None:
         assert parquet.read_table(tmp_path / "rows.parquet").to_pylist() == rows
 
 
-def test_what_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_written_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "rows.parquet"
     with pytest.raises(ValueError, match=r"there are no rows to write to .*: give at least one"):
         write_parquet(path, [])

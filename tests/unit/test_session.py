@@ -1,10 +1,8 @@
 """`Session`: forward passes one at a time, undone, forked, saved and resumed."""
 
-from pathlib import Path
-
 import pytest
 
-from dlstep import LLM, SamplingParams, Session, Trace
+from dlstep import SamplingParams, Session, Trace
 from dlstep.core import Rebuild, Samples
 
 PROMPT = "Max has 53 shells. Later Max buys 39 more."
@@ -12,14 +10,14 @@ PARAMS = SamplingParams(max_tokens=40, ignore_eos=True)
 
 
 @pytest.fixture
-def session(llm: LLM) -> Session:
+def session(llm) -> Session:
     """A session with one prompt submitted."""
     session = llm.session()
     session.submit(PROMPT, PARAMS)
     return session
 
 
-def test_stepping_ends_in_the_answer_of_generate(llm: LLM, session: Session) -> None:
+def test_stepping_ends_in_the_answer_of_generate(llm, session):
     assert session.samples is None
     while not session.state.done:
         plan = session.plan
@@ -31,7 +29,7 @@ def test_stepping_ends_in_the_answer_of_generate(llm: LLM, session: Session) -> 
         session.step()
 
 
-def test_a_running_output_grows(session: Session) -> None:
+def test_a_running_output_grows(session):
     seen = ()
     while not session.state.done:
         session.step()
@@ -43,7 +41,7 @@ def test_a_running_output_grows(session: Session) -> None:
         session.output(3)
 
 
-def test_going_back_and_on_again_ends_in_the_same(session: Session) -> None:
+def test_going_back_and_on_again_ends_in_the_same(session):
     expected = session.run().finished[0]
     states = list(session.trace.states())
     assert session.back(3) == states[-4]
@@ -56,7 +54,7 @@ def test_going_back_and_on_again_ends_in_the_same(session: Session) -> None:
     session.trace.replay()
 
 
-def test_a_resumed_trace_goes_back_through_its_steps(llm: LLM, session: Session) -> None:
+def test_a_resumed_trace_goes_back_through_its_steps(llm, session):
     session.step()
     session.submit("other", PARAMS)
     session.run()
@@ -78,7 +76,7 @@ def test_a_resumed_trace_goes_back_through_its_steps(llm: LLM, session: Session)
         session.back()
 
 
-def test_going_back_gives_the_samples_of_then(session: Session) -> None:
+def test_going_back_gives_the_samples_of_then(session):
     seen = [session.samples]
     while not session.state.done:
         session.step()
@@ -91,7 +89,7 @@ def test_going_back_gives_the_samples_of_then(session: Session) -> None:
     assert session.samples is None
 
 
-def test_going_back_undoes_what_was_submitted_since(session: Session) -> None:
+def test_going_back_undoes_what_was_submitted_since(session):
     session.step()
     session.step()
     other = session.submit("other", PARAMS)
@@ -105,7 +103,7 @@ def test_going_back_undoes_what_was_submitted_since(session: Session) -> None:
     assert session.output(other).prompt == "another"
 
 
-def test_a_fork_goes_its_own_way(session: Session) -> None:
+def test_a_fork_goes_its_own_way(session):
     session.step()
     session.step()
     eager, same = session.fork(accept_threshold=0.1), session.fork()
@@ -119,7 +117,7 @@ def test_a_fork_goes_its_own_way(session: Session) -> None:
     assert eager.output(0).prompt == PROMPT
 
 
-def test_a_fork_and_a_trace_keep_the_most_probable_ids(llm: LLM, tmp_path: Path) -> None:
+def test_a_fork_and_a_trace_keep_the_most_probable_ids(llm, tmp_path):
     session = llm.session()
     session.submit(PROMPT, SamplingParams(max_tokens=40, ignore_eos=True, top_logprobs=3))
     while not session.output(0).token_ids:
@@ -148,13 +146,13 @@ def test_a_fork_and_a_trace_keep_the_most_probable_ids(llm: LLM, tmp_path: Path)
         ({"buffer_size": 1000}, "less than the 8000 rows"),
     ],
 )
-def test_a_fork_that_cannot_go_on_is_an_error(session: Session, changes: dict[str, float], message: str) -> None:
+def test_a_fork_that_cannot_go_on_is_an_error(session, changes, message):
     session.step()
     with pytest.raises(ValueError, match=message):
         session.fork(**changes)
 
 
-def test_two_sessions_take_turns_on_one_device(llm: LLM) -> None:
+def test_two_sessions_take_turns_on_one_device(llm):
     expected = [llm.generate(text, PARAMS)[0].token_ids for text in (PROMPT, "other")]
     sessions = [llm.session(), llm.session()]
     for session, text in zip(sessions, (PROMPT, "other"), strict=True):
@@ -167,7 +165,7 @@ def test_two_sessions_take_turns_on_one_device(llm: LLM) -> None:
     assert not any(isinstance(event, Rebuild) for session in sessions for event in session.trace.events), "a place was lost"
 
 
-def test_an_aborted_request_holds_nothing(session: Session) -> None:
+def test_an_aborted_request_holds_nothing(session):
     session.step()
     session.abort(0)
     session.abort(0)

@@ -24,7 +24,7 @@ def samples() -> set[str]:
     return {f"{name}{end}" for name, kind in found for end in (("_bucket", "_sum", "_count") if kind == "histogram" else ("",))}
 
 
-def test_every_panel_asks_for_metrics_that_there_are() -> None:
+def test_every_panel_asks_for_metrics_that_there_are():
     board: dict[str, Any] = json.loads((FOLDER / "grafana" / "dlstep.json").read_text())
     known, asked = samples(), set[str]()
     for panel in board["panels"]:
@@ -39,7 +39,7 @@ def test_every_panel_asks_for_metrics_that_there_are() -> None:
     assert own - asked <= {"vllm:kv_cache_usage_perc"}, "the dashboard shows everything; pages say the same as their share"
 
 
-def test_compose_mounts_files_that_there_are() -> None:
+def test_compose_mounts_files_that_there_are():
     services = yaml.safe_load((FOLDER / "compose.yaml").read_text())["services"]
     assert set(services) == {"dlstep", "prometheus", "grafana"}
     mounted = [volume.split(":")[0] for service in services.values() for volume in service.get("volumes", ())]
@@ -58,11 +58,11 @@ def test_compose_mounts_files_that_there_are() -> None:
     assert any(provided in volume for volume in services["grafana"]["volumes"])
 
 
-def test_the_proxy_shows_no_metrics() -> None:
+def test_the_proxy_shows_no_metrics():
     assert "\n        location /metrics { return 404; }" in (FOLDER / "nginx.conf").read_text()
 
 
-def test_compose_for_gpus_changes_the_server_alone() -> None:
+def test_compose_for_gpus_changes_the_server_alone():
     (service,) = yaml.safe_load((FOLDER / "compose.gpu.yaml").read_text())["services"].values()
     assert (FOLDER / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
     (device,) = service["deploy"]["resources"]["reservations"]["devices"]
@@ -72,7 +72,7 @@ def test_compose_for_gpus_changes_the_server_alone() -> None:
 
 
 @pytest.mark.parametrize("name", ["Dockerfile.cpu", "Dockerfile.cuda"])
-def test_an_image_copies_what_there_is_and_starts_the_server(name: str) -> None:
+def test_an_image_copies_what_there_is_and_starts_the_server(name):
     lines = [line for line in (FOLDER / name).read_text().splitlines() if line and not line.startswith("#")]
     assert lines[0].startswith("ARG BASE=python:3.") and lines[1] == "FROM $BASE"
     for line in lines:

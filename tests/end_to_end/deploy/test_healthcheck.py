@@ -62,13 +62,13 @@ def container() -> Iterator[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(("status", "code"), [(200, 0), (503, 1)])
-def test_a_server_that_answers_lives(healthcheck: ModuleType, status: int, code: int) -> None:
+def test_a_server_that_answers_lives(healthcheck, status, code):
     with container() as (init, child), answering(status) as url:
         assert healthcheck.check(url, 60.0, init) == code
         assert psutil.pid_exists(child)
 
 
-def test_a_server_that_accepts_and_never_answers_is_killed(healthcheck: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_accepts_and_never_answers_is_killed(healthcheck, capsys):
     with socket.socket() as stopped:
         stopped.bind(("127.0.0.1", 0))
         stopped.listen()

@@ -22,12 +22,12 @@ POD = BY_KIND["Deployment"]["spec"]["template"]["spec"]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_manifests_fit_the_schemas(version: str) -> None:
+def test_manifests_fit_the_schemas(version):
     for manifest in MANIFESTS:
         kubernetes_validate.validate(manifest, version, strict=True)
 
 
-def test_labels_names_and_ports_fit_each_other() -> None:
+def test_labels_names_and_ports_fit_each_other():
     labels = BY_KIND["Deployment"]["spec"]["template"]["metadata"]["labels"]
     assert BY_KIND["Deployment"]["spec"]["selector"]["matchLabels"] == labels == BY_KIND["Service"]["spec"]["selector"]
     assert BY_KIND["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
@@ -40,7 +40,7 @@ def test_labels_names_and_ports_fit_each_other() -> None:
     assert {mount["name"] for mount in CONTAINER["volumeMounts"]} == {volume["name"] for volume in POD["volumes"]}
 
 
-def test_options_are_those_of_the_server_and_it_may_drain() -> None:
+def test_options_are_those_of_the_server_and_it_may_drain():
     model, *arguments = CONTAINER["args"]
     given = dict(zip(arguments[::2], arguments[1::2], strict=True))
     assert all(hasattr(ServeOptions(), name[2:]) or hasattr(EngineConfig("x"), name[2:]) for name in given)
@@ -50,13 +50,13 @@ def test_options_are_those_of_the_server_and_it_may_drain() -> None:
     assert POD["terminationGracePeriodSeconds"] > float(given["--drain_seconds"]) + pause
 
 
-def test_probes_ask_for_paths_that_need_no_key() -> None:
+def test_probes_ask_for_paths_that_need_no_key():
     probes = {name: CONTAINER[f"{name}Probe"] for name in ("startup", "readiness", "liveness")}
     paths = {name: probe["httpGet"]["path"] for name, probe in probes.items()}
     assert paths == {"startup": "/ready", "readiness": "/ready", "liveness": "/health"} and set(paths.values()) <= set(OPEN)
 
 
-def test_the_autoscaler_asks_for_the_metric_of_the_queue() -> None:
+def test_the_autoscaler_asks_for_the_metric_of_the_queue():
     (rule,) = yaml.safe_load((FOLDER / "prometheus-adapter.yaml").read_text())["rules"]["custom"]
     assert rule["name"]["matches"] in samples() and rule["name"]["matches"] in rule["seriesQuery"]
     (metric,) = BY_KIND["HorizontalPodAutoscaler"]["spec"]["metrics"]

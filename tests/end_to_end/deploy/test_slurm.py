@@ -55,7 +55,7 @@ def environment(folder: Path, **commands: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_a_batch_gets_a_cluster_that_ends_with_it(tmp_path: Path, code: int) -> None:
+def test_a_batch_gets_a_cluster_that_ends_with_it(tmp_path, code):
     variables = environment(tmp_path, scontrol=SCONTROL, srun=SRUN, ray=RAY, dlstep=DLSTEP) | {"CODE": str(code)}
     command = ["bash", str(FOLDER / "batch.sh"), "in put.jsonl", "out.jsonl", "--model", "/model"]
     found = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=START, check=False)
@@ -70,7 +70,7 @@ def test_a_batch_gets_a_cluster_that_ends_with_it(tmp_path: Path, code: int) -> 
     assert lines.count("ray status --address=node-a:6379") == 2, "it waits for the head"
 
 
-def test_servers_end_with_the_job_and_their_addresses_are_listed_meanwhile(tmp_path: Path) -> None:
+def test_servers_end_with_the_job_and_their_addresses_are_listed_meanwhile(tmp_path):
     (tmp_path / "serving.py").write_text(SERVING)
     serving = f'exec {sys.executable} {tmp_path}/serving.py "$@"'
     variables = environment(tmp_path, scontrol=SCONTROL, srun=SRUN, dlstep=serving)
@@ -86,7 +86,7 @@ def test_servers_end_with_the_job_and_their_addresses_are_listed_meanwhile(tmp_p
 
 
 @pytest.mark.stress
-def test_a_real_server_runs_under_the_script(tmp_path: Path) -> None:
+def test_a_real_server_runs_under_the_script(tmp_path):
     variables = environment(tmp_path, scontrol="echo 127.0.0.1", srun=SRUN, dlstep=REAL)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -96,7 +96,7 @@ def test_a_real_server_runs_under_the_script(tmp_path: Path) -> None:
     with subprocess.Popen(command, env=variables, cwd=tmp_path) as job, httpx2.Client(timeout=30) as http:
         address = f"http://127.0.0.1:{port}"
 
-        def ready() -> bool:
+        def ready():
             with suppress(OSError, httpx2.TransportError):
                 replicas = http.get(f"{address}/ready").json()["replicas"]
                 return [each["status"] for each in replicas] == ["ready", "ready"]

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Browser
@@ -13,7 +12,7 @@ from .browser import CHROMIUM, NO_BROWSER, Visit, Watched, chromium, opened
 
 
 @pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def template(tmp_path_factory) -> Path:
     """A file with a chat template, of which engines without a network have none."""
     path = tmp_path_factory.mktemp("page") / "template.jinja"
     path.write_text(TEMPLATE)
@@ -27,7 +26,7 @@ def driver() -> Paced:
 
 
 @pytest.fixture(scope="session")
-def site(driver: Paced) -> Iterator[Served]:
+def site(driver) -> Iterator[Served]:
     """The embedded model, served."""
     with served(replace(tiny_llm().engine, driver=driver)) as server:
         yield server
@@ -50,11 +49,11 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def visit(browser: Browser, site: Served) -> Iterator[Visit]:
+def visit(browser, site) -> Iterator[Visit]:
     """Opens the page; after the test, nothing may have gone wrong in it."""
     pages: list[Watched] = []
 
-    def visited(fragment: str = "", **given: Any) -> Watched:
+    def visited(fragment="", **given):
         pages.append(opened(browser, f"{site.url}/{fragment}", **given))
         return pages[-1]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from .browser import Visit, Watched
+from .browser import Watched
 from .test_use import STORY, ask
 
 
@@ -17,12 +17,12 @@ def run_and_fork(watched: Watched) -> None:
 
 
 @pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.stress)])
-def test_every_view_is_accessible_and_fits_a_telephone(visit: Visit, theme: str) -> None:
+def test_every_view_is_accessible_and_fits_a_telephone(visit, theme):
     watched = visit(color_scheme=theme)
     page = watched.page
     sides = ({"width": 360, "height": 740}, {"width": 1280, "height": 860})
 
-    def look() -> None:
+    def look():
         for side in sides:
             page.set_viewport_size(side)
             watched.fits()

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from dlstep import SamplingParams
 
 from ...helpers.serving import tiny_llm
-from .browser import Visit, Watched
+from .browser import Watched
 
 STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?\n"
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"enough": {"type": "boolean"}}, "required": ["enough"]}
@@ -32,7 +32,7 @@ def ask(watched: Watched, kind: str, text: str) -> Page:
 @pytest.mark.parametrize(
     ("kind", "text"), [("regex", r"\d+[+-]\d+=\d+ shells\."), ("choice", "92 shells\n93 shells"), ("json", json.dumps(SCHEMA))]
 )
-def test_an_answer_obeys_its_constraint_and_shows_what_it_allows(visit: Visit, kind: str, text: str) -> None:
+def test_an_answer_obeys_its_constraint_and_shows_what_it_allows(visit, kind, text):
     watched = visit()
     page = ask(watched, kind, text)
     watched.ended()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from dlstep.cli import main
 from dlstep.views import entropy_picture, recording
@@ -21,11 +21,11 @@ View = Callable[..., Watched]
 
 
 @pytest.fixture
-def view(browser: Browser, tmp_path: Path) -> Iterator[View]:
+def view(browser, tmp_path) -> Iterator[View]:
     """Writes a file by `dlstep view` and opens it; the only request is that for the file."""
     with files_opened(browser) as opened:
 
-        def viewed(source: Path, theme: str = "light") -> Watched:
+        def viewed(source, theme="light"):
             target = tmp_path / "page.html"
             assert main(["view", str(source), "--out", str(target)]) == 0
             return opened(target, color_scheme=theme)
@@ -34,7 +34,7 @@ def view(browser: Browser, tmp_path: Path) -> Iterator[View]:
 
 
 @pytest.fixture(scope="module")
-def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trace(tmp_path_factory) -> Path:
     """A trace of two requests that the embedded model decoded together."""
     session = tiny_llm().session()
     for story in (STORY, STORY.replace("53", "12")):
@@ -47,7 +47,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.stress)])
-def test_a_trace_is_shown_without_a_server(view: View, trace: Path, theme: str) -> None:
+def test_a_trace_is_shown_without_a_server(view, trace, theme):
     watched = view(trace, theme)
     watched.ended(2)
     page = watched.page
@@ -65,7 +65,7 @@ def test_a_trace_is_shown_without_a_server(view: View, trace: Path, theme: str) 
     assert [run["text"] for run in again["runs"]] == [answer(STORY), answer(STORY.replace("53", "12"))]
 
 
-def test_hostile_recordings_stay_data(view: View, tmp_path: Path) -> None:
+def test_hostile_recordings_stay_data(view, tmp_path):
     source = tmp_path / "enemy.json"
     for ensure_ascii in (True, False):
         source.write_text(json.dumps(hostile_recording(), ensure_ascii=ensure_ascii), "utf-8")
@@ -77,7 +77,7 @@ def test_hostile_recordings_stay_data(view: View, tmp_path: Path) -> None:
         assert TEXTS[2] in (watched.page.locator(".answer").first.text_content() or "")
 
 
-def test_nothing_else_runs_in_the_file(view: View, trace: Path) -> None:
+def test_nothing_else_runs_in_the_file(view, trace):
     watched = view(trace)
     watched.expected = ("Content Security Policy", "Refused", "violates")
     page = watched.page
@@ -90,7 +90,7 @@ def test_nothing_else_runs_in_the_file(view: View, trace: Path) -> None:
     assert "unsafe" not in policy and "http" not in policy and policy.startswith("default-src 'none'; script-src 'sha256-")
 
 
-def test_pictures_of_observations_are_shown_below_the_decode(browser: Browser, tmp_path: Path) -> None:
+def test_pictures_of_observations_are_shown_below_the_decode(browser, tmp_path):
     session = tiny_llm().session()
     session.submit(STORY)
     rows = [row | {"text": TEXTS[0]} for row in session.observe().rows()]
@@ -109,7 +109,7 @@ def test_pictures_of_observations_are_shown_below_the_decode(browser: Browser, t
         assert watched.page.evaluate("window.hacked") is None
 
 
-def test_the_scripts_have_every_module_and_no_import() -> None:
+def test_the_scripts_have_every_module_and_no_import():
     script = script_of("app.js") + script_of("steps.js")
     for path in FOLDER.glob("*.js"):
         source = path.read_text("utf-8")
@@ -123,6 +123,6 @@ def test_the_scripts_have_every_module_and_no_import() -> None:
     assert not [line for line in lines if line.startswith(("import ", "export ")) or "import(" in line]
 
 
-def test_a_recording_that_json_cannot_hold_is_refused() -> None:
+def test_a_recording_that_json_cannot_hold_is_refused():
     with pytest.raises(ValueError, match="Out of range float values"):
         page_of({"dlstep_recording": 1, "runs": [{"x": float("nan")}]})

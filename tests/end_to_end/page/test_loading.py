@@ -3,7 +3,7 @@
 from threading import Event
 from typing import Any
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from ...helpers.serving import ThreadHost, served, tiny_llm
 from .browser import watch
@@ -20,7 +20,7 @@ class LateHost(ThreadHost):
         return super().start(*given, **options)
 
 
-def test_a_page_opened_while_the_model_loads_wakes_up_by_itself(browser: Browser) -> None:
+def test_a_page_opened_while_the_model_loads_wakes_up_by_itself(browser):
     engine = tiny_llm().engine
     host = LateHost(engine)
     host.gate = Event()

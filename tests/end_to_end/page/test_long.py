@@ -1,11 +1,10 @@
 """Long answers and long hours: the page stays smooth, and does not grow."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from .browser import Visit, Watched
+from .browser import Watched
 
 POSITIONS, STEPS = 1000, 500
 
@@ -22,11 +21,11 @@ def heap(watched: Watched) -> int:
 
 
 @pytest.mark.stress
-def test_a_page_that_stays_open_does_not_grow(visit: Visit, report: Callable[[str], None]) -> None:
+def test_a_page_that_stays_open_does_not_grow(visit, report):
     watched = visit()
     page = watched.page
 
-    def runs(count: int) -> None:
+    def runs(count):
         for _ in range(count):
             page.locator("#go").click()
             watched.ended()

@@ -6,7 +6,7 @@ from itertools import chain
 
 from playwright.sync_api import expect
 
-from .browser import Visit, Watched
+from .browser import Watched
 from .hostile import TEXTS, UNSEEN, hostile_recording
 
 FOREIGN = """() => [...document.querySelectorAll('script, img, iframe, object, embed, svg script, link, style, a')]
@@ -36,7 +36,7 @@ def unseen(watched: Watched) -> None:
     assert found is None, found
 
 
-def test_hostile_answers_are_texts(visit: Visit) -> None:
+def test_hostile_answers_are_texts(visit):
     watched = visit()
     before = watched.page.evaluate(FOREIGN)
     watched.drop(json.dumps(hostile_recording()))
@@ -51,7 +51,7 @@ def test_hostile_answers_are_texts(visit: Visit) -> None:
     watched.accessible()
 
 
-def test_hostile_prompts_and_faults_are_texts(visit: Visit) -> None:
+def test_hostile_prompts_and_faults_are_texts(visit):
     watched = visit()
     watched.page.locator("#ask summary").last.click()
     watched.page.locator("#sampling").get_by_label("max tokens", exact=True).fill("16")
@@ -64,7 +64,7 @@ def test_hostile_prompts_and_faults_are_texts(visit: Visit) -> None:
     unseen(watched)
 
 
-def test_links_are_data(visit: Visit) -> None:
+def test_links_are_data(visit):
     watched = visit(
         "#prompt=%3Cimg%20src=x%20onerror=alert(1)%3E&runs=%5B%7B%22rule%22:%22__proto__%22%7D,7,null%5D&sampling=x&kept=7"
     )
@@ -73,7 +73,7 @@ def test_links_are_data(visit: Visit) -> None:
     unseen(watched)
 
 
-def test_the_policy_holds(visit: Visit) -> None:
+def test_the_policy_holds(visit):
     watched = visit()
     watched.expected = ("Content Security Policy", "violates", "Refused", "Failed to load", "net::")
     page = watched.page

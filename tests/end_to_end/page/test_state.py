@@ -11,7 +11,6 @@ from dlstep.views.frames import recording
 
 from ...helpers.recorded import recorded
 from ...unit.views.test_frames import Shown, by_updates
-from .browser import Visit
 
 SEEDS = 15  # traces of each strategy; together more than a hundred
 # Every run: what the reducer makes of its frames, one after the other; and the same from frames that the page would save, from
@@ -52,7 +51,7 @@ def as_lists(stages: list[Shown]) -> list[list[Any]]:
     return [[tokens, chances, [list(cell) for cell in window], *rest] for tokens, chances, window, *rest in stages]
 
 
-def test_the_state_of_the_page_is_the_fold_of_the_updates(visit: Visit) -> None:
+def test_the_state_of_the_page_is_the_fold_of_the_updates(visit):
     page = visit().page
     draw, traces, frames = random.Random(5), 0, 0
     for name in strategies.own():
@@ -92,7 +91,7 @@ def frame(seq: int, ids: list[int], settled: int, known: int = 0, finish: str | 
     return told if finish is None else told | {"finish_reason": finish}
 
 
-def test_runs_are_compared_by_tokens(visit: Visit) -> None:
+def test_runs_are_compared_by_tokens(visit):
     page = visit().page
     one = [frame(0, [-1, -1], 0), frame(1, [5, -1], 0), frame(2, [5, 7], 2, finish="stop")]
     two = [frame(0, [-1, -1], 0), frame(1, [5, 8], 0), frame(2, [5, 8, 9], 3, finish="stop")]
@@ -112,6 +111,6 @@ SEEDED = """async (text) => {
 @pytest.mark.parametrize(
     "seed", [2**53 + 1, *(pytest.param(each, marks=pytest.mark.stress) for each in (0, 2**53 - 1, 2**64 - 1))]
 )
-def test_long_seeds_stay_whole(visit: Visit, seed: int) -> None:
+def test_long_seeds_stay_whole(visit, seed):
     text = f'{{"head":{{"prompt":"{{\\"seed\\":{2**60}","seed":{seed},"more":"1"}}}}'
     assert visit().page.evaluate(SEEDED, text) == text

@@ -1,10 +1,9 @@
 """The view of steps of notebooks, in a page without a server: by mouse, by keys, without scripts, several in one page."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Locator, expect
 
 from dlstep import Session, Trace, views
 
@@ -33,11 +32,11 @@ def session() -> Iterator[Session]:
 
 
 @pytest.fixture
-def opened(browser: Browser, tmp_path: Path) -> Iterator[Open]:
+def opened(browser, tmp_path) -> Iterator[Open]:
     """Opens outputs of cells as a page."""
     with files_opened(browser) as file_opened:
 
-        def page(*outputs: str, style: str = "", **options: object) -> Watched:
+        def page(*outputs, style="", **options):
             target = tmp_path / "notebook.html"
             text = "\n<p>between</p>\n".join(outputs)
             head = '<!doctype html><html lang="en"><title>x</title>'
@@ -57,7 +56,7 @@ def where(view: Locator) -> str:
     return view.locator("#where").text_content() or ""
 
 
-def test_a_slider_goes_through_the_steps(opened, session: Session) -> None:
+def test_a_slider_goes_through_the_steps(opened, session):
     watched = opened(session._repr_html_())
     view, last = watched.page.locator(".dlstep-steps"), session.state.step
     expect(view.locator("#where")).to_have_text(f"step {last} of {last}")
@@ -88,13 +87,13 @@ def test_a_slider_goes_through_the_steps(opened, session: Session) -> None:
     expect(view.locator(".readout").first).to_contain_text("since step")
 
 
-def test_without_scripts_the_last_state_is_shown(opened, session: Session) -> None:
+def test_without_scripts_the_last_state_is_shown(opened, session):
     page = opened(session._repr_html_(), java_script_enabled=False).page
     expect(page.locator(".dlstep-steps")).to_contain_text(f"State at step {session.state.step}")
     assert answer(STORY).replace("\n", "↵") in (page.locator(".dlstep-steps").text_content() or "")
 
 
-def test_hostile_tokens_stay_texts(opened, session: Session) -> None:
+def test_hostile_tokens_stay_texts(opened, session):
     trace: Trace = spelled(session.trace, [*TEXTS, "</script>", "<!--", '"', "\x00"])
     watched = opened(views.steps_html(trace))
     view = watched.page.locator(".dlstep-steps")

@@ -1,16 +1,15 @@
 """The page is used: by mouse and by keys alone, as people do, in front of a real server."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from dlstep import SamplingParams
 
-from ...helpers.serving import Paced, Served, served, tiny_llm
-from .browser import Visit, Watched, opened
+from ...helpers.serving import served, tiny_llm
+from .browser import Watched, opened
 
 STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?\n"
 OTHER = "Ann has 21 apples. Later Ann buys 64 more. How many apples does Ann have?\n"
@@ -28,7 +27,7 @@ def ask(watched: Watched, prompt: str) -> None:
     watched.generate()
 
 
-def test_an_answer_forms_and_can_be_gone_through(visit: Visit) -> None:
+def test_an_answer_forms_and_can_be_gone_through(visit):
     watched = visit()
     ask(watched, STORY)
     watched.ended()
@@ -50,7 +49,7 @@ def test_an_answer_forms_and_can_be_gone_through(visit: Visit) -> None:
     expect(page.locator("#play")).to_have_attribute("aria-label", "Play")
 
 
-def test_a_fork_goes_on_from_there_and_is_compared(visit: Visit) -> None:
+def test_a_fork_goes_on_from_there_and_is_compared(visit):
     watched = visit()
     page = watched.page
     ask(watched, STORY)
@@ -80,7 +79,7 @@ def test_a_fork_goes_on_from_there_and_is_compared(visit: Visit) -> None:
 
 
 @pytest.mark.stress
-def test_a_run_can_be_stopped(visit: Visit, driver: Paced) -> None:
+def test_a_run_can_be_stopped(visit, driver):
     watched = visit()
     driver.gate.clear()
     try:
@@ -92,7 +91,7 @@ def test_a_run_can_be_stopped(visit: Visit, driver: Paced) -> None:
     expect(watched.page.locator(".state")).to_contain_text("cancelled")
 
 
-def test_saved_runs_are_opened_by_drop_and_by_picker(visit: Visit) -> None:
+def test_saved_runs_are_opened_by_drop_and_by_picker(visit):
     watched = visit()
     ask(watched, STORY)
     watched.ended()
@@ -132,7 +131,7 @@ def broken(told: dict[str, Any]) -> str:
     return json.dumps(copy)
 
 
-def test_a_link_and_a_reload_bring_it_back(visit: Visit) -> None:
+def test_a_link_and_a_reload_bring_it_back(visit):
     watched = visit()
     page = watched.page
     page.locator("#options").get_by_label("accept threshold", exact=True).fill("0.4")
@@ -157,7 +156,7 @@ def test_a_link_and_a_reload_bring_it_back(visit: Visit) -> None:
     assert linked.page.locator("#prompt").input_value() == STORY
 
 
-def test_a_key_is_asked_for_and_kept_in_memory_only(browser: Browser, locked: Served) -> None:
+def test_a_key_is_asked_for_and_kept_in_memory_only(browser, locked):
     context = browser.new_context()
     page = context.new_page()
     page.goto(locked.url)
@@ -174,7 +173,7 @@ def test_a_key_is_asked_for_and_kept_in_memory_only(browser: Browser, locked: Se
     context.close()
 
 
-def test_everything_by_keys_alone(visit: Visit) -> None:
+def test_everything_by_keys_alone(visit):
     watched = visit()
     page, press = watched.page, watched.page.keyboard.press
     press("p")
@@ -224,7 +223,7 @@ def test_everything_by_keys_alone(visit: Visit) -> None:
 
 
 @pytest.mark.stress
-def test_a_conversation_goes_on(browser: Browser, template: Path) -> None:
+def test_a_conversation_goes_on(browser, template):
     with served(tiny_llm().engine, chat_template=str(template)) as server:
         watched = opened(browser, server.url)
         page = watched.page
@@ -249,7 +248,7 @@ def test_a_conversation_goes_on(browser: Browser, template: Path) -> None:
 
 
 @pytest.mark.stress
-def test_all_answers_of_a_request_are_found_again(visit: Visit, site: Served) -> None:
+def test_all_answers_of_a_request_are_found_again(visit, site):
     body = {"prompt": STORY, "n": 2, "temperature": 1.0, "seed": 3, "max_tokens": 24, "dlstep": {"stream": "steps"}}
     with site.http() as http:
         told = http.post("/v1/completions", json=body).json()

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -132,7 +131,7 @@ class Attacked:
 
 
 @pytest.mark.parametrize("attack", [SHORT, pytest.param(FULL, marks=pytest.mark.stress)], ids=["short", "full"])
-def test_an_attack_stalls_nobody_and_leaves_nothing(attack: Attack, template: Path, report: Callable[[str], None]) -> None:
+def test_an_attack_stalls_nobody_and_leaves_nothing(attack, template, report):
     sent, program = chosen(attack), Path(__file__).with_name("attacked.py")
     command = [
         sys.executable,

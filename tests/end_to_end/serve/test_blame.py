@@ -3,7 +3,6 @@
 import asyncio
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,7 +68,7 @@ def check(kind: str, bodies: list[dict[str, Any]], found: list[tuple[int, str]],
             assert (status, text) == (200, alone[body["prompt"] + str(body["seed"])]), kind
 
 
-def test_faulty_rule_fails_alone_over_http_and_in_batches(tmp_path: Path):
+def test_faulty_rule_fails_alone_over_http_and_in_batches(tmp_path):
     healthy = [body for body in bodies("") if "dlstep" not in body]
     with served(engine()) as server:
         alone = {body["prompt"] + str(body["seed"]): asyncio.run(all_answered(server.url, [body]))[0][1] for body in healthy}
@@ -94,7 +93,7 @@ def test_faulty_rule_fails_alone_over_http_and_in_batches(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("hook", "kind", "expected"), CHECKED_BEFORE_SUBMIT)
-def test_faulty_strategy_blocks_no_other_request(hook: str, kind: str, expected: int):
+def test_faulty_strategy_blocks_no_other_request(hook, kind, expected):
     """The HTTP process calls hooks before it submits a request, in the one thread that reads all bodies."""
     whole = shadow_engine(num_pages=120)
     first = init(whole.first.config, FaultyStrategy(block_size=8, buffer_size=2))

@@ -64,7 +64,7 @@ def attack(url: str, clients: int) -> tuple[float, float]:
     return max(healths), waited
 
 
-def test_four_clients_that_leave_delay_nobody() -> None:
+def test_four_clients_that_leave_delay_nobody():
     with served(shadow_engine(), keys=KEYS) as server:
         _, waited = attack(server.url, 4)
     assert waited < 12

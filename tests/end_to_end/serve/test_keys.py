@@ -17,7 +17,7 @@ def cached_tokens(http: Any, key: str, prompt: list[int]) -> int:
 
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_prefix_cache_is_shared_among_keys_only_on_request(shared: bool, replicas: int) -> None:
+def test_prefix_cache_is_shared_among_keys_only_on_request(shared, replicas):
     hosts: list[Any] = [ThreadHost(shadow_engine()) for _ in range(replicas)]
     prompt = list(range(3, 3 + 5 * PAGE_SIZE))
     given: Any = {"keys": ("first", "second"), "hosts": hosts}

@@ -3,10 +3,8 @@
 import os
 import signal
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 
 import psutil
 import pytest
@@ -21,13 +19,13 @@ def rank_of(server: Command) -> psutil.Process:
 
 
 @pytest.mark.stress
-def test_a_killed_rank_ends_its_requests_and_the_group_starts_again(tmp_path: Path, report: Callable[[str], None]):
+def test_a_killed_rank_ends_its_requests_and_the_group_starts_again(tmp_path, report):
     with command(tmp_path, "tiny-bd", "--tp", "2", "--num_threads", "1") as server:
         engine, rank = server.engine, rank_of(server)
         question = {**LONG, "max_tokens": 16, "ignore_eos": False}
         answer = server.http.post("/v1/completions", json=question).json()["choices"][0]["text"]
 
-        def ended(stream: bool) -> tuple[float, str]:
+        def ended(stream):
             with server.http.stream("POST", "/v1/completions", json={**LONG, "stream": stream, "n": 4}) as response:
                 text = "".join(response.iter_text())
             return time.monotonic(), text
@@ -67,16 +65,14 @@ def new_rank(server: Command, old: psutil.Process) -> psutil.Process:
 
 @pytest.mark.stress
 @pytest.mark.parametrize("fault", [signal.SIGSTOP, signal.SIGKILL], ids=["stopped", "killed"])
-def test_a_rank_that_stops_in_a_step_or_at_start_is_replaced(
-    fault: signal.Signals, tmp_path: Path, report: Callable[[str], None]
-):
+def test_a_rank_that_stops_in_a_step_or_at_start_is_replaced(fault, tmp_path, report):
     timeouts = ("--rank_timeout", "6", "--request_timeout", "5")
     with command(tmp_path, "tiny-bd", "--tp", "2", "--num_threads", "1", *timeouts) as server:
         engine, rank = server.engine, rank_of(server)
         question = {**LONG, "max_tokens": 16, "ignore_eos": False}
         answer = server.http.post("/v1/completions", json=question).json()["choices"][0]["text"]
 
-        def ended() -> tuple[float, str]:
+        def ended():
             response = server.http.post("/v1/completions", json=LONG)
             return time.monotonic(), response.text
 

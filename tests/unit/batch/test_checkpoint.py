@@ -88,7 +88,7 @@ ALTERATIONS: dict[str, Callable[[bytes, Random], bytes]] = {
 
 
 @given(alteration=st.sampled_from(sorted(ALTERATIONS)), seed=st.integers(0, 10**6), whole=st.booleans())
-def test_altered_answers_are_decoded_again_or_refused(alteration: str, seed: int, whole: bool) -> None:
+def test_altered_answers_are_decoded_again_or_refused(alteration, seed, whole):
     random = Random(seed)
     with tempfile.TemporaryDirectory() as folder:
         right, out = Path(folder) / "right", Path(folder) / "out"
@@ -111,7 +111,7 @@ def test_altered_answers_are_decoded_again_or_refused(alteration: str, seed: int
             assert out.read_bytes() == right.read_bytes()
 
 
-def test_an_altered_answer_is_named(tmp_path: Path) -> None:
+def test_an_altered_answer_is_named(tmp_path):
     out = tmp_path / "out"
     answer_all(Scripted(0, 99), LINES, out)
     whole = out.read_bytes()
@@ -124,7 +124,7 @@ def test_an_altered_answer_is_named(tmp_path: Path) -> None:
     assert out.read_bytes() == whole and len(again.added) == 1
 
 
-def test_an_output_of_another_run_is_refused(tmp_path: Path) -> None:
+def test_an_output_of_another_run_is_refused(tmp_path):
     out = tmp_path / "out"
     answer_all(Scripted(0, 99), LINES, out)
     with pytest.raises(ValueError, match=r"engine\.seed 0, and now it is 1: give another OUT"):
@@ -139,7 +139,7 @@ def test_an_output_of_another_run_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path: Path, stopped: bool) -> None:
+def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path, stopped):
     out = tmp_path / "out"
     child = child_that_holds(tmp_path / "out.run")
     try:

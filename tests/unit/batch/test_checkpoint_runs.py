@@ -29,7 +29,7 @@ Kills = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 200), st.integers(0
 
 
 @given(numbers=Numbers, kills=Kills, end=st.sampled_from(["", "written", "there"]))
-def test_the_output_is_that_of_an_unbroken_run(numbers: list[int], kills: list[tuple[int, int, int]], end: str) -> None:
+def test_the_output_is_that_of_an_unbroken_run(numbers, kills, end):
     lines = numbered(numbers)
     with tempfile.TemporaryDirectory() as folder:
         whole, out = Path(folder) / "whole", Path(folder) / "out"
@@ -62,7 +62,7 @@ def kept_ids(out: Path) -> set[str]:
 
 
 @given(numbers=Numbers, after=st.integers(0, 16), seed=st.integers(0, 99))
-def test_no_content_is_decoded_again_or_twice(numbers: list[int], after: int, seed: int) -> None:
+def test_no_content_is_decoded_again_or_twice(numbers, after, seed):
     lines = numbered(numbers)
     with tempfile.TemporaryDirectory() as folder:
         out, first, second = Path(folder) / "out", Scripted(seed, after), Scripted(seed, 99)
@@ -77,7 +77,7 @@ def test_no_content_is_decoded_again_or_twice(numbers: list[int], after: int, se
 
 
 @given(numbers=Numbers)
-def test_answers_that_may_not_fail_again_are_asked_for_again(numbers: list[int]) -> None:
+def test_answers_that_may_not_fail_again_are_asked_for_again(numbers):
     class Failing(Scripted):
         def step(self) -> list[AnsweredRequest]:
             return [answered._replace(status=500) for answered in super().step()[:1]]

@@ -12,7 +12,6 @@ from dlstep.batch.engine import BatchEngine, EngineFailed, about
 from dlstep.core import DlstepError
 from dlstep.engine.config import EngineConfig
 from dlstep.serve.http import translate
-from dlstep.serve.http.schema import Sampling
 
 from ...helpers.compiler import suspend_compiler
 from ...helpers.serving import TEMPLATE, Paced, Served, served, shadow_engine
@@ -25,7 +24,7 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCH
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def server(tmp_path_factory) -> Iterator[Served]:
     """The same model, served."""
     template = tmp_path_factory.mktemp("batch") / "template.jinja"
     template.write_text(TEMPLATE)
@@ -58,7 +57,7 @@ RIGHT: list[tuple[str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-def test_bodies_are_those_of_the_server(server: Served, tmp_path: Path) -> None:
+def test_bodies_are_those_of_the_server(server, tmp_path):
     rows = answered([request(f"r{number}", body, url) for number, (url, body) in enumerate(RIGHT)], tmp_path)
     with server.http() as http:
         for row, (url, body) in zip(rows, RIGHT, strict=True):
@@ -69,7 +68,7 @@ def test_bodies_are_those_of_the_server(server: Served, tmp_path: Path) -> None:
             assert ours == theirs and row["response"]["status_code"] == 200 and row["error"] is None
 
 
-def test_responses_are_those_of_the_server(server: Served, tmp_path: Path) -> None:
+def test_responses_are_those_of_the_server(server, tmp_path):
     body = {"input": STORY, "max_output_tokens": 40}
     good, bad = answered([request("a", body, "/v1/responses"), request("b", {**body, "input": []}, "/v1/responses")], tmp_path)
     ours = good["response"]["body"]
@@ -84,7 +83,7 @@ def test_responses_are_those_of_the_server(server: Served, tmp_path: Path) -> No
     assert ours["dlstep"].keys() == {"finish_reason", "step"}
 
 
-def test_probabilities_are_those_of_the_server(server: Served, tmp_path: Path) -> None:
+def test_probabilities_are_those_of_the_server(server, tmp_path):
     body = {"prompt": STORY, "max_tokens": 8, "logprobs": 1}
     (row,) = answered([request("a", body)], tmp_path)
     with server.http() as http:
@@ -106,7 +105,7 @@ def test_probabilities_are_those_of_the_server(server: Served, tmp_path: Path) -
         ({"body": {"prompt": "x" * 10_000}}, "prompt", "context_length_exceeded"),
     ],
 )
-def test_what_a_batch_cannot_do_is_an_error_of_the_line(change: dict[str, Any], param: str, code: str, tmp_path: Path) -> None:
+def test_what_a_batch_cannot_do_is_an_error_of_the_line(change, param, code, tmp_path):
     (row,) = answered([request("a", {"prompt": STORY}) | change], tmp_path)
     error = row["response"]["body"]["error"]
     assert (row["response"]["status_code"], error["param"], error["code"]) == (400, param, code)
@@ -115,10 +114,10 @@ def test_what_a_batch_cannot_do_is_an_error_of_the_line(change: dict[str, Any], 
 GOOD: dict[str, Any] = {"prompt": "x", "max_tokens": 4}
 
 
-def test_an_unexpected_error_is_that_of_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_is_that_of_its_line(tmp_path, monkeypatch):
     params_of = translate.params_of
 
-    def fails(facts: Any, body: Sampling) -> Any:
+    def fails(facts, body):
         if body.seed == 7:
             raise RecursionError("unexpected")
         return params_of(facts, body)
@@ -134,19 +133,17 @@ TWO = lines_of([request("one", GOOD), request("other", GOOD | {"seed": 1})])
 
 
 @pytest.mark.parametrize(("failures", "statuses"), [(1, [200, 200]), (2, [500, 200])])
-def test_a_forward_pass_that_fails_is_tried_again_and_then_ends_its_request(
-    failures: int, statuses: list[int], tmp_path: Path
-) -> None:
+def test_a_forward_pass_that_fails_is_tried_again_and_then_ends_its_request(failures, statuses, tmp_path):
     rows = run(TWO, tmp_path / "out.jsonl", failing(failures))
     assert [row["response"]["status_code"] for row in rows] == statuses
 
 
-def test_a_third_failure_ends_the_batch(tmp_path: Path) -> None:
+def test_a_third_failure_ends_the_batch(tmp_path):
     with pytest.raises(DlstepError, match="3 consecutive forward passes failed: CUDA error"):
         run(TWO, tmp_path / "out.jsonl", failing(3))
 
 
-def test_a_compilation_that_was_killed_is_tried_again(tmp_path: Path) -> None:
+def test_a_compilation_that_was_killed_is_tried_again(tmp_path):
     suspend_compiler()
     rows = lines_of([request("one", GOOD | {"structured_outputs": {"regex": "[j-l]{4}"}})])
     (row,) = run(rows, tmp_path / "out.jsonl", BatchEngine(shadow_engine()))
@@ -161,7 +158,7 @@ def failing(failures: int) -> BatchEngine:
     return BatchEngine(shadow)
 
 
-def test_an_engine_tells_its_facts_or_why_there_is_none(tmp_path: Path) -> None:
+def test_an_engine_tells_its_facts_or_why_there_is_none(tmp_path):
     config = EngineConfig("tiny-bd", max_num_reqs=SEATS)
     assert about(config, None, None, str(tmp_path)) == (BatchEngine(engine()).facts, SEATS)
     failed = about(replace(config, model=str(tmp_path)), None, None, str(tmp_path))

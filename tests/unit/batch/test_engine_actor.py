@@ -34,7 +34,7 @@ def rows_of(contents: dict[int, Json]) -> dict[str, list[Any]]:
     return {"place": [*contents], "content": [json.dumps(content) for content in contents.values()]}
 
 
-def test_concurrent_calls_have_the_answers_of_a_batch(tmp_path: Path) -> None:
+def test_concurrent_calls_have_the_answers_of_a_batch(tmp_path):
     lines = lines_of(stories(24))
     answering, facts = actor_of(BatchEngine(engine())), BatchEngine(engine()).facts
     blocks = [range(start, start + 3) for start in range(0, 24, 3)]
@@ -47,7 +47,7 @@ def test_concurrent_calls_have_the_answers_of_a_batch(tmp_path: Path) -> None:
     assert [body for _, _, body, _ in found] == bodies
 
 
-def test_a_line_that_is_no_request_is_an_error_of_its_own() -> None:
+def test_a_line_that_is_no_request_is_an_error_of_its_own():
     batch = BatchEngine(shadow_engine())
     reply = actor_of(batch)(rows_of({3: {"method": "GET"}}))
     _, status, body, _ = json.loads(reply["answer"][0])
@@ -73,9 +73,7 @@ def failing(batch: BatchEngine) -> list[AnsweredRequest]:
 
 
 @pytest.mark.parametrize(("step", "words"), [(hanging, "Timeout (0:00:01)!"), (failing, "RuntimeError: CUDA error")])
-def test_the_process_ends_if_a_forward_pass_hangs_or_fails(
-    step: Callable[[BatchEngine], list[AnsweredRequest]], words: str
-) -> None:
+def test_the_process_ends_if_a_forward_pass_hangs_or_fails(step, words):
     code = f"from {__name__} import answer_with, {step.__name__}; answer_with({step.__name__})"
     done = subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1 and words in done.stderr and "_decode" in done.stderr

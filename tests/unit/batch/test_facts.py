@@ -6,8 +6,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import pytest
-
 import dlstep
 from dlstep import LLM
 from dlstep.batch import facts
@@ -15,7 +13,7 @@ from dlstep.batch import facts
 PACKAGE = Path(dlstep.__file__).parent
 
 
-def test_a_rule_of_a_file_is_among_the_facts(tmp_path: Path) -> None:
+def test_a_rule_of_a_file_is_among_the_facts(tmp_path):
     source = (PACKAGE / "rules" / "threshold.py").read_text().replace("from ..core", "from dlstep.core")
     found: list[dict[str, str]] = []
     for number, text in enumerate((source, f"{source}\n# changed\n")):
@@ -27,7 +25,7 @@ def test_a_rule_of_a_file_is_among_the_facts(tmp_path: Path) -> None:
     assert all(each[name] == value for each in found for name, value in plain.items())
 
 
-def test_a_rule_of_a_notebook_is_among_the_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rule_of_a_notebook_is_among_the_facts(monkeypatch):
     """A notebook's module has no file; IPython keeps the source of each cell for `linecache`."""
     monkeypatch.setitem(sys.modules, "notebook", ModuleType("notebook"))
     for number, order in enumerate((b"min", b"max")):

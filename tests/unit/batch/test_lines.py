@@ -1,7 +1,6 @@
 """Lines of a file of requests: which are equal, which are missing, and what is wrong with one."""
 
 import json
-from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -17,7 +16,7 @@ Contents = st.dictionaries(st.text(max_size=3), Json_, max_size=3)
 
 
 @given(facts=Contents, one=Contents, other=Contents)
-def test_keys_are_equal_where_contents_are(facts: dict[str, Any], one: dict[str, Any], other: dict[str, Any]) -> None:
+def test_keys_are_equal_where_contents_are(facts, one, other):
     same = json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
     assert (content_key(facts, one) == content_key(facts, other)) == same
     assert content_key(facts, dict(reversed(one.items()))) == content_key(facts, one)
@@ -25,7 +24,7 @@ def test_keys_are_equal_where_contents_are(facts: dict[str, Any], one: dict[str,
 
 
 @pytest.mark.parametrize("depth", [100, 300, *range(900, 1000, 5), 1500])
-def test_a_deep_line_is_refused_in_a_sentence_or_has_a_key(depth: int) -> None:
+def test_a_deep_line_is_refused_in_a_sentence_or_has_a_key(depth):
     body = '{"prompt": "x", "deep": ' + "[" * depth + "]" * depth + "}"
     line = f'{{"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {body}}}'
     try:
@@ -35,7 +34,7 @@ def test_a_deep_line_is_refused_in_a_sentence_or_has_a_key(depth: int) -> None:
         assert depth >= 900 and ("holds no JSON" in str(error) or "nests" in str(error))
 
 
-def test_blank_lines_are_skipped_and_counted() -> None:
+def test_blank_lines_are_skipped_and_counted():
     lines = b'\n{"custom_id": "a"}\n \t\n\r\n{"custom_id": "b"}\n\n'
     assert [line.custom_id for line in read_lines("in.jsonl", lines)] == ["a", "b"]
     with pytest.raises(ValueError, match="line 8 holds"):
@@ -53,6 +52,6 @@ def test_blank_lines_are_skipped_and_counted() -> None:
         (b'{"custom_id": "a"}\n{"custom_id": "b"}\n{"custom_id": "a"}\n', "lines 1 and 3 both have custom_id 'a'"),
     ],
 )
-def test_a_line_without_an_id_of_its_own_is_named(lines: bytes, message: str) -> None:
+def test_a_line_without_an_id_of_its_own_is_named(lines, message):
     with pytest.raises(ValueError, match=message):
         read_lines("in.jsonl", lines)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -95,7 +95,7 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory) -> Iterator[Cluster]:
     """A cluster on this Python if it has Ray, else on that of an environment of its own."""
     python = sys.executable if find_spec("ray") else str(environment("ray", beside=True) / "python")
     with (tmp_path_factory.mktemp("cluster") / "log").open("w") as log, Cluster(python, log) as running:
@@ -110,7 +110,7 @@ def until(cluster: Cluster, driver: "subprocess.Popen[str]", out: Path, bytes_of
         time.sleep(0.01)
 
 
-def test_a_request_that_kills_its_engine_is_an_error_and_the_others_are_answered(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_request_that_kills_its_engine_is_an_error_and_the_others_are_answered(cluster, tmp_path):
     rows = stories(100, max_tokens=16)
     deadly = request("deadly", {"prompt": "Max has 2 shells.", "max_tokens": 4, "dlstep": {"deadly": True}})
     rule, out, plain = ("--rule", str(HERE / "deadly_rule.py")), tmp_path / "out.jsonl", tmp_path / "plain.jsonl"
@@ -124,9 +124,7 @@ def test_a_request_that_kills_its_engine_is_an_error_and_the_others_are_answered
     assert lines == plain.read_text().splitlines()
 
 
-def test_killed_drivers_actors_and_nodes_change_no_byte(
-    cluster: Cluster, tmp_path: Path, report: Callable[[str], None]
-) -> None:
+def test_killed_drivers_actors_and_nodes_change_no_byte(cluster, tmp_path, report):
     """The driver is killed once, actors ten times, and one of the two nodes for good."""
     begin, random = time.monotonic(), Random(7)
     given, out, whole = written(tmp_path / "in.jsonl", stories(COUNT)), tmp_path / "out.jsonl", tmp_path / "whole.jsonl"
@@ -153,7 +151,7 @@ def test_killed_drivers_actors_and_nodes_change_no_byte(
     report(f"{COUNT} requests on {NODES} nodes, killed {counts}: equal bytes after {time.monotonic() - begin:.0f} s")
 
 
-def test_a_batch_equals_that_of_one_process_on_a_cluster_of_its_own(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_batch_equals_that_of_one_process_on_a_cluster_of_its_own(cluster, tmp_path):
     rows = [*stories(30), request("wrong", {"prompt": 5}), request("chat", {"prompt": "Max"}, URL.replace("v1", "v2"))]
     given, out, whole = written(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl", tmp_path / "whole.jsonl"
     run(lines_of(rows), whole)

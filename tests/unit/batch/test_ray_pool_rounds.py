@@ -97,31 +97,29 @@ def answered(ray: Ray, numbers: list[int], device: str = "cpu", **options: Any) 
     seed=st.integers(0, 99),
     by_chance=st.sampled_from([0.0, 0.3, 1.0]),
 )
-def test_exactly_the_requests_that_kill_their_engines_are_errors(
-    numbers: list[int], deadly: set[int], seed: int, by_chance: float
-) -> None:
+def test_exactly_the_requests_that_kill_their_engines_are_errors(numbers, deadly, seed, by_chance):
     expected = [(503, None) if number in deadly else (200, number) for number in numbers]
     assert answered(Ray(deadly, seed, by_chance), numbers) == expected
 
 
-def test_engines_that_always_die_end_the_batch() -> None:
+def test_engines_that_always_die_end_the_batch():
     with pytest.raises(DlstepError, match=r"the actors cannot answer \(The actor died. Worker exit type: SYSTEM_ERROR\): the"):
         answered(Ray({*range(40)}), [*range(40)])
 
 
-def test_engines_that_differ_end_the_batch() -> None:
+def test_engines_that_differ_end_the_batch():
     ray = Ray(set())
     ray.answering = FACTS | {"seed": 1}
     with pytest.raises(ValueError, match="the actors run different engines"):
         answered(ray, [1, 2])
 
 
-def test_an_engine_that_cannot_be_made_says_why() -> None:
+def test_an_engine_that_cannot_be_made_says_why():
     with pytest.raises(ValueError, match="no model here"):
         answered(Ray(set(), facts=EngineFailed("no model here")), [1])
 
 
-def test_actors_ask_for_gpus_or_for_a_node_each() -> None:
+def test_actors_ask_for_gpus_or_for_a_node_each():
     ray = Ray(set())
     answered(ray, [1])
     assert vars(ray.given["compute"])["size"] == 1 and ray.given["num_gpus"] == 0 and ray.given["num_cpus"] == 1

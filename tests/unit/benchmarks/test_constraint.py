@@ -13,7 +13,7 @@ from dlstep.core import commit, schedule
 from dlstep.text.constraints import compiled
 
 
-def test_as_many_tokens_are_unmasked_as_without_a_constraint() -> None:
+def test_as_many_tokens_are_unmasked_as_without_a_constraint():
     script = replace(SCRIPTS["multi_bd"], spec=spec_of_script(SCRIPTS["multi_bd"]))
     automaton = compiled("json_schema", SCHEMA, script.spec)
     pace: list[float] = []
@@ -29,7 +29,7 @@ def test_as_many_tokens_are_unmasked_as_without_a_constraint() -> None:
     assert pace == pytest.approx([2.0, 2.0], abs=0.2)
 
 
-def test_both_costs_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_costs_are_measured(monkeypatch):
     monkeypatch.setattr(host, "REPETITIONS", 2)
     (row,) = measure_constraint("multi_bd", (1,), (1,))
     assert 0 < row["plain_us"] < row["constrained_us"]

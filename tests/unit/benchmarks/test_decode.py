@@ -26,7 +26,7 @@ def seeded() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_every_shape_takes_what_the_script_says(name: str) -> None:
+def test_every_shape_takes_what_the_script_says(name):
     load = DecodeLoad(batch=2, context=96, tokens_per_forward=2.5, steps=16)
     (row,) = measure_shape(shrunk(name), [load], device=CPU, dtype=FP32, ceilings=CEILINGS)
     # A canvas of 16 has six forwards, and one more that encodes it. Random tokens are never those that a draft predicted.
@@ -38,7 +38,7 @@ def test_every_shape_takes_what_the_script_says(name: str) -> None:
     assert row["idle"] is None
 
 
-def test_bytes_and_operations_of_a_forward() -> None:
+def test_bytes_and_operations_of_a_forward():
     network = network_of(random_checkpoint(shrunk("llada2-mini"), CPU, FP32).network)
     span = span_with(start=96, tokens=(0,) * 32, end=128, grid=Grid(0, 32), sampled=tuple(range(100, 128)), draws=(0,) * 28)
     assert (network.expert_count, network.chosen, network.heads) == (16, 2, 4)

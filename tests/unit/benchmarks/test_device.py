@@ -1,21 +1,17 @@
 """The time in which a device works."""
 
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import SimpleNamespace
-
-import pytest
 
 from benchmarks import device as module
 from benchmarks.device import busy
 from dlstep.driver.profile import REGION
 
 
-def test_the_work_of_a_device_is_the_mean_over_all_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_work_of_a_device_is_the_mean_over_all_steps(monkeypatch):
     """Time that is covered twice counts once."""
 
-    def event(name: str, start: float, end: float, device: str = "CUDA") -> SimpleNamespace:
+    def event(name, start, end, device="CUDA"):
         times = SimpleNamespace(start=start, end=end, elapsed_us=lambda: end - start)
         return SimpleNamespace(name=name, device_type=SimpleNamespace(name=device), time_range=times)
 
@@ -29,7 +25,7 @@ def test_the_work_of_a_device_is_the_mean_over_all_steps(monkeypatch: pytest.Mon
     steps: list[int] = []
 
     @contextmanager
-    def profiled(trace: Path | None) -> Iterator[SimpleNamespace]:
+    def profiled(trace):
         yield SimpleNamespace(events=lambda: found if len(steps) == 2 else [])
 
     monkeypatch.setattr(module, "profiled", profiled)

@@ -4,8 +4,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 from benchmarks.entry import print_rows, run
 
 
@@ -14,7 +12,7 @@ def rows() -> Iterator[dict[str, Any]]:
     yield {"name": "other", "us": 2.5}
 
 
-def test_progress_names_each_row(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_names_each_row(capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["rows.py", "--json"])
     run("Rows.", rows)
     printed = capsys.readouterr()
@@ -22,7 +20,7 @@ def test_progress_names_each_row(capsys: pytest.CaptureFixture[str], monkeypatch
     assert [row["name"] for row in json.loads(printed.out)] == ["one", "other"]
 
 
-def test_a_table_has_the_columns_that_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_has_the_columns_that_are_named(capsys):
     print_rows([{"name": "one", "us": 1.5, "more": 1}], ("name", "us"))
     heading, line = capsys.readouterr().out.splitlines()
     assert heading.split() == ["name", "us"] and line.split() == ["one", "1.50"]

@@ -3,7 +3,7 @@
 from benchmarks.frames import frames
 
 
-def test_few_frames_lie_between_a_call_and_the_rule() -> None:
+def test_few_frames_lie_between_a_call_and_the_rule():
     found = frames()
     assert (found[0], found[-1]) == ("LLM.generate", "Threshold.chosen")
     assert len(found) <= 14

@@ -2,7 +2,6 @@
 
 import json
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -11,11 +10,11 @@ from benchmarks.host import build, measure_group, measure_lowering
 from benchmarks.scripts import SCRIPTS
 
 
-def test_options_are_read_and_rows_are_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_are_read_and_rows_are_printed(monkeypatch, capsys):
     monkeypatch.setattr(host, "REPETITIONS", 1)
     monkeypatch.setattr("sys.argv", ["host", "--batches", "[1]", "--lengths", "[64]", "--json"])
 
-    def measure(strategy: str, batches: tuple[int, ...], lengths: tuple[int, ...]) -> list[dict[str, Any]]:
+    def measure(strategy, batches, lengths):
         return measure_group(strategy, "prompt", lengths[0], batches)
 
     entry.run("Host cost.", measure, strategy=("multi_bd", ""), batches=((1, 8), ""), lengths=((512,), ""))
@@ -25,7 +24,7 @@ def test_options_are_read_and_rows_are_printed(monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_lowering_of_every_strategy_is_measured(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lowering_of_every_strategy_is_measured(script, monkeypatch):
     monkeypatch.setattr(host, "STEPS", 2)
     state = build(SCRIPTS[script], "prompt", 64, 2)
     assert all(part > 0 for step in measure_lowering(state, SCRIPTS[script].driver(Random(0))) for part in step)

@@ -14,7 +14,7 @@ pytestmark = needs_interpreter
 SMALL = Sizes(batch=2, context=70, rows=4, sampled=3, vocabulary=97, hidden=32)
 
 
-def test_every_case_runs() -> None:
+def test_every_case_runs():
     torch.manual_seed(0)
     found = list(cases(torch.device("cpu"), torch.float32, SMALL))
     assert len({(case.kernel, case.name) for case in found}) == 19

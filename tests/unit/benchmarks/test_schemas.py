@@ -1,7 +1,5 @@
 """The schemas that people have written compile, and what they allow conforms."""
 
-from collections.abc import Callable
-
 import pytest
 
 from benchmarks.schemas import FILE, measure_schemas
@@ -11,9 +9,7 @@ from ...helpers.given import DATA
 
 @pytest.mark.skipif(not (DATA / FILE).is_file(), reason=f"no {FILE} in {DATA}: set DLSTEP_DATA to a folder with it")
 @pytest.mark.parametrize("count", [20, pytest.param(300, marks=[pytest.mark.full, pytest.mark.timeout(1800)])])
-def test_real_schemas_compile_and_allow_only_what_conforms(
-    count: int, report: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_real_schemas_compile_and_allow_only_what_conforms(count, report, monkeypatch):
     monkeypatch.setenv("DLSTEP_DATA", str(DATA))
     (row,) = measure_schemas(count, "", verbose=False)
     report(", ".join(f"{name} {value}" for name, value in row.items()))

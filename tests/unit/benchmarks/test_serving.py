@@ -1,7 +1,5 @@
 """Load on a server: the figures are those of the answers; and what serving costs beside `LLM.generate`."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -15,21 +13,21 @@ from ...helpers.shapes import shrunk
 SMALL = shrunk("sdar-1.7b")
 
 
-def test_prompts_become_a_row() -> None:
+def test_prompts_become_a_row():
     with served(shadow_engine()) as server:
         row = _load(server.url, [f"{number} and" for number in range(64)], 8, 0.9, "settled")
     assert not row["failed"] and row["tokens_per_s"] > 0
     assert row["first_p50"] > 0 and row["tokens_per_forward"] >= 1
 
 
-def test_figures_are_those_of_the_answers() -> None:
+def test_figures_are_those_of_the_answers():
     good = [Answer(200, float(n), n + 0.1, n + 1.0, tokens=10, nfe=5) for n in range(4)]
     row = row_of([*good, Answer(429), Answer(500)])
     assert (row["failed"], row["tokens_per_forward"]) == (2, 2.0)
     assert row["first_p50"] == pytest.approx(100)
 
 
-def test_a_written_folder_decodes_random_words(tmp_path: Path) -> None:
+def test_a_written_folder_decodes_random_words(tmp_path):
     write_folder(tmp_path, SMALL, torch.device("cpu"), torch.float32)
     llm = LLM(str(tmp_path), device="cpu", max_model_len=128)
     strategy, tokenizer = llm.engine.first.strategy, llm.engine.tokenizer
@@ -45,7 +43,7 @@ def test_a_written_folder_decodes_random_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.stress
-def test_serving_is_measured_next_to_generate() -> None:
+def test_serving_is_measured_next_to_generate():
     rows = list(measure_serving(shape=SMALL, device=torch.device("cpu"), batches=(2, 4), prompt=48, answer=64))
     assert [(row["stream"], row["batch"]) for row in rows] == [("settled", 2), ("settled", 4), ("drafts", 2), ("drafts", 4)]
     for row in rows:

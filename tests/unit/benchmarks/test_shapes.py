@@ -21,5 +21,5 @@ SIZES = {
 }
 
 
-def test_every_shape_has_the_published_number_of_parameters() -> None:
+def test_every_shape_has_the_published_number_of_parameters():
     assert {name: parameter_count(shape) / 1e9 for name, shape in SHAPES.items()} == pytest.approx(SIZES, rel=0.005)

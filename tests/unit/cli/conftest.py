@@ -40,7 +40,7 @@ LAWLESS = (
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def own(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("rules")
     (folder / "best_of_own.py").write_text(OWN_RULE)
     (folder / "lawless.py").write_text(LAWLESS)

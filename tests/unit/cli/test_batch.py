@@ -3,7 +3,6 @@
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -19,7 +18,7 @@ LINES = lines_of(stories(COUNT))
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def unbroken(tmp_path_factory) -> Path:
     """The output of a run that nothing broke off."""
     out = tmp_path_factory.mktemp("unbroken") / "out.jsonl"
     run(LINES, out)
@@ -27,9 +26,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(30, marks=pytest.mark.stress)])
-def test_killed_at_random_moments_the_answers_are_the_same(
-    unbroken: Path, tmp_path: Path, kills: int, report: Callable[[str], None]
-) -> None:
+def test_killed_at_random_moments_the_answers_are_the_same(unbroken, tmp_path, kills, report):
     whole, random = unbroken.read_bytes(), Random(kills)
     out = tmp_path / "out.jsonl"
     grown = [killed(LINES, out, random.randrange(1, len(whole) // kills)) for _ in range(kills)]
@@ -48,12 +45,12 @@ def copied(unbroken: Path, folder: Path) -> Path:
 
 
 @pytest.mark.stress
-def test_mistakes_are_told_and_nothing_is_lost(unbroken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_told_and_nothing_is_lost(unbroken, tmp_path, capsys):
     out = copied(unbroken, tmp_path / "copy")
     given = written(tmp_path / "in.jsonl", stories(COUNT))
     before = out.read_bytes()
 
-    def errors(*arguments: object) -> str:
+    def errors(*arguments):
         assert main(["batch", *map(str, arguments), "--num_threads", "1", "--progress", "false"]) == 2
         return capsys.readouterr().err.splitlines()[-1]
 
@@ -77,7 +74,7 @@ def test_mistakes_are_told_and_nothing_is_lost(unbroken: Path, tmp_path: Path, c
     assert f"line {COUNT} holds no JSON" in errors(cut, out) and out.read_bytes() == before
 
 
-def test_the_command_answers_and_says_what_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_answers_and_says_what_failed(tmp_path, capsys):
     rows = [*stories(3), {"custom_id": "wrong", "method": "POST", "url": "/v1/completions", "body": {"prompt": 5}}]
     given, out = written(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
     assert main(["batch", str(given), str(out)]) == 1
@@ -91,7 +88,7 @@ def test_the_command_answers_and_says_what_failed(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.parametrize("command", ["batch", "eval"])
-def test_a_rule_that_never_returns_ends_the_command_and_answers_so_far_stay(command: str, tmp_path: Path) -> None:
+def test_a_rule_that_never_returns_ends_the_command_and_answers_so_far_stay(command, tmp_path):
     rows = stories(2)
     rows[1]["body"]["dlstep"] = {"endless": True}
     given, out = written(tmp_path / "in.jsonl", rows), tmp_path / "out"

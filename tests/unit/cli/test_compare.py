@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
@@ -10,12 +9,8 @@ from dlstep.cli import main
 from dlstep.evaluate import read
 from dlstep.evaluate.comparing import ComparisonRow
 
-Captured = pytest.CaptureFixture[str]
 
-
-def test_the_command_compares_a_file_of_ones_own(
-    own: Path, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_compares_a_file_of_ones_own(own, tmp_path, capsys, monkeypatch):
     out, rule = tmp_path / "out", own / "best_of_own.py"
     arguments = ["compare", "--rules", f"[quota,{rule}]", "--strategies", "null", "--problems", "3", "--out", str(out)]
     monkeypatch.setattr("sys.argv", ["/bin/dlstep", *arguments, "--plot", str(tmp_path / "rules.png")])
@@ -68,7 +63,7 @@ def test_the_command_compares_a_file_of_ones_own(
         (["--out", __file__], "is a file, and must be a folder: --json prints the rows"),
     ],
 )
-def test_a_wrong_comparison_is_one_line(arguments: list[str], message: str, capsys: Captured) -> None:
+def test_a_wrong_comparison_is_one_line(arguments, message, capsys):
     assert main(["compare", *arguments]) == 2
     printed = capsys.readouterr().err
     assert message in printed and printed.count("\n") == 1

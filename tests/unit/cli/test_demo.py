@@ -10,7 +10,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from dlstep import LLM, tiny
+from dlstep import tiny
 from dlstep.cli import demo
 from dlstep.evaluate.frontier import DECODERS, Decoder
 
@@ -20,7 +20,7 @@ LABELS = [decoder.label for decoder in DECODERS]
 
 
 @pytest.mark.parametrize("problems", [2, pytest.param(8, marks=pytest.mark.stress)])
-def test_the_demo_runs_without_a_terminal(problems: int) -> None:
+def test_the_demo_runs_without_a_terminal(problems):
     code = "from dlstep.cli import main; raise SystemExit(main())"
     command = [sys.executable, "-c", code, "demo", "--problems", str(problems), "--shown", "1"]
     plain = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "80"})
@@ -41,14 +41,14 @@ def test_the_demo_runs_without_a_terminal(problems: int) -> None:
     assert all(row["problems"] == problems and 0.0 <= row["answer"] <= 1.0 for row in rows)
 
 
-def test_the_demo_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_on_a_terminal(monkeypatch):
     """At once a legend with the colours, then pictures and a table, nothing wider than 80 columns and nothing cut."""
     monkeypatch.setattr(demo, "SECONDS_PER_STEP", 0.0)
     monkeypatch.setattr(demo, "SHOWN", DECODERS[1:2])
     console = Console(file=StringIO(), width=80, height=24, force_terminal=True, legacy_windows=False, color_system="standard")
     shown: list[str] = []
 
-    def model(self: Decoder, value: float, device: str | None = None) -> LLM:
+    def model(self, value, device=None):
         shown.append(console.file.getvalue())
         return make_llm()
 
@@ -64,7 +64,7 @@ def test_the_demo_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any("request 1, ended by length" in line for line in lines)
 
 
-def test_the_recorded_decode_needs_neither_torch_nor_transformers() -> None:
+def test_the_recorded_decode_needs_neither_torch_nor_transformers():
     """It is on the terminal before the imports begin, which take seconds."""
     code = """
 import sys
@@ -90,7 +90,7 @@ assert "ended by stop after 13 forward passes" in console.file.getvalue()
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
 
 
-def test_the_table_of_the_demo_cuts_no_name() -> None:
+def test_the_table_of_the_demo_cuts_no_name():
     figures = {"problems": 500, "answer": 1.0, "tokens_per_forward": 12.34}
     rows = [figures | {"decoder": each.label, "value": value} for each in DECODERS for value in each.values]
     console = Console(file=StringIO(), width=80)

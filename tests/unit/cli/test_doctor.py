@@ -12,10 +12,8 @@ from dlstep import __version__
 from dlstep.cli import doctor, main
 from dlstep.extras import EXTRAS
 
-from .failing import Captured
 
-
-def test_it_prints_a_table_of_80_columns_and_the_same_facts_as_json(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_prints_a_table_of_80_columns_and_the_same_facts_as_json(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["doctor"]) == 0
     text = capsys.readouterr().out
@@ -27,15 +25,15 @@ def test_it_prints_a_table_of_80_columns_and_the_same_facts_as_json(capsys: Capt
     assert {"python", "dlstep", "torch", "triton", "transformers", "cpu", "kernels", "hub", "sandbox"} <= {*names}
 
 
-def test_missing_packages_come_with_the_command_that_installs_them() -> None:
+def test_missing_packages_come_with_the_command_that_installs_them():
     assert {f"[{name}]" for name in EXTRAS} <= doctor.facts_of().keys()
     fact = doctor.extra_fact("serve", ["nosuchpackage 4.11", "numpy"])
     assert fact == f"numpy {numpy.__version__}; missing nosuchpackage: pip install 'dlstep[serve]'"
     assert doctor.extra_fact("serve", ["numpy"]) == f"numpy {numpy.__version__}"
 
 
-def test_a_cuda_that_is_broken_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    def init() -> None:
+def test_a_cuda_that_is_broken_is_a_reason(monkeypatch):
+    def init():
         raise RuntimeError("the driver is\nbroken")
 
     monkeypatch.setattr(torch.version, "cuda", "13.0")
@@ -64,7 +62,7 @@ sys.meta_path.insert(0, Broken())
         (MISSING, "triton", 0, "kernels none: triton is not installed"),
     ],
 )
-def test_a_package_that_cannot_be_imported_is_reported(fault: str, name: str, code: int, shown: str) -> None:
+def test_a_package_that_cannot_be_imported_is_reported(fault, name, code, shown):
     """Without torch or transformers no model can be loaded, which is exit code 1; transformers needs the hub."""
     program = f"""
 import sys

@@ -10,15 +10,13 @@ from dlstep import LLM, SamplingParams
 from dlstep.cli import main
 from dlstep.tiny import problems, score
 
-Captured = pytest.CaptureFixture[str]
-
 
 def table(folder: Path) -> list[dict[str, Any]]:
     """The table that the command wrote."""
     return json.loads((folder / "table.json").read_text())
 
 
-def test_the_figures_are_those_of_generate(tmp_path: Path, capsys: Captured) -> None:
+def test_the_figures_are_those_of_generate(tmp_path, capsys):
     out = tmp_path / "run"
     arguments = ["eval", "--dataset-limit", "30", "--accept_threshold", "0.3", "--out", str(out)]
     assert main(arguments) == 0
@@ -38,7 +36,7 @@ def test_the_figures_are_those_of_generate(tmp_path: Path, capsys: Captured) -> 
     assert json.loads(capsys.readouterr().out) == [line], "a complete run is only printed again"
 
 
-def test_a_grid_has_a_line_for_each_set_of_options_and_a_reference_run(tmp_path: Path, capsys: Captured) -> None:
+def test_a_grid_has_a_line_for_each_set_of_options_and_a_reference_run(tmp_path, capsys):
     one, grid = tmp_path / "one", tmp_path / "grid"
     assert main(["eval", "--dataset_limit", "20", "--out", str(one)]) == 0
     (tmp_path / "grid.yaml").write_text("eval:\n  dataset-limit: 20\n  grid: {accept_threshold: [0.3, 0.9]}\n")
@@ -67,7 +65,7 @@ def test_a_grid_has_a_line_for_each_set_of_options_and_a_reference_run(tmp_path:
         (["--config", "processors: [min_tokens, {./mine.py: {}}]"], "processors='./mine.py' is a path, which imports a module"),
     ],
 )
-def test_a_wrong_option_is_one_line(arguments: list[str], message: str, tmp_path: Path, capsys: Captured) -> None:
+def test_a_wrong_option_is_one_line(arguments, message, tmp_path, capsys):
     out = tmp_path / "out"
     assert main(["eval", *arguments, *(["--out", str(out)] if "--out" not in arguments else [])]) == 2
     printed = capsys.readouterr().err

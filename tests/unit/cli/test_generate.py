@@ -1,16 +1,15 @@
 """`dlstep generate`: what it prints where, and its exit codes."""
 
 import json
-from pathlib import Path
 
 from dlstep.cli import main
 
-from .failing import Captured, failure
+from .failing import failure
 
 QUESTION = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
 
 
-def test_generate_prints_the_right_answer(capsys: Captured) -> None:
+def test_generate_prints_the_right_answer(capsys):
     assert main(["generate", QUESTION]) == 0
     out, err = capsys.readouterr()
     assert out.count("\n") == 1
@@ -18,7 +17,7 @@ def test_generate_prints_the_right_answer(capsys: Captured) -> None:
     assert "tokens per forward pass, ended by stop" in err
 
 
-def test_generate_prints_json_alone_on_stdout(capsys: Captured) -> None:
+def test_generate_prints_json_alone_on_stdout(capsys):
     assert main(["generate", QUESTION, f"{QUESTION}\n", "--json", "--buffer_size", "1"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert len(rows) == 2
@@ -27,7 +26,7 @@ def test_generate_prints_json_alone_on_stdout(capsys: Captured) -> None:
     assert rows[0]["tokens_per_forward"] == len(rows[0]["token_ids"]) / rows[0]["nfe"]
 
 
-def test_generate_writes_a_profile(capsys: Captured, tmp_path: Path) -> None:
+def test_generate_writes_a_profile(capsys, tmp_path):
     path = tmp_path / "trace.json"
     assert main(["generate", QUESTION, "--max_tokens", "8", "--profile", str(path)]) == 0
     named = {event.get("name", "") for event in json.loads(path.read_text())["traceEvents"]}
@@ -37,7 +36,7 @@ def test_generate_writes_a_profile(capsys: Captured, tmp_path: Path) -> None:
     assert "--profile" in failure(["generate", QUESTION, "--profile", str(tmp_path / "nowhere" / "trace.json")], capsys)
 
 
-def test_a_rejected_request_is_told_and_exits_with_one(capsys: Captured) -> None:
+def test_a_rejected_request_is_told_and_exits_with_one(capsys):
     assert main(["generate", "5" * 600, QUESTION, "--json"]) == 1
     out, err = capsys.readouterr()
     rejected, good = json.loads(out)

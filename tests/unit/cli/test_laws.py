@@ -26,8 +26,6 @@ FEW = (
 )  # in `make test`; the others are of the same kinds
 KINDS = {**FILES, **{f"endless {kind}": faulty for kind, faulty in ENDLESS_FILES.items()}}
 
-Captured = pytest.CaptureFixture[str]
-
 
 def saved(source: str, folder: Path, name: str = "faulty") -> str:
     path = folder / f"{name}.py"
@@ -49,7 +47,7 @@ def check_shown(faulty: Faulty, code: int, text: str) -> None:
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=() if kind in (*FEW, "endless in chosen") else pytest.mark.stress) for kind in KINDS]
 )
-def test_faulty_file_is_reported(kind: str, tmp_path: Path, capsys: Captured) -> None:
+def test_faulty_file_is_reported(kind, tmp_path, capsys):
     name = re.sub(r"\W", "_", f"faulty {kind}")  # a module is loaded once
     limits = ["--examples", "10", "--law_timeout", "20" if kind in FILES else "1.5"]
     code = main(["laws", saved(KINDS[kind].source, tmp_path, name), "--only", "progress", *limits])
@@ -59,14 +57,14 @@ def test_faulty_file_is_reported(kind: str, tmp_path: Path, capsys: Captured) ->
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=() if kind == "stays in C" else pytest.mark.stress) for kind in FATAL]
 )
-def test_file_that_ends_the_process_leaves_the_name_of_the_law(kind: str, tmp_path: Path) -> None:
+def test_file_that_ends_the_process_leaves_the_name_of_the_law(kind, tmp_path):
     command = [*COMMAND, saved(FATAL[kind].source, tmp_path), "--only", "progress", "--law_timeout", "1.5"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.stdout.rstrip().endswith("::progress"), done.stdout
     check_shown(FATAL[kind], done.returncode, done.stderr)
 
 
-def test_laws_hold_for_a_rule_of_ones_own(own: Path, capsys: Captured) -> None:
+def test_laws_hold_for_a_rule_of_ones_own(own, capsys):
     name = str(own / "best_of_own.py")
     assert main(["laws", name, "--only", "[transparency,progress]", "--examples", "10"]) == 0
     lines = capsys.readouterr().out.split("\n")
@@ -78,7 +76,7 @@ def test_laws_hold_for_a_rule_of_ones_own(own: Path, capsys: Captured) -> None:
     assert [Path(line).name for line in lines if line.endswith("PASSED")] == on
 
 
-def test_failing_law_is_shown_with_its_smallest_case_and_ends_the_run(own: Path, capsys: Captured) -> None:
+def test_failing_law_is_shown_with_its_smallest_case_and_ends_the_run(own, capsys):
     limits = ["--examples", "50", "--law_timeout", "5"]
     assert main(["laws", str(own / "lawless.py"), "--only", "[progress,order]", *limits]) == 1
     text = capsys.readouterr().out
@@ -88,7 +86,7 @@ def test_failing_law_is_shown_with_its_smallest_case_and_ends_the_run(own: Path,
     assert "block_size=1" in case and "rule=Nothing(" in case
 
 
-def test_search_for_a_smaller_case_ends_before_the_time_of_the_law(tmp_path: Path, capsys: Captured) -> None:
+def test_search_for_a_smaller_case_ends_before_the_time_of_the_law(tmp_path, capsys):
     path = saved(rule("time.sleep(0.01); 1 // (not block_pass.number)"), tmp_path, "faulty_slow")
     assert main(["laws", path, "--only", "progress", "--law_timeout", "8"]) == 1
     text = capsys.readouterr().out
@@ -97,7 +95,7 @@ def test_search_for_a_smaller_case_ends_before_the_time_of_the_law(tmp_path: Pat
 
 @pytest.mark.stress
 @pytest.mark.parametrize("name", sorted({*rules.own()} - {"dilated"}))
-def test_rule_of_this_package_holds_as_a_file_of_a_user(name: str, tmp_path: Path) -> None:
+def test_rule_of_this_package_holds_as_a_file_of_a_user(name, tmp_path):
     """Except dilated: with `keep`, it may take no position although `must` is true, as its measure falls anyway."""
     source = (SOURCES / f"{name}.py").read_text(encoding="utf-8")
     for dots, package in ((r"\.\.", "dlstep."), (r"\.", "dlstep.rules.")):

@@ -5,19 +5,18 @@ import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from dlstep.cli import main
 from dlstep.cli.main import COMMANDS, parsed
 
-from .failing import Captured, failure
+from .failing import failure
 
 QUESTION = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
 
 
-def test_a_config_file_gives_options_and_the_command_line_overrides_them(capsys: Captured, tmp_path: Path) -> None:
+def test_a_config_file_gives_options_and_the_command_line_overrides_them(capsys, tmp_path):
     path = tmp_path / "options.yaml"
     path.write_text("model: tiny-bd\nmax_tokens: 3\nignore_eos: true\nstop: [never, there]\nnum_pages: 100\n")
     assert main(["generate", QUESTION, "--json", "--config", str(path)]) == 0
@@ -28,7 +27,7 @@ def test_a_config_file_gives_options_and_the_command_line_overrides_them(capsys:
     assert "max_token" in failure(["generate", QUESTION, "--config", str(path)], capsys)
 
 
-def test_without_arguments_five_things_are_listed_each_with_a_command_that_can_be_given(capsys: Captured) -> None:
+def test_without_arguments_five_things_are_listed_each_with_a_command_that_can_be_given(capsys):
     assert main([]) == 0
     shown = capsys.readouterr()
     assert shown.err == "" and max(map(len, shown.out.splitlines())) <= 80
@@ -67,12 +66,12 @@ def test_without_arguments_five_things_are_listed_each_with_a_command_that_can_b
         (["replay", "/nonsense.jsonl"], "/nonsense.jsonl"),
     ],
 )
-def test_a_wrong_request_is_one_line_and_exits_with_two(arguments: list[str], message: str, capsys: Captured) -> None:
+def test_a_wrong_request_is_one_line_and_exits_with_two(arguments, message, capsys):
     assert message in failure(arguments, capsys)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_teaches_with_examples_in_80_columns(command: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_teaches_with_examples_in_80_columns(command, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as stop:
         main([*command.split(), "--help"])
@@ -86,7 +85,7 @@ def test_help_teaches_with_examples_in_80_columns(command: str, capsys: Captured
 @pytest.mark.parametrize(
     "arguments", [[], ["--help"], ["--version"], *([command, "--help"] for command in ("demo", "doctor", "generate"))], ids=str
 )
-def test_help_and_version_import_no_array_library(arguments: list[str]) -> None:
+def test_help_and_version_import_no_array_library(arguments):
     allowed = ("numpy",) if arguments[:1] == ["demo"] else ()
     code = f"""
 import sys

@@ -4,15 +4,12 @@ import shutil
 import subprocess
 from contextlib import redirect_stdout
 from io import StringIO
-from pathlib import Path
 
 import pytest
 
 from dlstep import rules, strategies
 from dlstep.cli import main
 from dlstep.cli.main import COMMANDS
-
-from .failing import Captured
 
 pytest.importorskip("shtab", reason="the extra dlstep[completion] is not installed")
 CHECKS = {"bash": ["-n"], "zsh": ["-n"], "fish": ["--no-execute"]}
@@ -27,7 +24,7 @@ def script() -> str:
 
 
 @pytest.mark.parametrize("shell", CHECKS)
-def test_the_script_is_one_of_the_shell(shell: str, tmp_path: Path, capsys: Captured) -> None:
+def test_the_script_is_one_of_the_shell(shell, tmp_path, capsys):
     assert main(["--print_completion", shell]) == 0
     script = capsys.readouterr().out
     assert all(word in script for command in COMMANDS for word in command.split())
@@ -51,7 +48,7 @@ def test_the_script_is_one_of_the_shell(shell: str, tmp_path: Path, capsys: Capt
         (["dlstep", "demo", "--js"], {"--json"}),
     ],
 )
-def test_bash_completes_commands_options_and_values(words: list[str], found: set[str], script: str) -> None:
+def test_bash_completes_commands_options_and_values(words, found, script):
     quoted = " ".join(f"'{word}'" for word in words)
     call = f"COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _shtab_dlstep; printf '%s\\n' \"${{COMPREPLY[@]}}\""
     done = subprocess.run(["bash", "-c", f"{script}\n{call}"], check=True, capture_output=True, text=True)

@@ -24,9 +24,7 @@ def run(*arguments: str | bytes, **options: str) -> subprocess.CompletedProcess[
         ("num_pages", ["--num_pages", "2000000000", "--page_size", "2000000000"]),
     ],
 )
-def test_device_and_sizes_are_checked_before_weights_load(
-    field: str, arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_device_and_sizes_are_checked_before_weights_load(field, arguments, capsys, monkeypatch):
     monkeypatch.setattr("dlstep.models.load_checkpoint", None)
     assert main(["generate", "a", *arguments]) == 2
     assert f"error: --{field}: " in capsys.readouterr().err
@@ -43,7 +41,7 @@ CLOSED = {
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes of Windows are closed in another way")
 @pytest.mark.parametrize("case", CLOSED)
-def test_a_closed_pipe_is_silent(case: str) -> None:
+def test_a_closed_pipe_is_silent(case):
     """As `dlstep ... | head -0`: the reader is gone before anything is written."""
     reader, writer = os.pipe()
     os.close(reader)
@@ -60,7 +58,7 @@ def test_a_closed_pipe_is_silent(case: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes of Windows are closed in another way")
-def test_errors_that_nobody_reads_are_silent_as_well() -> None:
+def test_errors_that_nobody_reads_are_silent_as_well():
     reader, writer = os.pipe()
     os.close(reader)
     try:

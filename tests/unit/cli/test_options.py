@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -15,7 +14,7 @@ from dlstep.engine.config import field_help
 SCHEMA = {"type": "object", "properties": {"shells": {"type": "integer"}, "é": {"enum": ["\U0001f41a", "b"]}}}
 
 
-def test_every_option_has_a_help_text() -> None:
+def test_every_option_has_a_help_text():
     texts = field_help(EngineConfig)
     assert all(text for name, text in texts.items() if name not in OF_STRATEGY)
     assert all(field_help(SamplingParams).values())
@@ -26,7 +25,7 @@ def params_of(*arguments: str) -> SamplingParams:
 
 
 @pytest.mark.parametrize("mark", ["", "\ufeff", "\n"])
-def test_a_schema_is_a_file_or_a_text(tmp_path: Path, mark: str) -> None:
+def test_a_schema_is_a_file_or_a_text(tmp_path, mark):
     (path := tmp_path / "schema.json").write_text(mark + json.dumps(SCHEMA, ensure_ascii=bool(mark)), encoding="utf-8")
     expected = SamplingParams(json_schema=json.dumps(SCHEMA))
     assert params_of("--json_schema", str(path)) == expected
@@ -34,9 +33,7 @@ def test_a_schema_is_a_file_or_a_text(tmp_path: Path, mark: str) -> None:
 
 
 @pytest.mark.parametrize("given", [SCHEMA, json.dumps(SCHEMA), "schema.json"])
-def test_an_option_file_holds_a_schema_as_a_mapping_or_as_these(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: Any
-) -> None:
+def test_an_option_file_holds_a_schema_as_a_mapping_or_as_these(tmp_path, monkeypatch, given):
     monkeypatch.chdir(tmp_path)
     Path("schema.json").write_text(json.dumps(SCHEMA))
     Path("options.yaml").write_text(yaml.safe_dump({"json_schema": given}, sort_keys=False))

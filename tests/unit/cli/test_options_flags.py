@@ -16,11 +16,11 @@ from dlstep.core.errors import Refused
         ("", ""),
     ],
 )
-def test_the_field_of_a_refusal_is_named_as_on_the_command_line(field: str, flag: str) -> None:
+def test_the_field_of_a_refusal_is_named_as_on_the_command_line(field, flag):
     message = "as SamplingParams.max_tokens=3 and rule='quota'"
     assert shown_error(Refused(field, "conflict", message)) == flag + message
     assert shown_error(ValueError(message)) == message
 
 
-def test_none_is_null_in_yaml() -> None:
+def test_none_is_null_in_yaml():
     assert as_yaml("None: 3, Nonesuch") == "null: 3, Nonesuch"

@@ -3,8 +3,6 @@
 import json
 import math
 
-import pytest
-
 from dlstep.cli import main
 from dlstep.cli.options import json_text
 
@@ -14,7 +12,7 @@ def no_constants(name: str) -> object:
     raise AssertionError(f"{name} is not JSON")
 
 
-def test_json_has_no_word_for_numbers_that_are_not_finite() -> None:
+def test_json_has_no_word_for_numbers_that_are_not_finite():
     rows = [
         {"ratio": math.nan, "bounds": (-math.inf, math.inf, 1.5), "all": {"count": 3, "text": "NaN", "none": None, "yes": True}}
     ]
@@ -22,7 +20,7 @@ def test_json_has_no_word_for_numbers_that_are_not_finite() -> None:
     assert read == [{"ratio": None, "bounds": [None, None, 1.5], "all": {"count": 3, "text": "NaN", "none": None, "yes": True}}]
 
 
-def test_an_answer_without_probabilities_is_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_answer_without_probabilities_is_json(monkeypatch, capsys):
     from dlstep import LLM, Output
 
     broken = Output("a", "", (0,), (math.nan,), "error", 1, 1, "row of NaN")

@@ -21,7 +21,7 @@ CLASSES = [plugins.load(name) for plugins in (strategies.PLUGINS, rules.PLUGINS)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path, monkeypatch) -> Iterator[Path]:
     """A current folder that is not on Python's path, with a rule and a strategy; modules from it are forgotten afterwards."""
     (tmp_path / "lab").mkdir()
     (tmp_path / "lab" / "odd_rule.py").write_text(RULE.format(extra="") + "\nRULE = Odd\n")
@@ -35,11 +35,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def chosen(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+def chosen(monkeypatch) -> list[object]:
     """The strategies that commands would decode with; nothing is decoded."""
     made: list[object] = []
 
-    def generate(self: LLM, *arguments: object, **options: object) -> list[object]:
+    def generate(self, *arguments, **options):
         made.append(self.engine.first.strategy)
         return []
 
@@ -62,12 +62,12 @@ def help_of(capsys: Captured, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
-def test_every_option_has_a_help_text(cls: type) -> None:
+def test_every_option_has_a_help_text(cls):
     texts = field_help(cls)
     assert all(texts[field.name].endswith(".") for field in fields(cls)), texts
 
 
-def test_help_explains_the_options_of_the_strategy_and_the_rule_that_are_chosen(capsys: Captured) -> None:
+def test_help_explains_the_options_of_the_strategy_and_the_rule_that_are_chosen(capsys):
     plain = help_of(capsys)
     assert "strategy multi_bd: --block_size" in plain and "rule threshold: --accept_threshold" in plain
     text = help_of(capsys, "--decoding-strategy", "dual_cache", "--rule=quota")
@@ -78,7 +78,7 @@ def test_help_explains_the_options_of_the_strategy_and_the_rule_that_are_chosen(
     assert "strategy multi_bd_edit:" in help_of(capsys, "--sampling_mode", "edit")
 
 
-def test_flags_may_have_hyphens_and_so_may_names_in_yaml(tmp_path: Path, capsys: Captured, chosen: list[object]) -> None:
+def test_flags_may_have_hyphens_and_so_may_names_in_yaml(tmp_path, capsys, chosen):
     path = tmp_path / "options.yaml"
     path.write_text("decoding-strategy: d2f\nrule: quota\nsteps-per-block: 3\nbuffer_size: 2\n")
     assert main(["generate", "a", "--config", str(path), "--buffer-size", "3"]) == 0
@@ -92,7 +92,7 @@ def test_flags_may_have_hyphens_and_so_may_names_in_yaml(tmp_path: Path, capsys:
 
 
 @pytest.mark.parametrize("option", ["rule: lab.odd_rule", "rule: ./lab/odd_rule.py", "rule: 'lab:Odd'", "inner: a.b"])
-def test_a_path_in_a_yaml_file_imports_nothing(option: str, folder: Path, capsys: Captured) -> None:
+def test_a_path_in_a_yaml_file_imports_nothing(option, folder, capsys):
     (folder / "options.yaml").write_text(option)
     message = failure(capsys, "--config", "options.yaml")
     assert f"--config: in the file 'options.yaml', {option.partition(':')[0]}=" in message
@@ -111,7 +111,7 @@ def test_a_path_in_a_yaml_file_imports_nothing(option: str, folder: Path, capsys
         (["--decoding_strategy", "dmax", "--rule", "quota"], "error: --rule: "),
     ],
 )
-def test_a_wrong_option_is_one_sentence(arguments: list[str], message: str, capsys: Captured) -> None:
+def test_a_wrong_option_is_one_sentence(arguments, message, capsys):
     assert message in failure(capsys, *arguments)
 
 
@@ -123,9 +123,7 @@ def test_a_wrong_option_is_one_sentence(arguments: list[str], message: str, caps
         ("odd_strategy.py", "lab.odd_rule:Odd"),
     ],
 )
-def test_files_of_ones_own_are_found_in_the_current_folder(
-    rule: str, strategy: str, folder: Path, capsys: Captured, chosen: list[object]
-) -> None:
+def test_files_of_ones_own_are_found_in_the_current_folder(rule, strategy, folder, capsys, chosen):
     arguments = ["--decoding_strategy", strategy, "--rule", rule]
     assert "rule Odd: --odd NUMBER How odd. (at least 0.0, at most 1.0; default 0.5)" in help_of(capsys, "--rule", rule)
     assert main(["generate", "a", *arguments, "--odd", "7"]) == 0
@@ -150,7 +148,7 @@ for given in (Odd(odd=2), Odd):
 
 
 @pytest.mark.stress
-def test_a_strategy_by_value_from_a_script_and_from_nowhere(tmp_path: Path) -> None:
+def test_a_strategy_by_value_from_a_script_and_from_nowhere(tmp_path):
     """A class whose module is `__main__`, with a file and without one, as in a notebook."""
     text = SCRIPT.format(code=STRATEGY.format(extra=""))
     (tmp_path / "multi_bd.py").write_text(text)  # the name of another strategy, which must not be looked up

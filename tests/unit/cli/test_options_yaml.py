@@ -2,7 +2,6 @@
 
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -33,9 +32,7 @@ MARK = "\nfrom pathlib import Path\nPath({mark!r}).write_text('was here')\nSTRAT
         ("{{{", "is no YAML of options"),
     ],
 )
-def test_a_file_of_options_is_refused_in_time(
-    text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_options_is_refused_in_time(text, message, tmp_path, capsys, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     mark = tmp_path / "mark"
     (tmp_path / "inside").mkdir()
@@ -52,8 +49,8 @@ def test_a_file_of_options_is_refused_in_time(
     assert not {"planted", "inside", "inside.planted"} & set(sys.modules)
 
 
-def test_options_are_printed_as_a_file_that_is_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def printed(*arguments: str) -> str:
+def test_options_are_printed_as_a_file_that_is_read_again(tmp_path, capsys):
+    def printed(*arguments):
         with pytest.raises(SystemExit) as stop:
             main(["generate", *arguments, "--print_config"])
         assert stop.value.code == 0
@@ -67,7 +64,7 @@ def test_options_are_printed_as_a_file_that_is_read_again(tmp_path: Path, capsys
     assert load(text)["stop"] == ["a", "b: c"] and load(text)["temperature"] == 1.0 and load(text)["prompts"] == ["Hello"]
 
 
-def test_plain_values_are_read() -> None:
+def test_plain_values_are_read():
     text = "max_tokens: 4\ntemperature: 1e-1\nstop: ['a: b', \"c\"]\nmodel:\nseed: 0x10\nignore_eos: true\n"
     assert load(text) == {
         "max_tokens": 4,

@@ -10,13 +10,13 @@ from dlstep.cli import main
 from dlstep.core import Add, Fail, Prune
 
 from ...helpers.shadow_llm import make_llm
-from .failing import Captured, failure
+from .failing import failure
 
 QUESTION = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
 
 
 @pytest.fixture
-def trace_path(tmp_path: Path) -> Path:
+def trace_path(tmp_path) -> Path:
     """A saved decode of two requests, one of them aborted."""
     session = make_llm().session()
     session.submit(QUESTION, SamplingParams(max_tokens=20, ignore_eos=True))
@@ -28,7 +28,7 @@ def trace_path(tmp_path: Path) -> Path:
     return tmp_path / "decode.jsonl"
 
 
-def test_a_trace_is_replayed_without_a_model(trace_path: Path, capsys: Captured) -> None:
+def test_a_trace_is_replayed_without_a_model(trace_path, capsys):
     assert main(["replay", str(trace_path)]) == 0
     assert "of 2 requests, 0 of them unfinished: every plan is as recorded" in capsys.readouterr().out
     assert main(["replay", str(trace_path), "--json"]) == 0
@@ -36,7 +36,7 @@ def test_a_trace_is_replayed_without_a_model(trace_path: Path, capsys: Captured)
     assert (found["add"], found["abort"], found["rebuild"], found["divergence"]) == (2, 1, 0, None)
 
 
-def test_a_trace_that_diverges_exits_with_one(trace_path: Path, capsys: Captured) -> None:
+def test_a_trace_that_diverges_exits_with_one(trace_path, capsys):
     trace = Trace.load(trace_path)
     Trace(trace.first, (trace.events[0], *trace.events[2:])).save(trace_path)  # the second request never came
     assert main(["replay", str(trace_path)]) == 1
@@ -45,7 +45,7 @@ def test_a_trace_that_diverges_exits_with_one(trace_path: Path, capsys: Captured
     assert "not a line of a trace" in failure(["replay", str(trace_path)], capsys)
 
 
-def test_every_event_of_a_trace_is_counted(trace_path: Path, capsys: Captured) -> None:
+def test_every_event_of_a_trace_is_counted(trace_path, capsys):
     trace = Trace.load(trace_path).extended(Prune())
     state = trace.state
     for event in (Add(Request(7, (5,))), Fail(7, "gone")):

@@ -17,12 +17,11 @@ from ...helpers.sealing import with_answers
 from .failing import failure
 
 README = ROOT / "README.md"
-Captured = pytest.CaptureFixture[str]
 STORIES = ["eval", "--dataset_limit", "12", "--accept_threshold", "0.3", "--out"]
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(tmp_path_factory) -> Path:
     """A run with wrong answers."""
     out = tmp_path_factory.mktemp("report") / "run"
     assert main([*STORIES, str(out)]) == 0
@@ -34,7 +33,7 @@ def rows_of(run: Path) -> list[dict[str, Any]]:
     return [dict(row) for row in read(run).rows.values()]
 
 
-def test_wrong_answers_are_listed_and_the_first_can_be_stepped_into(run: Path, capsys: Captured) -> None:
+def test_wrong_answers_are_listed_and_the_first_can_be_stepped_into(run, capsys):
     assert main(["report", str(run)]) == 0
     text = capsys.readouterr().out
     assert [line for line in text.splitlines() if len(line) > 80 and str(run) not in line] == []
@@ -53,9 +52,7 @@ def test_wrong_answers_are_listed_and_the_first_can_be_stepped_into(run: Path, c
     assert main(["replay", str(path)]) == 0
 
 
-def test_a_run_of_your_own_rule_is_stepped_into_and_viewed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
-) -> None:
+def test_a_run_of_your_own_rule_is_stepped_into_and_viewed(tmp_path, monkeypatch, capsys):
     """In a new process no module of the run is imported; the options of the proposed command name it."""
     monkeypatch.chdir(tmp_path)
     code = re.findall(r"```python\n((?:(?!```).)*\(Choice\):.*?)\n\n\nstory", README.read_text("utf-8"), re.DOTALL)
@@ -71,7 +68,7 @@ def test_a_run_of_your_own_rule_is_stepped_into_and_viewed(
         assert {"view": "1 run", "replay": "every plan is as recorded"}[name] in capsys.readouterr().out
 
 
-def test_a_terminal_gets_no_commands_of_a_model(run: Path, tmp_path: Path, capsys: Captured) -> None:
+def test_a_terminal_gets_no_commands_of_a_model(run, tmp_path, capsys):
     other = with_answers(run, tmp_path / "run", [{"answer": "a\x1b[31m\n", "found": "\x1b[2J", "score": 0.0}])
     assert main(["report", str(other)]) == 0
     assert "\x1b" not in capsys.readouterr().out
@@ -91,9 +88,7 @@ def test_a_terminal_gets_no_commands_of_a_model(run: Path, tmp_path: Path, capsy
         ("run.json", lambda text: "{", "holds no JSON"),
     ],
 )
-def test_a_file_that_was_changed_is_told_of(
-    run: Path, tmp_path: Path, name: str, change: Any, message: str, capsys: Captured
-) -> None:
+def test_a_file_that_was_changed_is_told_of(run, tmp_path, name, change, message, capsys):
     for path in run.glob("*.json*"):
         (tmp_path / path.name).write_text(change(path.read_text()) if path.name == name else path.read_text())
     assert main(["report", str(tmp_path)]) == 2

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import psutil
@@ -149,7 +148,7 @@ def check_sigterm(server: Command) -> int:
 
 
 @pytest.mark.full
-def test_a_rule_that_never_accepts_a_request_ends_the_server_with_its_line(tmp_path: Path) -> None:
+def test_a_rule_that_never_accepts_a_request_ends_the_server_with_its_line(tmp_path):
     rule = Path(__file__).parents[1] / "batch" / "endless_rule.py"
     with command(tmp_path, "--rule", str(rule), "--engine_timeout", "10") as server:
         engine = server.engine
@@ -161,7 +160,7 @@ def test_a_rule_that_never_accepts_a_request_ends_the_server_with_its_line(tmp_p
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="looks at what is loaded under /proc, which is Linux's")
-def test_two_processes_live_and_die_as_they_should(tmp_path: Path, report: Callable[[str], None]) -> None:
+def test_two_processes_live_and_die_as_they_should(tmp_path, report):
     with command(tmp_path, "tiny-bd", "--config", "max_queue: 100", "--max_restarts", "1") as server:
         assert not server.loaded(server.process.pid) and server.loaded(server.engine.pid)
         check_a_killed_engine(server, report)
@@ -172,7 +171,7 @@ def test_two_processes_live_and_die_as_they_should(tmp_path: Path, report: Calla
 
 
 @pytest.mark.stress
-def test_silent_clients_leave_descriptors_for_all_else(tmp_path: Path, report: Callable[[str], None]) -> None:
+def test_silent_clients_leave_descriptors_for_all_else(tmp_path, report):
     """More clients connect than the server may have descriptors and send nothing; meanwhile its engine is killed."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (2048, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     waits = list[float]()
@@ -183,14 +182,14 @@ def test_silent_clients_leave_descriptors_for_all_else(tmp_path: Path, report: C
     ):
         address = server.url.removeprefix("http://").split(":")
 
-        def health() -> None:
+        def health():
             begun = time.monotonic()
             with socket.create_connection((address[0], int(address[1])), timeout=30) as connection:
                 connection.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
                 assert b" 200 OK" in connection.recv(4096)
             waits.append(time.monotonic() - begun)
 
-        def all_closed() -> float:
+        def all_closed():
             for connection in silent:
                 with suppress(ConnectionResetError):
                     assert not connection.recv(1)
@@ -220,7 +219,7 @@ def test_silent_clients_leave_descriptors_for_all_else(tmp_path: Path, report: C
     "signals",
     [[signal.SIGKILL], [signal.SIGINT], [signal.SIGHUP], [signal.SIGINT, signal.SIGINT], [signal.SIGINT, signal.SIGTERM]],
 )
-def test_an_engine_never_outlives_its_server_not_even_while_it_loads(signals: list[signal.Signals]) -> None:
+def test_an_engine_never_outlives_its_server_not_even_while_it_loads(signals):
     # The second signal comes too late where the server has ended by then; two of a kind may also arrive as one. Two that are
     # sent at nearly the same time may be handled in either order, so that each of them can be the second.
     ended_at_once = {128 + number for number in signals} if len(signals) > 1 else set[int]()
@@ -241,7 +240,7 @@ def test_an_engine_never_outlives_its_server_not_even_while_it_loads(signals: li
             process.kill()
 
 
-def test_a_second_signal_ends_the_server_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_signal_ends_the_server_at_once(monkeypatch):
     """It waits neither for answers under way nor for an engine that is busy."""
     engine, codes = shadow_engine(), list[int]()
     assert isinstance(engine.driver, Paced)
@@ -258,7 +257,7 @@ def test_a_second_signal_ends_the_server_at_once(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.stress
-def test_wrong_options_are_told_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_options_are_told_in_a_sentence(tmp_path, capsys):
     empty = tmp_path / "keys"
     empty.write_text("\n")
     binary = tmp_path / "binary"
@@ -289,13 +288,13 @@ def without(modules: tuple[str, ...], code: str) -> subprocess.CompletedProcess[
     return subprocess.run([sys.executable, "-c", hide + code], capture_output=True, text=True, timeout=START, check=False)
 
 
-def test_the_http_process_needs_no_torch() -> None:
+def test_the_http_process_needs_no_torch():
     code = "import dlstep.serve.http.server, dlstep.text.detokenize; print([m for m in ('torch', 'triton') if sys.modules[m]])"
     found = without(("torch", "triton"), code)
     assert found.stdout.strip() == "[]", found.stderr
 
 
-def test_the_port_is_this_machines_alone() -> None:
+def test_the_port_is_this_machines_alone():
     assert ServeOptions().host == "127.0.0.1"
 
 
@@ -313,7 +312,7 @@ SPACED = "a key contains a space: write one key per line, and comments in lines 
         (None, "\ufeff\n# one\n", "keys contains no key: write one key per line"), (None, "one # of Ann", SPACED),
     ],
 )  # fmt: skip
-def test_keys_are_those_that_are_written(variable: str | None, file: str | None, expected: Any, tmp_path: Path) -> None:
+def test_keys_are_those_that_are_written(variable, file, expected, tmp_path):
     (path := tmp_path / "keys").write_text(file or "", encoding="utf-8")
     options = ServeOptions(api_key_file=None if file is None else str(path))
     named = {} if variable is None else {"DLSTEP_API_KEY": variable}

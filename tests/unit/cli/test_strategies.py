@@ -2,7 +2,6 @@
 
 import json
 import re
-from typing import Any
 
 import pytest
 
@@ -12,10 +11,8 @@ from dlstep.cli.rules import rule_rows
 from dlstep.cli.strategies import strategy_row
 from dlstep.engine.option_rows import option_rows, parts_of
 
-from .failing import Captured
 
-
-def test_strategies_are_listed_with_their_options(capsys: Captured) -> None:
+def test_strategies_are_listed_with_their_options(capsys):
     assert main(["strategies"]) == 0
     out = capsys.readouterr().out
     assert "multi_bd" in out
@@ -27,7 +24,7 @@ def test_strategies_are_listed_with_their_options(capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["strategies"], ["strategies", "--matrix"]])
-def test_lists_of_strategies_fit_80_columns(arguments: list[str], capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_of_strategies_fit_80_columns(arguments, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert main(arguments) == 0
     out = capsys.readouterr().out
@@ -38,7 +35,7 @@ def test_lists_of_strategies_fit_80_columns(arguments: list[str], capsys: Captur
             assert all(f"{name}={'null' if value is None else value}" in out for name, value in row["options"].items())
 
 
-def test_rules_are_listed_with_the_strategies_that_accept_them(capsys: Captured) -> None:
+def test_rules_are_listed_with_the_strategies_that_accept_them(capsys):
     assert main(["rules"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     for row in rule_rows():
@@ -52,7 +49,7 @@ def test_rules_are_listed_with_the_strategies_that_accept_them(capsys: Captured)
     [(command, name, group.value(name)) for command, group in (("rules", rules.PLUGINS), ("strategies", strategies.PLUGINS))
      for name in group.available()],
 )  # fmt: skip
-def test_every_option_of_a_rule_or_strategy_is_explained(command: str, name: str, value: Any, capsys: Captured) -> None:
+def test_every_option_of_a_rule_or_strategy_is_explained(command, name, value, capsys):
     rows = {row.name for part in parts_of(value) for row in option_rows(part)}
     assert main([command, name]) == 0
     out = capsys.readouterr().out

@@ -34,7 +34,7 @@ def given(path: Path, **changes: Any) -> Path:
         ('{"dlstep_trace": 1}', "format"),
     ],
 )
-def test_files_that_are_neither_are_refused(text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_that_are_neither_are_refused(text, words, tmp_path, capsys):
     source = tmp_path / "x.json"
     source.write_text(text, "utf-8", errors="surrogatepass")
     assert main(["view", str(source)]) == 2
@@ -43,14 +43,14 @@ def test_files_that_are_neither_are_refused(text: str, words: str, tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
 
 
-def test_the_page_lies_beside_the_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_lies_beside_the_recording(tmp_path, capsys):
     source = given(tmp_path / "run.json")
     assert main(["view", str(source)]) == 0
     page = tmp_path / "run.html"
     assert capsys.readouterr().out == f"{page}: 1 run\n" and "dlstep_recording" in page.read_text("utf-8")
 
 
-def test_the_recording_itself_is_never_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_recording_itself_is_never_written_over(tmp_path, capsys):
     source = given(tmp_path / "run.json")
     before = source.read_bytes()
     assert main(["view", str(source), "--out", str(tmp_path / "." / "run.json")]) == 2

@@ -16,9 +16,7 @@ TABLES = st.lists(st.dictionaries(st.integers(0, STATES - 1), BITMAPS), min_size
     walks=st.lists(st.tuples(BITMAPS, st.lists(st.integers(0, 2), max_size=6)), max_size=5),
     most=st.integers(1, 4),
 )
-def test_moves_are_the_union_of_the_moves_of_each_state(
-    tables: list[dict[int, int]], walks: list[tuple[int, list[int]]], most: int
-) -> None:
+def test_moves_are_the_union_of_the_moves_of_each_state(tables, walks, most):
     """The number of cached moves is limited, including moves of sets in use that `Moves` no longer holds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(automaton, "MOST_KEPT", most)
@@ -39,7 +37,7 @@ def test_moves_are_the_union_of_the_moves_of_each_state(
             assert sum(len(each) for each in {*used}) <= most
 
 
-def test_sets_are_compared_by_identity() -> None:
+def test_sets_are_compared_by_identity():
     moves = Moves(lambda letter, state: [0])
     one, other = moves.state_set(1), moves.state_set(2)
     assert one != other and len({one, other}) == 2 and one[0] is one

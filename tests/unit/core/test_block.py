@@ -8,7 +8,7 @@ MOST = 40
 
 
 @given(origin=st.integers(0, 12), size=st.integers(1, 6), position=st.integers(0, MOST))
-def test_bounds_follow_from_the_groups(origin: int, size: int, position: int) -> None:
+def test_bounds_follow_from_the_groups(origin, size, position):
     grid = Grid(origin, size)
     groups = [0 if place < origin else 1 + (place - origin) // size for place in range(MOST + size + origin + 1)]
     own = [place for place, group in enumerate(groups) if group == groups[position]]

@@ -51,7 +51,7 @@ def own_passes(window: tuple[list[Block], list[int]]) -> list[BlockPass]:
 
 
 @given(windows())
-def test_a_rule_gets_the_samples_of_its_own_block_and_no_others(window: tuple[list[Block], list[int]]) -> None:
+def test_a_rule_gets_the_samples_of_its_own_block_and_no_others(window):
     blocks, sampled = window
     for block, own in zip(blocks, own_passes(window), strict=True):
         assert list(own.sampled) == [position for position in sampled if block.start <= position < block.end]
@@ -59,14 +59,14 @@ def test_a_rule_gets_the_samples_of_its_own_block_and_no_others(window: tuple[li
 
 
 @given(windows(), st.data())
-def test_an_inner_rule_gets_the_samples_of_some_positions(window: tuple[list[Block], list[int]], data: st.DataObject) -> None:
+def test_an_inner_rule_gets_the_samples_of_some_positions(window, data):
     for own in own_passes(window):
         some = tuple(position for position in own.sampled if data.draw(st.booleans()))
         part = own.only(some)
         assert part.sampled == some and part.samples == samples_at(list(some))
 
 
-def test_passes_of_a_block_are_numbered_from_0() -> None:
+def test_passes_of_a_block_are_numbered_from_0():
     """Also those of a part of it that opened later."""
     block = Block(2, (99,), (2,), (0.0,))
     part = Block(2, (99,), (2,), (0.0,), opened=-3)

@@ -16,7 +16,7 @@ from dlstep.testing.harness import shadow
 from dlstep.testing.scripted import ScriptedDriver
 
 from ...helpers.descriptions import Facts
-from ...helpers.odd_values import ODD, Recipe, check_sentence, check_value, made, plain_only, recipes
+from ...helpers.odd_values import ODD, check_sentence, check_value, made, plain_only, recipes
 from ...helpers.shadow_llm import PAGE_SIZE, make_llm, spec
 
 GOOD, SHORT = "How many", SamplingParams(max_tokens=6)
@@ -153,7 +153,7 @@ def refused(cls: type, name: str, given: Any) -> Any:
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore:max_tokens. .* exceeds the .* tokens that max_model_len leaves")
 @pytest.mark.parametrize("cls", USES, ids=lambda cls: cls.__name__)
-def test_every_field_takes_or_refuses_every_odd_value(cls: type) -> None:
+def test_every_field_takes_or_refuses_every_odd_value(cls):
     used, wrong = set(), []
     for name in [each.name for each in fields(cls) if each.init]:
         for odd, make in ODD.items():
@@ -170,7 +170,7 @@ def test_every_field_takes_or_refuses_every_odd_value(cls: type) -> None:
 @pytest.mark.filterwarnings("ignore:max_tokens. .* exceeds the .* tokens that max_model_len leaves")
 @given(place=st.sampled_from(PLACES), recipe=recipes)
 @example((SamplingParams, "stop"), ("plain", ("\ud800",)))
-def test_a_field_takes_a_value_or_says_why_not(place: tuple[type, str], recipe: Recipe) -> None:
+def test_a_field_takes_a_value_or_says_why_not(place, recipe):
     cls, name = place
     value = refused(cls, name, made(recipe))
     if value is not None:
@@ -247,7 +247,7 @@ class Busy:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_every_argument_takes_or_refuses_every_odd_value(name: str) -> None:
+def test_every_argument_takes_or_refuses_every_odd_value(name):
     busy, wrong = Busy(), []
     for odd, make in ODD.items():
         try:
@@ -259,7 +259,7 @@ def test_every_argument_takes_or_refuses_every_odd_value(name: str) -> None:
 
 
 @given(name=st.sampled_from(sorted(CALLS)), recipe=recipes)
-def test_an_argument_takes_a_value_or_says_why_not(name: str, recipe: Recipe) -> None:
+def test_an_argument_takes_a_value_or_says_why_not(name, recipe):
     busy = Busy()
     busy.check_call(name, made(recipe))
     busy.close()

@@ -63,7 +63,7 @@ def crowded() -> State:
     return state
 
 
-def test_every_commit_is_prepared_unless_that_calls_user_code() -> None:
+def test_every_commit_is_prepared_unless_that_calls_user_code():
     state = crowded()
     device, prepared, preempting = shadow(state.config, state.strategy), 0, 0
     while not state.done:
@@ -79,16 +79,16 @@ def test_every_commit_is_prepared_unless_that_calls_user_code() -> None:
 
 
 @pytest.mark.parametrize("overlaps", [False, True])
-def test_a_decode_prepares_while_the_driver_works(overlaps: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decode_prepares_while_the_driver_works(overlaps, monkeypatch):
     state = crowded()
     driver = Overlapping(state)
     used: list[bool] = []
 
-    def prepares(state: State, plan: Plan) -> object:
+    def prepares(state, plan):
         driver.order.append("prepare")
         return prepare(state, plan)
 
-    def commits(state: State, samples: Samples, prepared: object = None) -> State:
+    def commits(state, samples, prepared=None):
         used.append(prepared is not None)
         return commit(state, samples, prepared)  # pyright: ignore[reportArgumentType]
 
@@ -103,7 +103,7 @@ def test_a_decode_prepares_while_the_driver_works(overlaps: bool, monkeypatch: p
     assert driver.order == (["start", "prepare", "wait"] if overlaps else ["prepare"]) * len(used)
 
 
-def test_what_was_prepared_for_another_plan_or_state_is_not_used() -> None:
+def test_what_was_prepared_for_another_plan_or_state_is_not_used():
     state = crowded()
     plan = schedule(state)
     samples = shadow(state.config, state.strategy).run(plan)

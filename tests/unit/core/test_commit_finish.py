@@ -1,7 +1,5 @@
 """Where an answer stops: ids and texts of a request."""
 
-from typing import Any
-
 import pytest
 
 from dlstep.core import Config, Request, SamplingParams, Spec, add, init
@@ -17,14 +15,14 @@ CONFIG = Config(SPEC, page_size=4, num_pages=64, max_model_len=64, max_num_batch
 ONE_BLOCK = MultiBD(block_size=4, buffer_size=1)
 
 
-def test_stop_ids_of_a_request_hold_when_ends_of_sequence_do_not() -> None:
+def test_stop_ids_of_a_request_hold_when_ends_of_sequence_do_not():
     params = SamplingParams(max_tokens=8, ignore_eos=True, stop_token_ids=(7,))
     done = finish(add(init(CONFIG, ONE_BLOCK), Request(0, (1, 2, 3, 4), params)), says(5, EOS, 6, 7, 8, 9, prompt=4))
     assert (done.finished[0].answer, done.finished[0].finish) == ((5, EOS, 6), "stop")
 
 
 @pytest.mark.parametrize("stops", [("cdab", "zz"), ("zz", "cdab")])
-def test_a_long_stop_string_is_found_across_blocks_beside_a_short_one(stops: tuple[str, ...]) -> None:
+def test_a_long_stop_string_is_found_across_blocks_beside_a_short_one(stops):
     params = SamplingParams(max_tokens=16, stop=stops)
     done = finish(add(init(CONFIG, ONE_BLOCK), Request(0, (1, 2, 3, 4), params)), says(1, 1, 2, 3, 0, 1, 1, 1, prompt=4))
     assert (done.finished[0].answer, done.finished[0].finish) == ((1, 1, 2, 3, 0, 1), "stop")
@@ -45,9 +43,7 @@ def test_a_long_stop_string_is_found_across_blocks_beside_a_short_one(stops: tup
         ((6, 5, 5, 5), {"max_nfe": 1}, (6, 5, 5, 5), "nfe_limit"),
     ],
 )
-def test_the_earliest_end_counts_if_a_pass_settles_several_tokens(
-    tokens: tuple[int, ...], options: dict[str, Any], answer: tuple[int, ...], reason: str
-) -> None:
+def test_the_earliest_end_counts_if_a_pass_settles_several_tokens(tokens, options, answer, reason):
     params = SamplingParams(**{"max_tokens": 8, "max_repetition_run": 3, **options})
     at_once = MultiBD(block_size=4, buffer_size=1, rule=Threshold(accept_threshold=0.0))
     done = finish(add(init(CONFIG, at_once), Request(0, (9, 9, 9, 8), params)), says(*tokens, 9, 9, 9, 9, prompt=4))

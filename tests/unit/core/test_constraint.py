@@ -3,13 +3,12 @@
 import gc
 import pickle
 from itertools import product
-from typing import Any
 from weakref import ref
 
 import pytest
 from hypothesis import assume, given, strategies as st
 
-from dlstep.core import Code, Config, DlstepError, Request, SamplingParams, Spec, refusal
+from dlstep.core import Config, DlstepError, Request, SamplingParams, Spec, refusal
 from dlstep.core.automaton import Automaton
 from dlstep.core.block import Block, open_block
 from dlstep.core.constraint import RequestConstraint, bound
@@ -75,7 +74,7 @@ def window_of(cells: Cells, size: int, start: int = 1) -> tuple[Block, ...]:
 @given(
     automaton=automata(), cells=CELLS, behind=st.lists(st.sampled_from([None, None, 0, 1]), max_size=2), size=st.integers(1, 3)
 )
-def test_masks_are_exact(automaton: Automaton, cells: Cells, behind: list[int | None], size: int) -> None:
+def test_masks_are_exact(automaton, cells, behind, size):
     """Pins stand in the window and behind it; each mask has the ids of all completions, no more and no fewer."""
     pins = {len(cells) + place: token for place, token in enumerate(behind) if token is not None}
     of = RequestConstraint(automaton, (STOP,), 1, 1 + len(cells) + len(behind), tuple(pins.items()))
@@ -92,15 +91,13 @@ def test_masks_are_exact(automaton: Automaton, cells: Cells, behind: list[int | 
 
 
 @given(automaton=automata(), length=st.integers(1, 5), pinned=st.dictionaries(st.integers(0, 4), st.sampled_from([0, 1, 2])))
-def test_a_request_is_feasible_if_an_answer_exists(automaton: Automaton, length: int, pinned: dict[int, int]) -> None:
+def test_a_request_is_feasible_if_an_answer_exists(automaton, length, pinned):
     of = RequestConstraint(automaton, (STOP,), 3, 3 + length, tuple(sorted(pinned.items())))
     assert of.feasible == bool(answers(automaton, tuple([pinned.get(place) for place in range(length)])))
 
 
 @given(automaton=automata(), cells=CELLS, size=st.integers(1, 3), data=st.data())
-def test_a_block_keeps_a_largest_prefix_in_the_order_of_confidence(
-    automaton: Automaton, cells: Cells, size: int, data: st.DataObject
-) -> None:
+def test_a_block_keeps_a_largest_prefix_in_the_order_of_confidence(automaton, cells, size, data):
     """What is kept can be completed, and what is dropped contradicts it; the first proposal is kept."""
     assume(answers(automaton, cells))
     of = RequestConstraint(automaton, (STOP,), 1, 1 + len(cells))
@@ -129,7 +126,7 @@ def test_a_block_keeps_a_largest_prefix_in_the_order_of_confidence(
         assert after.tokens == tuple([MASK if cell is None else cell for cell in now[block.start - 1 : block.end - 1]])
 
 
-def test_stop_ids_are_no_letters_of_the_language() -> None:
+def test_stop_ids_are_no_letters_of_the_language():
     automaton = token_automaton("a*", regex("a*"), PIECES, (MASK,))
     constraint = bound(automaton, (0, STOP))
     (mask,) = constraint.masks([(constraint.states(1), constraint.states(constraint.last))])
@@ -138,7 +135,7 @@ def test_stop_ids_are_no_letters_of_the_language() -> None:
     assert not RequestConstraint(nothing, (0, STOP), 0, 3).feasible  # a gap holds no letter that no id has
 
 
-def test_without_stop_ids_an_answer_has_the_whole_length() -> None:
+def test_without_stop_ids_an_answer_has_the_whole_length():
     automaton = token_automaton("(ab)*", regex("(ab)*"), PIECES, (STOP, MASK))
     assert RequestConstraint(automaton, (), 0, 4).feasible
     of = RequestConstraint(automaton, (), 0, 1)
@@ -149,7 +146,7 @@ def test_without_stop_ids_an_answer_has_the_whole_length() -> None:
     assert inside == mask and past.ids() == [*range(5)]  # the answer ends at position 1
 
 
-def test_a_token_against_the_constraint_is_an_error() -> None:
+def test_a_token_against_the_constraint_is_an_error():
     automaton = token_automaton("ab", regex("ab"), PIECES, (STOP, MASK))
     of = RequestConstraint(automaton, (STOP,), 0, 3)
     with pytest.raises(DlstepError, match="token 1 was kept, but ab does not allow it there"):
@@ -161,7 +158,7 @@ def test_a_token_against_the_constraint_is_an_error() -> None:
         window_filter.leave(Block(0, (1, MASK, MASK), (1, 2), (0.5, 0.0, 0.0)), entered)
 
 
-def test_remasked_and_partial_blocks_stay_filtered() -> None:
+def test_remasked_and_partial_blocks_stay_filtered():
     automaton = token_automaton("(ab)*", regex("(ab)*"), PIECES, (STOP, MASK))
     of = RequestConstraint(automaton, (STOP,), 0, 4)
     block = open_block(0, 4, 4, (), MASK)
@@ -199,13 +196,13 @@ AB = token_automaton("ab", regex("ab"), PIECES, (STOP, MASK))
         ({}, token_automaton("ab", regex("ab"), PIECES[:3]), "automaton", "conflict"),
     ],
 )
-def test_requests_that_cannot_be_valid_are_rejected(params: Any, constraint: Automaton, field: str, code: Code) -> None:
+def test_requests_that_cannot_be_valid_are_rejected(params, constraint, field, code):
     request = Request(0, (0,), SamplingParams(**{"max_tokens": 8, **params}), automaton=constraint)
     reason = refusal(CONFIG, MultiBD(block_size=4), request)
     assert reason is not None and (reason.field, reason.code) == (field, code)
 
 
-def test_a_constraint_lives_as_long_as_a_request_needs_it() -> None:
+def test_a_constraint_lives_as_long_as_a_request_needs_it():
     chains = [automaton_of([{97: state + 1} for state in range(length)] + [{}], [length]) for length in range(1, 31)]
     kept, *others = [automaton for automaton in chains if automaton is not None]
     in_use = bound(kept, (STOP,))
@@ -215,7 +212,7 @@ def test_a_constraint_lives_as_long_as_a_request_needs_it() -> None:
     assert bound(kept, (STOP,)) is in_use, "two requests with one constraint do not share what it remembers"
 
 
-def test_masks_survive_pickling_and_differ_by_content() -> None:
+def test_masks_survive_pickling_and_differ_by_content():
     constraint = bound(token_automaton("(ab)*", regex("(ab)*"), PIECES, (STOP, MASK)), (STOP,))
     start, following = constraint.states(1), constraint.states(2)
     one, other = constraint.masks([(start, start), (start, following)])

@@ -28,7 +28,7 @@ MASK = 49
         ({"final_rows": 1}, "query_only=0, final_rows=1 and 0 masks: only the core may set them"),
     ],
 )
-def test_each_fault_of_a_span_has_its_own_message(changes: dict[str, Any], message: str) -> None:
+def test_each_fault_of_a_span_has_its_own_message(changes, message):
     strategy, spec = MultiBD(), Spec(MASK, (48,), 50)
     (sequence,) = add(init(Config(spec), strategy), Request(0, (1, 2), SamplingParams(max_tokens=4))).waiting
     span = strategy.schedule(sequence, spec)
@@ -37,7 +37,7 @@ def test_each_fault_of_a_span_has_its_own_message(changes: dict[str, Any], messa
         check_span(strategy, sequence, changed(span, **changes), spec)
 
 
-def test_finished_blocks_stay_in_the_progress_of_a_sequence() -> None:
+def test_finished_blocks_stay_in_the_progress_of_a_sequence():
     (sequence,) = add(init(Config(Spec(MASK, (48,), 50)), MultiBD()), Request(0, (1, 2))).waiting
     past = sequence.progress.past.push_front(Block(0, (1, 2), (), (1.0, 1.0)))
     sequence = sequence.with_progress(replace(sequence.progress, past=past))

@@ -27,7 +27,7 @@ def seed_of(params: SamplingParams = PARAMS, *, prompt: tuple[int, ...] = (5, 6)
     return sequence.request.seed
 
 
-def test_an_answer_is_the_same_alone_in_a_batch_in_any_order_and_after_others() -> None:
+def test_an_answer_is_the_same_alone_in_a_batch_in_any_order_and_after_others():
     alone = {prompt: answers(make_llm(), [prompt])[0] for prompt in PROMPTS}
     assert len(set(alone.values())) == len(PROMPTS)
     llm = make_llm()
@@ -45,7 +45,7 @@ def test_an_answer_is_the_same_alone_in_a_batch_in_any_order_and_after_others() 
         assert session.output(number).token_ids == alone[prompt]
 
 
-def test_equal_requests_of_one_call_differ_and_a_repeated_call_repeats_them() -> None:
+def test_equal_requests_of_one_call_differ_and_a_repeated_call_repeats_them():
     llm = make_llm()
     first = answers(llm, ["How many"] * 6)
     assert len(set(first)) == 6
@@ -70,7 +70,7 @@ def test_equal_requests_of_one_call_differ_and_a_repeated_call_repeats_them() ->
         {"stop": ("x",), "stop_token_ids": (7,), "ignore_eos": True, "max_nfe": 4, "max_repetition_run": 3},
     ],
 )
-def test_options_do_not_change_the_seed(options: dict[str, object]) -> None:
+def test_options_do_not_change_the_seed(options):
     changed = replace(PARAMS, **options)  # pyright: ignore[reportArgumentType]
     assert seed_of(changed) == seed_of()
     llm = make_llm()
@@ -79,7 +79,7 @@ def test_options_do_not_change_the_seed(options: dict[str, object]) -> None:
     assert requests[1].token_ids == alone[0].token_ids, "one of other options beside it counted as equal"
 
 
-def test_what_the_seed_depends_on() -> None:
+def test_what_the_seed_depends_on():
     seeds = {seed_of(), seed_of(prompt=(6, 5)), seed_of(prompt=(5, 6, 7)), seed_of(index=1), seed_of(index=2)}
     assert len(seeds) == 5 and all(0 <= seed < 1 << 64 for seed in seeds)
     assert seed_of(request_id=9) == seed_of()

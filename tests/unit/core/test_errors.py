@@ -26,14 +26,14 @@ READING = {
 }  # fmt: skip
 
 
-def test_the_documentation_lists_every_code_with_its_status() -> None:
+def test_the_documentation_lists_every_code_with_its_status():
     rows = re.findall(r"^\| ((?:`[a-z_]+`(?:, )?)+) \| (\d+) \| .+ \|$", SERVING.read_text("utf-8"), re.MULTILINE)
     listed = [(code, int(status)) for codes, status in rows for code in re.findall("[a-z_]+", codes)]
     assert sorted(listed) == sorted(STATUS.items())
     assert STATUS.keys() == {*get_args(Code)}
 
 
-def test_an_exception_of_another_process_carries_its_refusal() -> None:
+def test_an_exception_of_another_process_carries_its_refusal():
     refusal = Refusal("pinned.3", "out_of_range", "must be below 3, got 3")
     error = pickle.loads(pickle.dumps(Refused(*refusal)))
     assert isinstance(error, ValueError) and error.refusal == refusal
@@ -41,7 +41,7 @@ def test_an_exception_of_another_process_carries_its_refusal() -> None:
     assert str(Refusal("", "not_ready", "the model is loading")) == "the model is loading"
 
 
-def test_a_refusal_cannot_be_changed() -> None:
+def test_a_refusal_cannot_be_changed():
     with pytest.raises(AttributeError):
         Refusal("seed", "missing", "give one").field = "n"  # type: ignore[misc]
 
@@ -84,7 +84,7 @@ def is_message(node: ast.AST, errors: set[str]) -> bool:
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-def test_no_module_reads_a_message(layer: str) -> None:
+def test_no_module_reads_a_message(layer):
     found = [
         f"{path.relative_to(SOURCES)}:{line}"
         for path in sorted((SOURCES / layer).rglob("*.py"))
@@ -107,5 +107,5 @@ def test_no_module_reads_a_message(layer: str) -> None:
         "re.search('a', message)",
     ],
 )
-def test_code_that_reads_a_message_is_found(read: str) -> None:
+def test_code_that_reads_a_message_is_found(read):
     assert [*reads(ast.parse(f"try:\n    f()\nexcept ValueError as error:\n    {read}\n"))] == [4]

@@ -53,7 +53,7 @@ def finish(state: State, driver: ScriptedDriver | ShadowDriver) -> State:
     return state
 
 
-def test_the_last_id_of_the_tokenizer_comes_in_and_the_next_does_not() -> None:
+def test_the_last_id_of_the_tokenizer_comes_in_and_the_next_does_not():
     spec = replace(SPEC, mask_id=VOCABULARY, pieces=())
     state = init(replace(CONFIG, spec=spec), ONE_BLOCK)
     assert add(state, Request(0, (VOCABULARY - 1,))).waiting
@@ -65,7 +65,7 @@ def test_the_last_id_of_the_tokenizer_comes_in_and_the_next_does_not() -> None:
 
 
 @given(st.data(), st.sampled_from(own()))
-def test_a_checked_request_from_another_process_is_added_like_the_request(data: st.DataObject, name: str) -> None:
+def test_a_checked_request_from_another_process_is_added_like_the_request(data, name):
     strategy, spec = data.draw(engines(load(name)))
     config = ample(spec)
     if strategy.autoregressive is None and not strategy.carries:
@@ -84,7 +84,7 @@ def test_a_checked_request_from_another_process_is_added_like_the_request(data: 
             )
 
 
-def test_a_checked_request_is_not_checked_again() -> None:
+def test_a_checked_request_is_not_checked_again():
     asked: list[int] = []
 
     @dataclass(frozen=True, slots=True)
@@ -98,10 +98,10 @@ def test_a_checked_request_is_not_checked_again() -> None:
     assert asked == [0, 7] and add(state, value).waiting and asked == [0, 7]
 
 
-def test_an_aborted_answer_keeps_what_was_settled() -> None:
+def test_an_aborted_answer_keeps_what_was_settled():
     state = add(init(CONFIG, MultiBD(block_size=8, buffer_size=1)), Request(0, (1, 2, 3, 4), SamplingParams(max_tokens=20)))
 
-    def rows(span: Span) -> SpanSamples:
+    def rows(span):
         return SpanSamples((5,) * len(span.wanted.sampled), (1.0,) * 2 + (0.1,) * (len(span.wanted.sampled) - 2))
 
     state = commit(state, ScriptedDriver(rows).run(schedule(state)))
@@ -110,13 +110,13 @@ def test_an_aborted_answer_keeps_what_was_settled() -> None:
     assert abort(state, 0).finished[0].answer == (5, 5)
 
 
-def test_positions_past_the_shared_ones() -> None:
+def test_positions_past_the_shared_ones():
     edge = 1 << 18
     for start, stop in ((edge - 2, edge), (edge - 2, edge + 3), (edge + 1, edge + 4)):
         assert positions(start, stop) == tuple(range(start, stop))
 
 
-def test_releases_are_planned_once() -> None:
+def test_releases_are_planned_once():
     state, device = init(CONFIG, ONE_BLOCK), ShadowDriver(4, 64, SPEC)
     for number in range(40):
         state = add(state, Request(number, (1, 2, 3), SamplingParams(max_tokens=4)))
@@ -125,7 +125,7 @@ def test_releases_are_planned_once() -> None:
         state = abort(state, number - 1)
 
 
-def test_samples_of_a_request_are_not_committed_to_another_of_its_id() -> None:
+def test_samples_of_a_request_are_not_committed_to_another_of_its_id():
     device = ShadowDriver(4, 64, SPEC)
     state = add(init(CONFIG, ONE_BLOCK), Request(0, (1, 2, 3), SamplingParams(max_tokens=4)))
     plan = schedule(state)

@@ -10,7 +10,7 @@ from dlstep.rules.threshold import Threshold
 from dlstep.strategies.dual_cache import DualCache
 
 
-def test_options_of_the_inner_rule_are_options_of_the_outer_one() -> None:
+def test_options_of_the_inner_rule_are_options_of_the_outer_one():
     canvas = DualCache(rule=Sliding())
     assert with_options(canvas, {"accept_threshold": 0.4, "window": 5}).rule == Sliding(5, inner=Threshold(0.4, inclusive=True))
     assert with_options(canvas, {"inner": Quota(), "steps_per_block": 3}).rule == Sliding(inner=Quota(3))

@@ -51,7 +51,7 @@ Group = tuple[PluginGroup, str, str]
 
 
 @pytest.fixture(params=GROUPS)
-def group(request: pytest.FixtureRequest) -> Iterator[Group]:
+def group(request) -> Iterator[Group]:
     """A kind of classes; modules that a test imports are forgotten after it."""
     before = dict(sys.modules)
     yield GROUPS[request.param]
@@ -67,7 +67,7 @@ def write(folder: Path, group: Group, extra: str = "", *, last: str = "") -> Pat
     return path
 
 
-def test_a_class_is_found_by_every_kind_of_name(group: Group, tmp_path: Path) -> None:
+def test_a_class_is_found_by_every_kind_of_name(group, tmp_path):
     plugins = group[0]
     path = write(tmp_path / "lab", group)
     by_file = plugins.load(str(path))
@@ -82,7 +82,7 @@ def test_a_class_is_found_by_every_kind_of_name(group: Group, tmp_path: Path) ->
     assert all(plugins.name_of(plugins.load(name)) == name for name in plugins.own())
 
 
-def test_entry_points_are_found(group: Group, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entry_points_are_found(group, tmp_path, monkeypatch):
     plugins = group[0]
     write(tmp_path, group)
     about = tmp_path / "odd_package-1.0.dist-info"
@@ -95,7 +95,7 @@ def test_entry_points_are_found(group: Group, tmp_path: Path, monkeypatch: pytes
     assert plugins.load("odd_one") is plugins.load("odd_two")
 
 
-def test_a_file_may_import_those_beside_it(group: Group, tmp_path: Path) -> None:
+def test_a_file_may_import_those_beside_it(group, tmp_path):
     (tmp_path / "odd_helper.py").write_text("NUMBER = 3\n")
     path = write(tmp_path, group, "from odd_helper import NUMBER")
     assert vars(sys.modules[group[0].load(str(path)).__module__])["NUMBER"] == 3
@@ -111,7 +111,7 @@ def test_a_file_may_import_those_beside_it(group: Group, tmp_path: Path) -> None
         ),
     ],
 )
-def test_a_file_without_a_class_is_one_sentence(group: Group, tmp_path: Path, last: str, message: str) -> None:
+def test_a_file_without_a_class_is_one_sentence(group, tmp_path, last, message):
     path = write(tmp_path, group, last=last)
     with pytest.raises(ValueError, match=message) as caught:
         group[0].load(str(path))
@@ -125,7 +125,7 @@ def test_a_file_without_a_class_is_one_sentence(group: Group, tmp_path: Path, la
         ("raise SystemExit", "SystemExit (odd_file.py:"),
     ],
 )
-def test_what_the_code_of_a_file_raises_is_one_sentence(group: Group, tmp_path: Path, extra: str, message: str) -> None:
+def test_what_the_code_of_a_file_raises_is_one_sentence(group, tmp_path, extra, message):
     path = write(tmp_path, group, extra)
     for name in (str(path), "odd_file"):
         with pytest.raises(ValueError) as caught, searched(tmp_path):
@@ -152,12 +152,12 @@ def test_what_the_code_of_a_file_raises_is_one_sentence(group: Group, tmp_path: 
         ("", "'' is unknown"),
     ],
 )
-def test_a_name_that_leads_nowhere_is_one_sentence(group: Group, name: str, message: str) -> None:
+def test_a_name_that_leads_nowhere_is_one_sentence(group, name, message):
     with pytest.raises(ValueError, match=message):
         group[0].load(name)
 
 
-def test_rules_by_name_become_values() -> None:
+def test_rules_by_name_become_values():
     assert rules.with_values({"rule": "quota", "block_size": 4}) == {"rule": Quota(), "block_size": 4}
     assert rules.with_values({"rule": Quota, "inner": "threshold"}) == {"rule": Quota(), "inner": Threshold()}
     assert rules.with_values({"rule": Quota(3), "cache": "none"}) == {"rule": Quota(3), "cache": "none"}

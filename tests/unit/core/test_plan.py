@@ -2,14 +2,12 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
 from dlstep.core import (
     PLAIN,
-    Code,
     Config,
     Request,
     Samples,
@@ -32,7 +30,7 @@ from ...helpers.named_plans import answered, plan_of
 from ...helpers.refusals import refused
 
 
-def test_samples_have_a_probability_for_each_scored_id() -> None:
+def test_samples_have_a_probability_for_each_scored_id():
     plan = plan_of((1, 2) * 4, SampleSpec(scored=2))
     assert answered(plan, *(0.1,) * 8).rows[0].scored_probabilities == (0.1,) * 8
     for count in (0, 4, 7, 9):
@@ -44,19 +42,19 @@ def test_samples_have_a_probability_for_each_scored_id() -> None:
     assert answered(plan_of((), SampleSpec(scored=2))).rows
 
 
-def test_sample_spec_covers_no_more_scored_ids_than_it_has() -> None:
+def test_sample_spec_covers_no_more_scored_ids_than_it_has():
     assert not SampleSpec(scored=2).lacking(SampleSpec(scored=2)) and not SampleSpec(scored=2).lacking(PLAIN)
     assert SampleSpec(scored=1).lacking(SampleSpec(scored=2)) == "scored=2"
     needed = SampleSpec(frozenset({"noise", "margin"}), "lowest")
     assert PLAIN.lacking(needed) == "statistics=['margin', 'noise'], ties=lowest"
 
 
-def test_trimmed_rows_keep_scored_probabilities() -> None:
+def test_trimmed_rows_keep_scored_probabilities():
     rows = SpanSamples((1, 2), (0.5, 0.5), best_ids=(1, 2), best_probabilities=(0.5, 0.5), scored_probabilities=(0.1, 0.2))
     assert rows.trimmed(SampleSpec(best=1, scored=2), SampleSpec(scored=1)) == replace(rows, best_ids=(), best_probabilities=())
 
 
-def test_scored_ids_do_not_change_the_cache_digest() -> None:
+def test_scored_ids_do_not_change_the_cache_digest():
     """What the device stores does not depend on the ids that are scored."""
     one, other = plan_of((1, 2) * 4, SampleSpec(scored=2)), plan_of((3, 4) * 4, SampleSpec(scored=2))
     assert next_cache_digest(one, ()) == next_cache_digest(other, ())
@@ -86,13 +84,13 @@ def samples(answers: tuple[list[float], ...]) -> Samples:
         ("tempered", 1, "invalid_type"),
     ],
 )
-def test_a_sample_specification_refuses_what_no_device_knows(field: str, given: Any, code: Code) -> None:
+def test_a_sample_specification_refuses_what_no_device_knows(field, given, code):
     with refused(field, code):
         SampleSpec(**{field: given})
 
 
 @given(ANSWERS)
-def test_samples_take_probabilities(answers: tuple[list[float], ...]):
+def test_samples_take_probabilities(answers):
     assert samples(answers).cache_digest
 
 
@@ -101,7 +99,7 @@ def test_samples_take_probabilities(answers: tuple[list[float], ...]):
     st.data(),
     st.sampled_from([math.nan, math.inf, -math.inf, -1e-9, -1.0, 1.01, 1.5, 2.0, 1e300, 10**400, None, "0.5"]),
 )
-def test_samples_refuse_what_is_no_probability(answers: tuple[list[float], ...], data: st.DataObject, wrong: Any):
+def test_samples_refuse_what_is_no_probability(answers, data, wrong):
     index = data.draw(st.integers(0, len(SIZES) - 1))
     place = data.draw(st.integers(0, SIZES[index] - 1))
     answers[index][place] = wrong
@@ -114,7 +112,7 @@ def test_samples_refuse_what_is_no_probability(answers: tuple[list[float], ...],
 
 @pytest.mark.parametrize("token", [VOCABULARY, 10**6, 2**70, -1, -5, MASK, 1.0, True, None, "7"])
 @pytest.mark.parametrize("stop", [(), ("abcd",)])
-def test_commit_refuses_ids_that_no_token_has(token: Any, stop: tuple[str, ...]) -> None:
+def test_commit_refuses_ids_that_no_token_has(token, stop):
     """Neither does such an id end in an answer, nor does it fail where its bytes are looked up."""
     spec = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
     state = add(init(Config(spec), MultiBD(block_size=4)), Request(0, (1,), SamplingParams(max_tokens=8, stop=stop)))
@@ -125,7 +123,7 @@ def test_commit_refuses_ids_that_no_token_has(token: Any, stop: tuple[str, ...])
         commit(state, Samples(plan, (rows,)))
 
 
-def test_commit_refuses_listed_ids_that_no_token_has_unless_their_probability_is_zero() -> None:
+def test_commit_refuses_listed_ids_that_no_token_has_unless_their_probability_is_zero():
     state = add(init(Config(Spec(MASK, (EOS,), VOCABULARY)), MultiBD(block_size=4, rule=Credit())), Request(0, (1,)))
     (span,) = (plan := schedule(state)).spans
     count = len(span.wanted.sampled)
@@ -140,7 +138,7 @@ def test_commit_refuses_listed_ids_that_no_token_has_unless_their_probability_is
 
 
 @given(ANSWERS, st.data())
-def test_a_failed_row_ends_its_request_alone(answers: tuple[list[float], ...], data: st.DataObject):
+def test_a_failed_row_ends_its_request_alone(answers, data):
     index = data.draw(st.integers(0, len(SIZES) - 1))
     place = data.draw(st.integers(0, SIZES[index] - 1))
     answers[index][place] = 0.0

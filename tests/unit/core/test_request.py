@@ -12,12 +12,12 @@ from ...helpers.refusals import refused
 
 
 @pytest.mark.parametrize("odd", [("a",), (1.5,), (True,), ((1,),), (1 << 70,), {1: 2}, {4}, b"12", (None,)])
-def test_other_lists_are_refused(odd: object) -> None:
+def test_other_lists_are_refused(odd):
     with refused("delimiters", "invalid_type"):
         SamplingParams(strategy_options={"delimiters": odd})  # type: ignore[arg-type]
 
 
-def test_an_unknown_keyword_hints_at_its_place() -> None:
+def test_an_unknown_keyword_hints_at_its_place():
     known = {field.name for field in fields(SamplingParams)}
     assert set(signature(SamplingParams).parameters) == known, "the signature is that of the dataclass"
     for name in known:
@@ -32,7 +32,7 @@ def test_an_unknown_keyword_hints_at_its_place() -> None:
 
 
 @pytest.mark.parametrize("seed", [None, 0, -3, 7, (1 << 64) - 1])
-def test_each_answer_has_a_seed_of_its_own(seed: int | None) -> None:
+def test_each_answer_has_a_seed_of_its_own(seed):
     several = SamplingParams(n=3, seed=seed, temperature=0.5).each
     assert [params.n for params in several] == [1, 1, 1] and several[0] == SamplingParams(seed=seed, temperature=0.5)
     if seed is not None:
@@ -42,7 +42,7 @@ def test_each_answer_has_a_seed_of_its_own(seed: int | None) -> None:
 
 
 @pytest.mark.parametrize("options", [{"n": 2}, {"seeds": (4,)}])
-def test_a_request_has_one_answer(options: dict[str, object]) -> None:
+def test_a_request_has_one_answer(options):
     with refused("params", "conflict"):
         Request(3, (1,), SamplingParams(**options))  # type: ignore[arg-type]
     with refused("seeds", "conflict"):
@@ -53,7 +53,7 @@ def test_a_request_has_one_answer(options: dict[str, object]) -> None:
     ("name", "pairs"),
     [("pinned", [(3, 5), (3, 6)]), ("strategy_options", [("accept_threshold", 0.5), ("accept_threshold", 1.0)])],
 )
-def test_a_key_that_is_given_twice_is_refused(name: str, pairs: list[tuple[object, object]]) -> None:
+def test_a_key_that_is_given_twice_is_refused(name, pairs):
     """Otherwise, pairs would silently lose all but the last value."""
     with refused(name, "conflict"):
         SamplingParams(**{name: pairs})  # type: ignore[arg-type]

@@ -1,7 +1,6 @@
 """Processors by name, class and value, and the errors that name what is wrong."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,11 +21,11 @@ from ...helpers import processors as own
         ((), ()),
     ],
 )
-def test_processors_are_found_by_name_class_and_value(given: Any, expected: Any) -> None:
+def test_processors_are_found_by_name_class_and_value(given, expected):
     assert processors_of(given) == SamplingParams(processors=given).processors == expected
 
 
-def test_processor_of_a_file_has_its_fields_as_options(tmp_path: Path) -> None:
+def test_processor_of_a_file_has_its_fields_as_options(tmp_path):
     file = tmp_path / "forced_again.py"
     file.write_text(Path(own.__file__).read_text("utf-8").replace("from .faulty import raised", "raised = print"))
     (value,) = processors_of({str(file): {"token": 4}})
@@ -44,6 +43,6 @@ def test_processor_of_a_file_has_its_fields_as_options(tmp_path: Path) -> None:
         (5, "a processor must be a name, a class or a value, got 5"),
     ],
 )
-def test_wrong_processor_is_refused(given: Any, words: str) -> None:
+def test_wrong_processor_is_refused(given, words):
     with pytest.raises(ValueError, match=words):
         SamplingParams(processors=given)

@@ -34,7 +34,7 @@ OTHERS = [None, set(), {2}, (2.0,), [2.0], [True], "rows", 2, range(2), [*MASKED
 
 
 @pytest.mark.parametrize("must", [True, False])
-def test_indices_are_accepted_exactly_if_they_ascend_in_range(must: bool) -> None:
+def test_indices_are_accepted_exactly_if_they_ascend_in_range(must):
     """All lists of up to three indices: the range is small, so that none is left to chance."""
     lists = [list(indices) for size in range(4) for indices in product(INDICES, repeat=size)]
     for chosen in [*lists, *OTHERS]:

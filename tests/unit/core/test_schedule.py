@@ -4,7 +4,6 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -58,7 +57,7 @@ def random_run(seed: int, name: str) -> tuple[State, int, int]:
 
 @pytest.mark.parametrize("count", [20, pytest.param(5000, marks=pytest.mark.stress)])
 @pytest.mark.parametrize("name", strategies.available())
-def test_random_schedules_leave_no_page_owned(name: str, count: int, report: Callable[[str], None]) -> None:
+def test_random_schedules_leave_no_page_owned(name, count, report):
     owned = preemptions = aborts = 0  # pages and carry slots
     for seed in range(count):
         state, preempted, aborted = random_run(seed, name)
@@ -92,6 +91,6 @@ def printed(hash_seed: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", strategies.available())
-def test_processes_with_other_hash_seeds_agree(name: str) -> None:
+def test_processes_with_other_hash_seeds_agree(name):
     first = printed("1")[name]
     assert len(first) > 1000 and first == printed("2")[name]

@@ -110,7 +110,7 @@ ROWS = (SpanSamples((1, 2), (0.5, 0.5)),)
 
 
 @pytest.mark.parametrize("base", BASES)
-def test_cache_digest_depends_on_all_of_a_span_that_reaches_the_device(base: str):
+def test_cache_digest_depends_on_all_of_a_span_that_reaches_the_device(base):
     span = BASES[base]
     others = [changed(span, **{name: other}) for name, values in SEEN.items() for other in values]
     if base != "plain":
@@ -151,7 +151,7 @@ def stored_rows(state: State, device: ShadowDriver) -> tuple[State, int]:
 
 
 @given(count=st.integers(2, 6), length=st.integers(1, 30), rows=st.sampled_from([16, 40, 256]), tail=st.booleans())
-def test_equal_prompts_that_come_together_compute_their_full_pages_once(count: int, length: int, rows: int, tail: bool) -> None:
+def test_equal_prompts_that_come_together_compute_their_full_pages_once(count, length, rows, tail):
     prompt = tuple(range(1, length + 1))
     params = SamplingParams(max_tokens=1, ignore_eos=True)
     state = init(replace(CONFIG, max_num_batched_tokens=rows), ONE_BLOCK)
@@ -165,7 +165,7 @@ def test_equal_prompts_that_come_together_compute_their_full_pages_once(count: i
     assert all(done.finished[number].finish == "length" for number in range(count)) and alone.done
 
 
-def test_a_long_prefix_is_found_to_its_end_also_where_groups_are_longer_than_pages() -> None:
+def test_a_long_prefix_is_found_to_its_end_also_where_groups_are_longer_than_pages():
     config = replace(CONFIG, page_size=1, num_pages=300, max_model_len=128)
     device = ShadowDriver(1, 300, SPEC)
     prompt = tuple(1 + number % 40 for number in range(60))
@@ -177,10 +177,10 @@ def test_a_long_prefix_is_found_to_its_end_also_where_groups_are_longer_than_pag
     assert len(plan.admissions[0].shared) == 60, "a prefix that is stored was not found whole"
 
 
-def test_pages_that_led_to_an_error_are_not_found_again() -> None:
+def test_pages_that_led_to_an_error_are_not_found_again():
     state = add(init(CONFIG, ONE_BLOCK), Request(0, tuple(range(1, 13)), SamplingParams(max_tokens=8)))
 
-    def broken(span: Span) -> SpanSamples:
+    def broken(span):
         return SpanSamples((-1,) * len(span.wanted.sampled), (0.0,) * len(span.wanted.sampled))
 
     state = finish(state, ScriptedDriver(broken))

@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,7 +38,7 @@ KINDS = ("Add", "Adopt", "Abort", "Fail", "Rebuild", "Prune", "Samples")
 
 
 @pytest.mark.parametrize("name", strategies.available())
-def test_a_trace_of_every_event_folds_saves_loads_and_replays(name: str, tmp_path: Path) -> None:
+def test_a_trace_of_every_event_folds_saves_loads_and_replays(name, tmp_path):
     counts: Counter[str] = Counter()
     for seed in range(8):
         trace, state = recorded(name, seed)
@@ -61,7 +60,7 @@ def test_a_trace_of_every_event_folds_saves_loads_and_replays(name: str, tmp_pat
 @pytest.mark.parametrize("name", strategies.available())
 @pytest.mark.parametrize("end", ["abort", "fail"])
 @pytest.mark.parametrize("waited", [0, 1, 2, 4])
-def test_request_never_gets_the_samples_of_another_one_with_its_id(name: str, end: str, waited: int) -> None:
+def test_request_never_gets_the_samples_of_another_one_with_its_id(name, end, waited):
     config, value = setting(name, random.Random(waited))
     old = Request(0, (1, 2, 3), SamplingParams(max_tokens=12, ignore_eos=True))
     mate = Request(1, (7, 8), SamplingParams(max_tokens=12, ignore_eos=True))
@@ -98,7 +97,7 @@ def values_in(data: Any) -> Iterator[dict[str, Any]]:
         yield from values_in(part)
 
 
-def test_a_field_of_another_type_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_a_field_of_another_type_is_refused_by_its_name(tmp_path):
     trace, _ = recorded("multi_bd", 1)
     refused = set[str]()
     for data in map(to_json, (*trace.states(), *trace.events)):
@@ -124,12 +123,12 @@ def test_a_field_of_another_type_is_refused_by_its_name(tmp_path: Path) -> None:
             Trace.load(tmp_path / "forged.jsonl")
 
 
-def test_an_event_says_what_is_wrong_with_it() -> None:
+def test_an_event_says_what_is_wrong_with_it():
     with pytest.raises(ValueError, match=r"request: must be a Request or an AddedRequest, got 5"):
         Add(5)  # pyright: ignore[reportArgumentType]
 
 
-def test_a_changed_plan_diverges() -> None:
+def test_a_changed_plan_diverges():
     trace, _ = recorded("multi_bd", 0, choices=20)
     number, event = next((n, event) for n, event in enumerate(trace.events) if isinstance(event, Samples))
     spec = event.plan.sample_spec
@@ -141,7 +140,7 @@ def test_a_changed_plan_diverges() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", strategies.available())
-def test_events_in_another_order_diverge_or_are_refused(name: str) -> None:
+def test_events_in_another_order_diverge_or_are_refused(name):
     seen = {"diverged": 0, "refused": 0, "replayed": 0}
     for seed in range(4):
         trace, _ = recorded(name, seed, choices=20)
@@ -161,7 +160,7 @@ def test_events_in_another_order_diverge_or_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", strategies.available())
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_rows_of_a_trace_add_up_to_its_answers(name: str, seed: int) -> None:
+def test_rows_of_a_trace_add_up_to_its_answers(name, seed):
     config, value = setting(name, random.Random(seed))
     if name == "multi_bd":
         value = with_options(value, {"rule": ReMDM(steps_per_block=3)})

@@ -110,7 +110,7 @@ def mutated(draw: random.Random, content: bytes) -> bytes:
     return b"".join(lines)
 
 
-def test_a_changed_file_is_refused_or_is_the_same(tmp_path: Path) -> None:
+def test_a_changed_file_is_refused_or_is_the_same(tmp_path):
     path, seen = tmp_path / "changed.jsonl", dict.fromkeys(["refused", "equal"], 0)
     for seed in range(MUTATIONS):
         trace, content = saved(NAMES[seed % len(NAMES)], tmp_path)
@@ -136,7 +136,7 @@ def sealed(lines: list[dict[str, Any]]) -> list[bytes]:
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
-def test_every_changed_line_is_named(name: str, tmp_path: Path) -> None:
+def test_every_changed_line_is_named(name, tmp_path):
     """A line that was changed, lost or moved is refused, or the line after it."""
     content, path = saved(name, tmp_path)[1], tmp_path / "changed.jsonl"
     lines = content.splitlines()
@@ -153,7 +153,7 @@ def test_every_changed_line_is_named(name: str, tmp_path: Path) -> None:
                 Trace.load(path)
 
 
-def test_a_trace_of_another_format_is_refused_by_its_number(tmp_path: Path) -> None:
+def test_a_trace_of_another_format_is_refused_by_its_number(tmp_path):
     path = tmp_path / "old.jsonl"
     path.write_text('{"dlstep_trace":1,"first":{"class":"dlstep.core:State"}}\n')
     with pytest.raises(ValueError, match=f"its format is 1, this version reads format {FORMAT}"):
@@ -195,7 +195,7 @@ class OwnStrategy(Blockwise):
         "antigravity:x", "json.tool:x", "dlstep.strategies._blocks:Blocks", "dlstep.strategies.d2f:Strategy",
     ],
 )  # fmt: skip
-def test_a_trace_imports_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_imports_nothing(name, tmp_path, monkeypatch):
     (tmp_path / "planted_module.py").write_text("raise SystemExit('planted code ran')")
     monkeypatch.syspath_prepend(str(tmp_path))
     path = forged(tmp_path / "forged.jsonl", saved("multi_bd", tmp_path)[1], {"class": name})
@@ -205,7 +205,7 @@ def test_a_trace_imports_nothing(name: str, tmp_path: Path, monkeypatch: pytest.
     assert set(sys.modules) == before
 
 
-def test_a_strategy_of_ones_own_is_read_once_its_module_is_imported(tmp_path: Path) -> None:
+def test_a_strategy_of_ones_own_is_read_once_its_module_is_imported(tmp_path):
     trace = recorded("multi_bd", 2)[0]
     own = Trace(replace(trace.first, strategy=OwnStrategy(block_size=4)))
     own.save(tmp_path / "own.jsonl")
@@ -214,7 +214,7 @@ def test_a_strategy_of_ones_own_is_read_once_its_module_is_imported(tmp_path: Pa
     assert f"{__name__}:OwnStrategy" in text
 
 
-def test_a_file_that_was_cut_off_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_was_cut_off_is_refused(tmp_path):
     path, lines = tmp_path / "cut.jsonl", saved("multi_bd", tmp_path)[1].splitlines()
     for kept in (0, 1, len(lines) - 1):
         path.write_bytes(b"\n".join(lines[:kept]))

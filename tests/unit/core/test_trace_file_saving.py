@@ -11,13 +11,13 @@ from dlstep import Trace
 from ...helpers.recorded import recorded
 
 
-def test_a_save_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_save_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     old, new = recorded("multi_bd", 1)[0], recorded("multi_bd", 2)[0]
     path, link = tmp_path / "decode.jsonl", tmp_path / "link.jsonl"
     old.save(path)
     link.symlink_to(path)
 
-    def failing(path: Path, target: Path) -> None:
+    def failing(path, target):
         raise OSError("no space left")
 
     monkeypatch.setattr(Path, "replace", failing)
@@ -29,7 +29,7 @@ def test_a_save_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyte
     assert link.is_symlink() and Trace.load(path) == new and sorted(tmp_path.iterdir()) == [path, link]
 
 
-def test_a_trace_is_written_to_what_is_no_file(tmp_path: Path) -> None:
+def test_a_trace_is_written_to_what_is_no_file(tmp_path):
     trace, path = recorded("multi_bd", 2)[0], tmp_path / "out.jsonl"
     trace.save(path)
     fifo, found = tmp_path / "fifo", []

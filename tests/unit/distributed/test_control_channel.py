@@ -30,12 +30,12 @@ def driver_and_plan() -> tuple[TorchDriver, Plan]:
     return engine.driver, schedule(add(engine.first, Request(0, (5, 6, 7), SamplingParams(max_tokens=4))))
 
 
-def test_digests_are_compared_before_a_pass(driver_and_plan: tuple[TorchDriver, Plan], monkeypatch: pytest.MonkeyPatch):
+def test_digests_are_compared_before_a_pass(driver_and_plan, monkeypatch):
     driver, plan = driver_and_plan
     executor, order = driver._caches.main.executor, list[str]()
     lowered = executor._lowered
 
-    def started(gathered: Any) -> Any:
+    def started(gathered):
         order.append("started")
         return lowered(gathered)
 

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from threading import Timer
 from types import SimpleNamespace
 from typing import Any
@@ -49,14 +48,14 @@ def compare(size: int, cases: list[Case], count: int, report: Callable[[str], No
     return preempted
 
 
-def test_a_crowd_is_answered_as_by_one_process(report: Callable[[str], None]):
+def test_a_crowd_is_answered_as_by_one_process(report):
     """Every strategy on its embedded model: texts, finish reasons and cache digests are equal; some requests are preempted."""
     assert compare(2, [*map(Case, EMBEDDED)], FEW, report)
 
 
 @pytest.mark.stress
 @pytest.mark.parametrize("size", [2, 4])
-def test_a_large_crowd_is_answered_as_by_one_process(size: int, tmp_path: Path, report: Callable[[str], None]):
+def test_a_large_crowd_is_answered_as_by_one_process(size, tmp_path, report):
     """Embedded models, and a random network of every family, on which sums in another order may flip a near tie."""
     random = []
     for family in FACTS:
@@ -68,7 +67,7 @@ def test_a_large_crowd_is_answered_as_by_one_process(size: int, tmp_path: Path, 
 
 
 @pytest.mark.stress
-def test_the_script_for_two_devices_also_runs_without_them(tmp_path: Path):
+def test_the_script_for_two_devices_also_runs_without_them(tmp_path):
     """The script exits with 1 if one of its parts fails."""
     subprocess.run([sys.executable, "-m", "tests.gpu.run_on_devices", tmp_path, "--cpu"], check=True)
 
@@ -107,7 +106,7 @@ def disagreeing(ranks: Ranks, step: int) -> str:
 
 
 @pytest.mark.parametrize("step", [0, 5])
-def test_ranks_that_disagree_all_stop_and_name_the_step(step: int):
+def test_ranks_that_disagree_all_stop_and_name_the_step(step):
     for said in run_ranks(2, disagreeing, step):
         assert said.startswith(f"step {step + 1}: ranks disagree, rank 0 has "), said
 
@@ -185,7 +184,7 @@ def test_a_forward_pass_that_is_interrupted_twice_ends_the_group():
         llm.generate(QUESTION, progress=False)
 
 
-def test_a_call_equals_one_process_and_a_rank_that_is_killed_ends_it(whole: LLM):
+def test_a_call_equals_one_process_and_a_rank_that_is_killed_ends_it(whole):
     prompts = [problem.prompt for problem in tiny.problems(16, seed=1)]
     params = SamplingParams(max_tokens=40)
     llm = LLM(tensor_parallel_size=2, num_threads=1)
@@ -204,7 +203,7 @@ def test_a_call_equals_one_process_and_a_rank_that_is_killed_ends_it(whole: LLM)
     rank_zero: Any = llm.engine.driver
     pid, killed = rank_zero._group.pids[0], []
 
-    def kill() -> None:
+    def kill():
         os.kill(pid, signal.SIGKILL)
         killed.append(time.monotonic())
 
@@ -217,7 +216,7 @@ def test_a_call_equals_one_process_and_a_rank_that_is_killed_ends_it(whole: LLM)
         llm.generate(prompts, params, progress=False)
 
 
-def test_a_faulty_rule_ends_only_its_request_on_all_ranks(whole: LLM):
+def test_a_faulty_rule_ends_only_its_request_on_all_ranks(whole):
     """The other ranks meet the same fault when they commit, and stay in step with rank 0."""
     prompts = [problem.prompt for problem in tiny.problems(6, seed=1)]
     params = [SamplingParams(max_tokens=24) for _ in prompts]
@@ -233,7 +232,7 @@ def test_a_faulty_rule_ends_only_its_request_on_all_ranks(whole: LLM):
     ("size", "said"),
     [(3, "tensor_parallel_size=3 does not fit"), (0, "tensor_parallel_size")],
 )
-def test_what_ranks_cannot_have_is_told(size: int, said: str):
+def test_what_ranks_cannot_have_is_told(size, said):
     with pytest.raises(ValueError, match=said):
         LLM(tensor_parallel_size=size)
 
@@ -248,7 +247,7 @@ print("by the first rank only", llm.engine.ranks)
 
 
 @pytest.mark.stress
-def test_what_torchrun_started_is_the_group(tmp_path: Path, whole: LLM):
+def test_what_torchrun_started_is_the_group(tmp_path, whole):
     """The script of rank 0 goes on with an LLM of two ranks; in the other process `LLM(...)` works for it."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

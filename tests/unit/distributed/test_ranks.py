@@ -66,7 +66,7 @@ class Graphs:
 
 
 @pytest.fixture
-def nccl(monkeypatch: pytest.MonkeyPatch) -> Nccl:
+def nccl(monkeypatch) -> Nccl:
     found = Nccl()
     world = SimpleNamespace(_get_backend=lambda device: found)
     monkeypatch.setattr(dist, "is_initialized", lambda: found.joined)
@@ -90,7 +90,7 @@ def sleep(_: Connection) -> None:
 
 
 @pytest.mark.parametrize("processes", [0, 1])
-def test_graphs_are_freed_before_a_group_is_left(processes: int, nccl: Nccl):
+def test_graphs_are_freed_before_a_group_is_left(processes, nccl):
     """NCCL does not say goodbye to ranks that were ended."""
     group = group_of(processes)
     driver = RankZeroDriver(Graphs(nccl), group)  # pyright: ignore[reportArgumentType]
@@ -103,7 +103,7 @@ def test_graphs_are_freed_before_a_group_is_left(processes: int, nccl: Nccl):
     assert ("abort" in nccl.said) == bool(processes)
 
 
-def test_a_rank_that_is_killed_ends_the_group_soon(nccl: Nccl):
+def test_a_rank_that_is_killed_ends_the_group_soon(nccl):
     """Both who waits for processes and who runs forward passes notice it; neither waits for graphs that the other has."""
     group, reasons = group_of(1), list[str]()
     driver = RankZeroDriver(Graphs(nccl), group)  # pyright: ignore[reportArgumentType]
@@ -121,7 +121,7 @@ def test_a_rank_that_is_killed_ends_the_group_soon(nccl: Nccl):
         driver.fork(0, 1)
 
 
-def test_graphs_that_nobody_frees_are_not_waited_for_for_ever(nccl: Nccl, monkeypatch: pytest.MonkeyPatch):
+def test_graphs_that_nobody_frees_are_not_waited_for_for_ever(nccl, monkeypatch):
     monkeypatch.setattr(ranks, "PARTING", 0.1)
     ranks.break_off()
     start = time.monotonic()
@@ -132,7 +132,7 @@ def test_graphs_that_nobody_frees_are_not_waited_for_for_ever(nccl: Nccl, monkey
     nccl.free.set()
 
 
-def test_a_rank_that_torchrun_started_frees_its_graphs_first(monkeypatch: pytest.MonkeyPatch):
+def test_a_rank_that_torchrun_started_frees_its_graphs_first(monkeypatch):
     order: list[str] = []
     driver = TorchDriver.__new__(TorchDriver)
     monkeypatch.setattr(TorchDriver, "drop_graphs", lambda _: order.append("drop"))
@@ -143,10 +143,10 @@ def test_a_rank_that_torchrun_started_frees_its_graphs_first(monkeypatch: pytest
     assert order == ["follow", "drop", "leave"]
 
 
-def test_a_start_that_fails_frees_the_graphs_it_has(monkeypatch: pytest.MonkeyPatch):
+def test_a_start_that_fails_frees_the_graphs_it_has(monkeypatch):
     order: list[str] = []
 
-    def capture(*_: object) -> None:
+    def capture(*_):
         raise torch.OutOfMemoryError("Tried to allocate much")
 
     monkeypatch.setattr(TorchDriver, "capture", capture)
@@ -168,7 +168,7 @@ class Graph:
 
 
 @pytest.mark.parametrize("works", [True, False])
-def test_executors_free_graphs_once_the_device_has_run_them(works: bool, monkeypatch: pytest.MonkeyPatch):
+def test_executors_free_graphs_once_the_device_has_run_them(works, monkeypatch):
     llm, graph = LLM(), Graph()
     driver: Any = llm.engine.driver
     main = driver._caches.main
@@ -176,7 +176,7 @@ def test_executors_free_graphs_once_the_device_has_run_them(works: bool, monkeyp
     main.executor._captured[Bucket(1, 1, 1, Kind(1, 0, 0, (), SIMPLE, None))] = SimpleNamespace(graph=graph)
     main.executor.graph_count = 1
 
-    def synchronize(device: torch.device) -> None:
+    def synchronize(device):
         assert graph.there
         if not works:
             raise RuntimeError(f"{device} failed")
@@ -187,7 +187,7 @@ def test_executors_free_graphs_once_the_device_has_run_them(works: bool, monkeyp
 
 
 @pytest.mark.parametrize("own", [None, "3"])
-def test_torch_does_not_end_a_process_whose_mate_is_gone(own: str | None, monkeypatch: pytest.MonkeyPatch):
+def test_torch_does_not_end_a_process_whose_mate_is_gone(own, monkeypatch):
     """A group reports it as an error. Who set torch's variable gets what it says."""
     monkeypatch.setattr(dist, "is_initialized", lambda: False)
     monkeypatch.setattr(dist, "init_process_group", lambda *_, **__: None)

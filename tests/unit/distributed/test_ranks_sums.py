@@ -43,7 +43,7 @@ def test_all_ranks_launch_as_many_programs_as_the_smallest_device_runs():
 
 @pytest.mark.parametrize("at", [0, 1])
 @pytest.mark.parametrize("lacks", ["kernels", "memory", "kind", "reach", "sight", "handle", "first meeting"])
-def test_a_rank_without_memory_in_common_leaves_all_without(lacks: str, at: int):
+def test_a_rank_without_memory_in_common_leaves_all_without(lacks, at):
     assert run_ranks(2, made, lacks, at) == [None, None]
 
 

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -33,7 +32,7 @@ QUESTION = "Max has 53 shells. Later Max buys 39 more. How many shells does Max 
 
 
 @pytest.fixture
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+def fast(monkeypatch):
     """Ranks are forked from a process that has imported torch, which takes longest."""
     monkeypatch.setattr(worker, "get_context", lambda _: prepared())
     monkeypatch.setattr(worker_group, "START", SOON)
@@ -41,12 +40,12 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def started(monkeypatch) -> Iterator[list[int]]:
     """The processes of ranks that a test starts; none may be left at its end."""
     pids: list[int] = []
     start = worker_group.Worker.__init__
 
-    def noted(self: Any, *args: Any, **options: Any) -> None:
+    def noted(self, *args, **options):
         start(self, *args, **options)
         pids.append(self.pid)
 
@@ -89,7 +88,7 @@ FEW = (
         for fault in FAULTS
     ],
 )
-def test_a_fault_of_a_rank_ends_the_call_with_its_reason(moment: str, fault: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_fault_of_a_rank_ends_the_call_with_its_reason(moment, fault, monkeypatch):
     """The call ends in time, and so does each call after it."""
     monkeypatch.setattr(loader, "run_rank", rank_with(moment, fault))
     llm: list[LLM] = []
@@ -108,7 +107,7 @@ def test_a_fault_of_a_rank_ends_the_call_with_its_reason(moment: str, fault: str
 
 @pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("fault", ["kill", "stop"])
-def test_a_fault_of_an_idle_rank_is_noticed_before_the_next_call(fault: str, started: list[int]):
+def test_a_fault_of_an_idle_rank_is_noticed_before_the_next_call(fault, started):
     llm = LLM(tensor_parallel_size=2, num_threads=1, rank_timeout=LIMIT)
     reasons: list[str] = []
     rank_zero: Any = llm.engine.driver
@@ -141,7 +140,7 @@ class Broken(Around):
     ("error", "compared"),
     [(KeyError("page 7"), True), (ValueError("a shape"), False), (MemoryError("1 TiB"), True), (SystemExit(1), True)],
 )
-def test_any_exception_of_rank_0_within_a_forward_pass_ends_the_group(error: BaseException, compared: bool):
+def test_any_exception_of_rank_0_within_a_forward_pass_ends_the_group(error, compared):
     """Otherwise the other ranks would wait for sums, and the next call with them."""
     llm = LLM(tensor_parallel_size=2, num_threads=1, rank_timeout=LIMIT)
     rank_zero: Any = llm.engine.driver
@@ -189,7 +188,7 @@ def forgetting(ranks: Ranks, who: int, knows: bool) -> str:
 
 @pytest.mark.parametrize("knows", [False, True])
 @pytest.mark.parametrize("who", [0, 1])
-def test_a_cache_that_one_rank_alone_has_lost_ends_the_group(who: int, knows: bool):
+def test_a_cache_that_one_rank_alone_has_lost_ends_the_group(who, knows):
     """On one rank only, a mismatch of digests would leave the others in a forward pass that it takes no part in."""
     errors = run_ranks(2, forgetting, who, knows)
     if knows:
@@ -216,7 +215,7 @@ if __name__ == "__main__":
 @pytest.mark.stress
 @pytest.mark.parametrize("of_rank", ["none", "stopped"])
 @pytest.mark.parametrize("of_first", ["killed", "stopped and killed", "exits"])
-def test_no_rank_outlives_rank_0(of_rank: str, of_first: str, tmp_path: Path):
+def test_no_rank_outlives_rank_0(of_rank, of_first, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     command = [sys.executable, str(script), "idle" if of_first == "exits" else "busy"]

@@ -14,7 +14,7 @@ BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
     dtype=st.sampled_from((BF16, FP16, FP32, torch.float64, torch.int32)),
     size=st.integers(2, 9),
 )
-def test_parts_are_whole_vectors_and_find_room(vectors: int, odd: int, dtype: torch.dtype, size: int):
+def test_parts_are_whole_vectors_and_find_room(vectors, odd, dtype, size):
     tensor = torch.empty(1024 * vectors + odd, dtype=dtype, device="meta")
     if not commons.suits(tensor, size):
         wrong = tensor.numel() % (16 * size) or dtype not in commons.DTYPES

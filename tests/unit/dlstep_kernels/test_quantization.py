@@ -29,7 +29,7 @@ def some_rows(seed: int, rows: int, width: int, spread: float, dtype: torch.dtyp
     spread=st.sampled_from((0.0, 1.0, 4.0)),
     dtype=st.sampled_from(DTYPES),
 )
-def test_quantize_rows_rounds_to_the_nearest_code(seed: int, rows: int, width: int, spread: float, dtype: torch.dtype) -> None:
+def test_quantize_rows_rounds_to_the_nearest_code(seed, rows, width, spread, dtype):
     given_rows = some_rows(seed, rows, width, spread, dtype)
     codes, scales = quantize_rows(given_rows)
     assert (codes.dtype, scales.dtype, codes.shape, scales.shape) == (FP8, torch.float32, (rows, width), (rows,))
@@ -43,7 +43,7 @@ def test_quantize_rows_rounds_to_the_nearest_code(seed: int, rows: int, width: i
 
 @up_to(30)
 @given(seed=st.integers(0, 10**6), power=st.integers(-20, 20), rows=st.integers(1, 4))
-def test_multiplying_by_a_power_of_two_changes_only_the_scale(seed: int, power: int, rows: int) -> None:
+def test_multiplying_by_a_power_of_two_changes_only_the_scale(seed, power, rows):
     given_rows = some_rows(seed, rows, 24, 1.0, torch.float32)
     codes, scales = quantize_rows(given_rows)
     others, other_scales = quantize_rows(given_rows * 2.0**power)
@@ -51,7 +51,7 @@ def test_multiplying_by_a_power_of_two_changes_only_the_scale(seed: int, power: 
 
 
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
-def test_products_of_a_row_with_nan_or_an_infinity_are_nan(odd: float) -> None:
+def test_products_of_a_row_with_nan_or_an_infinity_are_nan(odd):
     """Sampling therefore detects the invalid row, and other rows are not affected."""
     given_rows = some_rows(0, 3, 16, 0.0, torch.float32)
     weight, scales = quantize_rows(torch.randn(8, 16, generator=torch.Generator().manual_seed(1)))
@@ -62,7 +62,7 @@ def test_products_of_a_row_with_nan_or_an_infinity_are_nan(odd: float) -> None:
     assert found[1].isnan().all() and torch.equal(found[[0, 2]], whole[[0, 2]])
 
 
-def test_quantize_rows_keeps_zeros() -> None:
+def test_quantize_rows_keeps_zeros():
     codes, scales = quantize_rows(torch.zeros(2, 8))
     assert not codes.float().any() and (scales > 0).all() and scales.isfinite().all()
 
@@ -75,7 +75,7 @@ def test_quantize_rows_keeps_zeros() -> None:
     biased=st.booleans(),
     dtype=st.sampled_from(DTYPES),
 )
-def test_scaled_linear_matches_float64(seed: int, rows: int, sizes: tuple[int, int], biased: bool, dtype: torch.dtype) -> None:
+def test_scaled_linear_matches_float64(seed, rows, sizes, biased, dtype):
     generator = torch.Generator().manual_seed(seed)
     (outputs, inputs), given_rows = sizes, some_rows(seed, rows, sizes[1], 1.0, dtype)
     weight, scales = quantize_rows(torch.randn(outputs, inputs, generator=generator))
@@ -91,10 +91,10 @@ def test_scaled_linear_matches_float64(seed: int, rows: int, sizes: tuple[int, i
 
 
 @pytest.mark.parametrize("columns", [slice(None), slice(3, 20)])
-def test_compilers_know_the_shapes_of_the_operation(columns: slice) -> None:
+def test_compilers_know_the_shapes_of_the_operation(columns):
     rows = some_rows(0, 5, 32, 1.0, torch.bfloat16)[:, columns]
     torch.library.opcheck(torch.ops.dlstep.quantize_rows.default, (rows,), test_utils=("test_schema", "test_faketensor"))
 
 
-def test_cpu_supports_fp8() -> None:
+def test_cpu_supports_fp8():
     assert supports_fp8(torch.device("cpu")) and not supports_fp8(torch.device("meta"))

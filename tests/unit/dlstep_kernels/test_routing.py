@@ -34,9 +34,7 @@ def router_of(experts: int, width: int, grouping: tuple[int, int], count: int, n
     normalised=st.booleans(),
 )
 @torch.inference_mode()
-def test_the_twin_equals_the_class(
-    seed: int, rows: int, grouping: tuple[int, int], size: int, count: int, dtype: torch.dtype, normalised: bool
-) -> None:
+def test_the_twin_equals_the_class(seed, rows, grouping, size, count, dtype, normalised):
     """Where no two ratings of a row are equal; the class gives its choices in any order."""
     generator = torch.Generator().manual_seed(seed)
     (groups, kept), experts = grouping, grouping[0] * size

@@ -12,7 +12,7 @@ from ...helpers.attention_checks import Problem, inputs_of, problems, spans_of
 
 @settings(max_examples=60)
 @given(problem=problems(head_dims=(8,), reach=60, rows=40, spans=5))
-def test_the_twins_agree(problem: Problem) -> None:
+def test_the_twins_agree(problem):
     spans, _ = spans_of(problem)
     inputs = inputs_of(problem, "cpu")
     queries, keys, values = (part.float() for part in (inputs.queries, inputs.key_pages, inputs.value_pages))
@@ -25,7 +25,7 @@ def test_the_twins_agree(problem: Problem) -> None:
 
 
 @given(problem=problems(head_dims=(8,), reach=60, rows=40, spans=5))
-def test_every_row_is_in_one_tile(problem: Problem) -> None:
+def test_every_row_is_in_one_tile(problem):
     tiles = inputs_of(problem, "cpu").tiles
     rows = [
         row
@@ -42,7 +42,7 @@ def test_every_row_is_in_one_tile(problem: Problem) -> None:
     window=st.integers(37, 50),
     more=st.integers(0, 3),
 )
-def test_a_bucket_holds_whatever_fits_it(counts: list[int], group: int, window: int, more: int) -> None:
+def test_a_bucket_holds_whatever_fits_it(counts, group, window, more):
     problem = Problem(tuple((0, count, count, 0, 4) for count in counts), 1, group, 8, 4, None, torch.float32, 0, False, 0)
     spans, _ = spans_of(problem)
     shape = bucket_shape(
@@ -52,7 +52,7 @@ def test_a_bucket_holds_whatever_fits_it(counts: list[int], group: int, window: 
 
 
 @pytest.mark.parametrize("change", [{"rows": 15}, {"spans": 1}, {"pages": 2}])
-def test_no_room_is_an_error(change: dict[str, int]) -> None:
+def test_no_room_is_an_error(change):
     problem = Problem(((0, 8, 8, 0, 4), (4, 8, 12, 0, 4)), 1, 2, 8, 4, None, torch.float32, 0, False, 0)
     spans, _ = spans_of(problem)
     room = {"rows": 16, "spans": 2, "widest": 8, "pages": 3}
@@ -61,7 +61,7 @@ def test_no_room_is_an_error(change: dict[str, int]) -> None:
         tile_numbers(spans, bucket_shape(**room | change, group=2, page_size=4, windowed=False))
 
 
-def test_an_exact_shape_has_no_more_room_than_needed() -> None:
+def test_an_exact_shape_has_no_more_room_than_needed():
     problem = Problem(((0, 40, 40, 0, 4), (4, 8, 12, 0, 4)), 1, 4, 8, 16, None, torch.float32, 0, False, 0)
     shape = exact_shape(spans_of(problem)[0], group=4)
     assert (shape.rows, shape.spans, shape.pages, shape.tiles, shape.tile_rows, shape.longest) == (48, 2, 3, 3, 32, 40)

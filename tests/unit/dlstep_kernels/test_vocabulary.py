@@ -2,7 +2,6 @@
 
 import torch
 from hypothesis import given, strategies as st
-from torch import Tensor
 
 from dlstep_kernels.vocabulary import Share, cut_of, gather_columns
 
@@ -10,7 +9,7 @@ from .rank_rounds import all_ranks
 
 
 @given(total=st.integers(1, 300), size=st.integers(1, 9))
-def test_cuts_are_all_ids_in_order(total: int, size: int):
+def test_cuts_are_all_ids_in_order(total, size):
     cuts = [cut_of(total, rank, size) for rank in range(size)]
     assert [number for cut in cuts for number in range(cut.first, cut.first + cut.count)] == list(range(total))
     assert {cut.most for cut in cuts} == {max(cut.count for cut in cuts)}
@@ -20,7 +19,7 @@ def test_cuts_are_all_ids_in_order(total: int, size: int):
 def test_columns_come_back_in_order():
     rows = torch.arange(21.0).view(3, 7)
 
-    def rank(number: int, exchange) -> Tensor:
+    def rank(number, exchange):
         cut = cut_of(7, number, 4)
         return gather_columns(rows[:, cut.first : cut.first + cut.count], Share(cut, exchange))
 

@@ -17,12 +17,12 @@ from ...helpers.random_checkpoints import write_checkpoint  # noqa: E402
 
 
 @pytest.fixture(scope="session", autouse=True)
-def one_thread() -> None:
+def one_thread():
     torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def folders(tmp_path_factory) -> dict[str, Path]:
     """Checkpoint folders with random weights: an ordinary one, one with a shift head, one with sliding layers."""
     base = tmp_path_factory.mktemp("checkpoints")
     return {
@@ -33,5 +33,5 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def checkpoints(folders: dict[str, Path]) -> dict[str, Checkpoint]:
+def checkpoints(folders) -> dict[str, Checkpoint]:
     return {name: load_checkpoint(folder) for name, folder in folders.items()}

@@ -9,7 +9,7 @@ from dlstep_kernels.tiles import TILE_HEIGHT
 
 @example(4097)
 @given(st.integers(1, 10_000))
-def test_little_is_too_much(count: int) -> None:
+def test_little_is_too_much(count):
     assert (
         count
         <= rounded(count)
@@ -19,7 +19,7 @@ def test_little_is_too_much(count: int) -> None:
 
 
 @given(st.integers(1, 5_000), st.data())
-def test_row_sizes_are_those_that_counts_are_rounded_to(most: int, data: st.DataObject) -> None:
+def test_row_sizes_are_those_that_counts_are_rounded_to(most, data):
     sizes = row_sizes(most)
     assert sizes == sorted(set(sizes), reverse=True)
     assert sizes[0] == rounded(most)
@@ -35,9 +35,7 @@ def test_row_sizes_are_those_that_counts_are_rounded_to(most: int, data: st.Data
     page_size=st.sampled_from([4, 16, 64]),
     canvas=st.sampled_from([0, 0, 8]),
 )
-def test_a_bucket_has_room_for_all_that_it_is_chosen_for(
-    widest: int, heights: list[int], longest: int, page_size: int, canvas: int
-) -> None:
+def test_a_bucket_has_room_for_all_that_it_is_chosen_for(widest, heights, longest, page_size, canvas):
     heights = [canvas] * len(heights) if canvas else heights
     width = 5_000 // page_size + 1
     kind = Kind(widest, scored=0, soft=0, names=(), sampler=SamplerConfig(), merge=None)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 from random import Random
 from typing import Any
 from unittest.mock import create_autospec
@@ -86,20 +85,12 @@ ROOMS += [(case, "least", () if case is PADDED[0] else pytest.mark.stress) for c
 @pytest.mark.parametrize(
     ("kind", "strategy", "temperature", "room"), [pytest.param(*case, room, marks=marks) for case, room, marks in ROOMS]
 )
-def test_padding_changes_no_answer(
-    kind: str,
-    strategy: Strategy,
-    temperature: float,
-    room: str,
-    checkpoints: dict[str, Checkpoint],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_padding_changes_no_answer(kind, strategy, temperature, room, checkpoints, tmp_path, monkeypatch):
     checkpoint = load_checkpoint(write_preset("converging", tmp_path)) if kind == "gemma" else checkpoints[kind]
     config = config_of(checkpoint.spec)
     met: list[Bucket] = []
 
-    def chosen(gathered: Gathered, canvas: int) -> Bucket:
+    def chosen(gathered, canvas):
         met.append(roomier(gathered, canvas) if room == "roomier" else smallest_bucket(gathered, canvas))
         return met[-1]
 
@@ -115,7 +106,7 @@ def test_padding_changes_no_answer(
 
 
 @pytest.mark.parametrize("kind", ["plain", "sliding"])
-def test_tiles_that_are_left_are_those_that_would_be_made(kind: str, checkpoints: dict[str, Checkpoint]) -> None:
+def test_tiles_that_are_left_are_those_that_would_be_made(kind, checkpoints):
     checkpoint = checkpoints[kind]
     config = config_of(checkpoint.spec)
     driver = TorchDriver(checkpoint, config)
@@ -147,7 +138,7 @@ Networks = dict[str, tuple[PagedNetwork, LoweringTarget]]
 
 
 @pytest.fixture(scope="module")
-def networks(checkpoints: dict[str, Checkpoint], tmp_path_factory: pytest.TempPathFactory) -> Networks:
+def networks(checkpoints, tmp_path_factory) -> Networks:
     gemma = load_checkpoint(write_preset("converging", tmp_path_factory.mktemp("gemma")))
     every = {**checkpoints, "gemma": gemma}
     drivers = {name: TorchDriver(each, config_of(each.spec, num_pages=8)) for name, each in every.items()}
@@ -177,17 +168,7 @@ KINDS = [
     seed=st.integers(0, 99),
 )
 @example(lengths=[4] * 8, budget=32, reqs=8, least=27, temperature=0.0, seed=0)
-def test_all_that_requests_need_is_captured_before(
-    kind: str,
-    strategy: Strategy,
-    lengths: list[int],
-    budget: int,
-    reqs: int,
-    least: int,
-    temperature: float,
-    seed: int,
-    networks: Networks,
-) -> None:
+def test_all_that_requests_need_is_captured_before(kind, strategy, lengths, budget, reqs, least, temperature, seed, networks):
     network, target = networks[kind]
     config = config_of(network.spec, num_pages=200, max_num_batched_tokens=budget, max_num_reqs=reqs)
     ready = captured(config, strategy, network, target)
@@ -214,9 +195,7 @@ def test_all_that_requests_need_is_captured_before(
 @given(
     lengths=st.lists(st.sampled_from([3, 3, 6, 9]), min_size=2, max_size=5), pages=st.integers(8, 12), seed=st.integers(0, 99)
 )
-def test_what_is_taken_over_is_what_would_be_gathered(
-    kind: str, lengths: list[int], pages: int, seed: int, checkpoints: dict[str, Checkpoint]
-) -> None:
+def test_what_is_taken_over_is_what_would_be_gathered(kind, lengths, pages, seed, checkpoints):
     checkpoint = checkpoints[kind]
     config = config_of(checkpoint.spec, num_pages=pages, max_model_len=32, max_num_reqs=1 + seed % 2)
     driver = TorchDriver(checkpoint, config)
@@ -288,9 +267,7 @@ WAVES = ((0, 0), (2,), (0, 3), (9, 0, 9))  # states of the automata of requests 
 
 @needs_interpreter
 @pytest.mark.parametrize("capacity", [2, 4096])
-def test_graphs_read_the_masks_of_each_forward_pass(
-    capacity: int, checkpoints: dict[str, Checkpoint], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_graphs_read_the_masks_of_each_forward_pass(capacity, checkpoints, monkeypatch):
     """Also once the table of masks was replaced by a larger one, which drops the graphs that read it, and no others."""
     monkeypatch.setattr(driver_tables, "CAPACITY", capacity)
     checkpoint = checkpoints["plain"]
@@ -329,9 +306,7 @@ def test_graphs_read_the_masks_of_each_forward_pass(
 
 
 @needs_interpreter
-def test_a_pass_that_nobody_waits_for_changes_no_samples(
-    checkpoints: dict[str, Checkpoint], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pass_that_nobody_waits_for_changes_no_samples(checkpoints, monkeypatch):
     """Neither its own, which may be taken later, nor those of the next pass, which replays the same graph."""
     checkpoint = checkpoints["plain"]
     config = config_of(checkpoint.spec, num_pages=40, max_model_len=40, max_num_batched_tokens=12, max_num_reqs=2)
@@ -370,7 +345,7 @@ class Launched(TorchDispatchMode):
 @pytest.mark.parametrize(
     ("family", "compared"), [("sdar", 2), ("dream", 2), ("diffusion_gemma", 1), ("llada2", 1), ("sdar_moe", 1)]
 )
-def test_the_first_layers_launch_all_that_a_network_launches(family: str, compared: int, tmp_path: Path) -> None:
+def test_the_first_layers_launch_all_that_a_network_launches(family, compared, tmp_path):
     facts: dict[str, Any] = {} if family == "diffusion_gemma" else {"num_hidden_layers": 5}
     write_checkpoint(tmp_path, family, seed=1, **facts)
     engine = LLM(str(tmp_path), model_name=family, max_model_len=64).engine
@@ -395,9 +370,7 @@ def test_the_first_layers_launch_all_that_a_network_launches(family: str, compar
 
 
 @pytest.mark.parametrize(("kind", "needed"), [("plain", 1), ("sliding", 2)])
-def test_the_first_bucket_of_a_kind_is_warmed_up_by_all_layers(
-    kind: str, needed: int, checkpoints: dict[str, Checkpoint], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_bucket_of_a_kind_is_warmed_up_by_all_layers(kind, needed, checkpoints, monkeypatch):
     checkpoint = checkpoints[kind]
     config = config_of(checkpoint.spec)
     driver = padded(checkpoint, config)
@@ -405,7 +378,7 @@ def test_the_first_bucket_of_a_kind_is_warmed_up_by_all_layers(
     counts: list[int] = []
     network: Any = checkpoint.network.base_model
 
-    def counted(batch: Batch) -> Packed:
+    def counted(batch):
         counts.append(len(network.layers))
         return torch.empty(1, 1)
 

@@ -18,7 +18,7 @@ FLOATS = st.floats(width=32, allow_nan=False)
 @given(TUPLES)
 @example([])
 @example([()])
-def test_joined_numbers_are_in_order_and_writable(tuples: list[tuple[int, ...]]) -> None:
+def test_joined_numbers_are_in_order_and_writable(tuples):
     array = joined(tuples)
     assert array.dtype == np.int64 and array.tolist() == [number for each in tuples for number in each]
     assert split(array, [len(each) for each in tuples]) == tuples
@@ -27,7 +27,7 @@ def test_joined_numbers_are_in_order_and_writable(tuples: list[tuple[int, ...]])
 
 
 @given(st.lists(st.lists(FLOATS, max_size=9).map(tuple), max_size=5), st.lists(FLOATS, max_size=3))
-def test_split_floats_are_those_of_tolist(tuples: list[tuple[float, ...]], rest: list[float]) -> None:
+def test_split_floats_are_those_of_tolist(tuples, rest):
     numbers = [number for each in tuples for number in each]
     array = np.array(numbers + rest, dtype=np.float32)  # padding may follow
     counts = [len(each) for each in tuples]
@@ -38,6 +38,6 @@ def test_split_floats_are_those_of_tolist(tuples: list[tuple[float, ...]], rest:
     assert split(every_second, counts) == wanted
 
 
-def test_a_number_beyond_64_bits_is_refused() -> None:
+def test_a_number_beyond_64_bits_is_refused():
     with pytest.raises(struct.error):
         joined([(1 << 63,)])

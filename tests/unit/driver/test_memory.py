@@ -1,18 +1,16 @@
 """How many pages there is memory for."""
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
 from dlstep import LLM
-from dlstep.core import Config, Spec, Strategy
+from dlstep.core import Config, Spec
 from dlstep.driver import TorchDriver
 from dlstep.driver.memory import largest_forwards, pages_for, room_left, room_on_device
-from dlstep.models import Checkpoint, load_checkpoint
+from dlstep.models import load_checkpoint
 from dlstep.models.shapes import GIB, kv_bytes_per_token, kv_shapes
 from dlstep.strategies.d2f import D2F
 from dlstep.strategies.dual_cache import DualCache
@@ -21,7 +19,7 @@ from dlstep.strategies.multi_bd import MultiBD
 
 
 @pytest.mark.parametrize("kind", ["plain", "sliding"])
-def test_pages_take_what_was_allowed_and_no_more(kind: str, checkpoints: dict[str, Checkpoint]) -> None:
+def test_pages_take_what_was_allowed_and_no_more(kind, checkpoints):
     checkpoint = checkpoints[kind]
     network = checkpoint.network
     per_position = kv_bytes_per_token(kv_shapes(network.config), network.dtype)
@@ -35,7 +33,7 @@ def test_pages_take_what_was_allowed_and_no_more(kind: str, checkpoints: dict[st
 
 
 @pytest.mark.parametrize(("total", "requests"), [(79.1, 64), (139.8, 150)])
-def test_an_8b_network_leaves_room_for_many_requests(total: float, requests: int) -> None:
+def test_an_8b_network_leaves_room_for_many_requests(total, requests):
     """36 layers of 8 heads of 128 in bfloat16, 15.3 GiB of weights, 1 GiB taken by CUDA, 2 GiB for forward passes."""
     position, free = 2 * 2 * 36 * 8 * 128, total - 16.3
     room = room_left(int(total * GIB), int(free * GIB), 0.9, 2 * GIB, 32_768 * position)
@@ -49,7 +47,7 @@ def test_an_8b_network_leaves_room_for_many_requests(total: float, requests: int
     forward=st.integers(0, 99),
     longest=st.integers(1, 99),
 )
-def test_a_session_has_room_beside_the_pages(total: int, taken: int, share: float, forward: int, longest: int) -> None:
+def test_a_session_has_room_beside_the_pages(total, taken, share, forward, longest):
     free = max(0, total - taken)
     room = room_left(total, free, share, forward, longest)
     left = free - forward - room
@@ -57,13 +55,11 @@ def test_a_session_has_room_beside_the_pages(total: int, taken: int, share: floa
     assert left >= longest or room <= longest, "unless there is room for one longest request only"
 
 
-def test_what_does_not_fit_at_start_is_told_with_its_numbers(
-    checkpoints: dict[str, Checkpoint], folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_does_not_fit_at_start_is_told_with_its_numbers(checkpoints, folders, monkeypatch):
     checkpoint = checkpoints["plain"]
     config = Config(checkpoint.spec, page_size=4, num_pages=60, max_model_len=48)
 
-    def refuse(*args: object, **kwargs: object) -> torch.Tensor:
+    def refuse(*args, **kwargs):
         raise torch.OutOfMemoryError("Tried to allocate much")
 
     with monkeypatch.context() as patched:
@@ -91,7 +87,7 @@ def test_what_does_not_fit_at_start_is_told_with_its_numbers(
     page=st.integers(1, 16),
     most=st.integers(1, 12),
 )
-def test_the_largest_forward_passes_are_large(strategy: Strategy, budget: int, length: int, page: int, most: int) -> None:
+def test_the_largest_forward_passes_are_large(strategy, budget, length, page, most):
     spec = Spec(mask_id=7, eos_ids=(6,), vocab_size=8, head_shift=1 if isinstance(strategy, FastDLLMV2) else 0)
     config = Config(spec, page, 10_000, length, budget, most)
     (rows, sampling), pages = largest_forwards(config, strategy)
@@ -108,7 +104,7 @@ def test_the_largest_forward_passes_are_large(strategy: Strategy, budget: int, l
 
 @pytest.mark.parametrize("rows", [100, 40])
 @pytest.mark.parametrize("strategy", [MultiBD(4, 2), FastDLLMV2(2, 2), DualCache(4)])
-def test_the_largest_forward_passes_run(strategy: Strategy, rows: int, checkpoints: dict[str, Checkpoint]) -> None:
+def test_the_largest_forward_passes_run(strategy, rows, checkpoints):
     checkpoint = checkpoints["shifted" if isinstance(strategy, FastDLLMV2) else "plain"]
     config = Config(checkpoint.spec, 4, 100, 64, max_num_batched_tokens=rows, max_num_reqs=9)
     plans, pages = largest_forwards(config, strategy)
@@ -117,9 +113,7 @@ def test_the_largest_forward_passes_run(strategy: Strategy, rows: int, checkpoin
         assert all(-1 not in rows.tokens for rows in samples.rows)
 
 
-def test_memory_that_forward_passes_keep_is_not_given_to_pages(
-    checkpoints: dict[str, Checkpoint], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_that_forward_passes_keep_is_not_given_to_pages(checkpoints, monkeypatch):
     """A device of 1,000 KiB: the first forward pass takes 100 KiB for good, in addition to the memory that torch counts."""
     checkpoint, kib = checkpoints["plain"], 1024
     config = Config(checkpoint.spec, page_size=4, max_model_len=64, max_num_reqs=1000)
@@ -127,7 +121,7 @@ def test_memory_that_forward_passes_keep_is_not_given_to_pages(
     kept = 0
     run = TorchDriver.run
 
-    def runs(driver: TorchDriver, *args: Any) -> Any:
+    def runs(driver, *args):
         nonlocal kept
         kept = 100 * kib
         return run(driver, *args)

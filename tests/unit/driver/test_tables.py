@@ -27,7 +27,7 @@ def held(tables: PageTables) -> dict[int, tuple[int, ...]]:
 
 @settings(max_examples=60, deadline=None)
 @given(before=MOVES, first=MOVES, second=MOVES)
-def test_a_copy_and_its_original_go_on_as_if_alone(before: Moves, first: Moves, second: Moves) -> None:
+def test_a_copy_and_its_original_go_on_as_if_alone(before, first, second):
     tables, copy, alone, other = (PageTables(max_num_reqs=PLACES, width=3) for _ in range(4))
     for each in (tables, alone, other):
         moved(each, before, 0)

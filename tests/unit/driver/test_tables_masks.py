@@ -37,7 +37,7 @@ def ids_in(words: np.ndarray) -> list[int]:
     chosen=st.lists(st.integers(0, 2**22 - 1), min_size=1, max_size=4),
 )
 @example(classes=[1] * 33, stop_ids=[31], chosen=[2, 0])
-def test_packed_bits_are_the_ids_of_the_mask(classes: list[int], stop_ids: list[int], chosen: list[int]) -> None:
+def test_packed_bits_are_the_ids_of_the_mask(classes, stop_ids, chosen):
     """Each mask is computed from an earlier one."""
     stops = tuple(token for token in stop_ids if token < len(classes))
     for each in chosen:
@@ -63,7 +63,7 @@ def span_of(chosen: "list[int] | None") -> Span:
 @given(capacity=st.integers(2, 9), passes=PASSES)
 @example(capacity=3, passes=[[[0]], [[1]], [[0]], [[2]], [[0, 2]]])
 @example(capacity=2, passes=[[[0]], [[1], None, [2, 3]], [[0, 1, 2, 3, 4]], [[7]]])
-def test_every_forward_pass_finds_its_masks(capacity: int, passes: "list[list[list[int] | None]]") -> None:
+def test_every_forward_pass_finds_its_masks(capacity, passes):
     """Against a dictionary in order of use: what stays keeps its row, and only the least recently used masks go."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(driver_tables, "CAPACITY", capacity)
@@ -100,7 +100,7 @@ def test_every_forward_pass_finds_its_masks(capacity: int, passes: "list[list[li
             assert bool((table.words[0] == -1).all())
 
 
-def test_a_mask_that_cannot_be_uploaded_is_uploaded_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mask_that_cannot_be_uploaded_is_uploaded_later(monkeypatch):
     monkeypatch.setattr(driver_tables, "CAPACITY", 3)
     table = MaskTable(VOCABULARY, CPU)
     table.rows_of([span_of([0, 1])])

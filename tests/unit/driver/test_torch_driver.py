@@ -1,7 +1,6 @@
 """The torch driver against dense recomputation, and the rules of a device."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -58,7 +57,7 @@ def decode(state: State, driver: TorchDriver) -> tuple[State, list[Plan]]:
 
 
 @pytest.fixture(scope="session")
-def dense(folders: dict[str, Path], checkpoints: dict[str, Checkpoint]) -> dict[str, DenseDriver]:
+def dense(folders, checkpoints) -> dict[str, DenseDriver]:
     return {name: DenseDriver(folder, checkpoints[name].spec.head_shift) for name, folder in folders.items()}
 
 
@@ -177,7 +176,7 @@ def test_numbers_that_are_not_finite_end_only_their_request(checkpoints):
     config = Config(checkpoint.spec, **ROOMY)
     prompts = [tuple(range(3, 20)), (*range(5, 14), poison, 9, 9), tuple(range(8, 30)), tuple(range(3, 20))]
 
-    def finished(*numbers: int) -> State:
+    def finished(*numbers):
         asked = [requests_of(*prompts, max_tokens=12)[number] for number in numbers]
         return decoded(with_requests(config, STRATEGIES["multi_bd"], asked), by_driver(TorchDriver(checkpoint, config)))
 

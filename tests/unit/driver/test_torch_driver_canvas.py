@@ -36,7 +36,7 @@ PROMPT = tuple(range(20, 41))
 
 
 @pytest.fixture(scope="session")
-def gemmas(tmp_path_factory: pytest.TempPathFactory) -> dict[Preset, Checkpoint]:
+def gemmas(tmp_path_factory) -> dict[Preset, Checkpoint]:
     """In double precision, where rounding decides nothing."""
     folders = {preset: write_preset(preset, tmp_path_factory.mktemp(preset)) for preset in PRESETS}
     found = {preset: load_checkpoint(folder, dtype=torch.float64) for preset, folder in folders.items()}
@@ -77,7 +77,7 @@ def answers(state: State) -> Answers:
 
 @pytest.mark.full
 @pytest.mark.parametrize("preset", ["converging", "chaotic"])
-def test_pressure_and_company_change_no_answer(preset: str, gemmas: dict[str, Checkpoint]) -> None:
+def test_pressure_and_company_change_no_answer(preset, gemmas):
     checkpoint = gemmas[preset]
     alone: Answers = {}
     config = Config(checkpoint.spec, **ROOMY, enable_prefix_caching=False)
@@ -96,7 +96,7 @@ def test_pressure_and_company_change_no_answer(preset: str, gemmas: dict[str, Ch
     assert frozenset({"encode", "denoise"}) in modes and preemptions and shared
 
 
-def test_a_rebuilt_state_answers_as_it_would_have(gemmas: dict[str, Checkpoint]) -> None:
+def test_a_rebuilt_state_answers_as_it_would_have(gemmas):
     config = Config(gemmas["chaotic"].spec, **ROOMY)
     state = with_requests(config, GEMMA, requests())
     undisturbed, _ = decode(state, TorchDriver(gemmas["chaotic"], config))
@@ -107,7 +107,7 @@ def test_a_rebuilt_state_answers_as_it_would_have(gemmas: dict[str, Checkpoint])
     assert answers(state) == answers(undisturbed)
 
 
-def test_temperatures_are_those_of_transformers() -> None:
+def test_temperatures_are_those_of_transformers():
     scores = torch.linspace(-30.0, 30.0, 101)[None]
     for value in (GEMMA, DiffusionGemma(), DiffusionGemma(t_min=0.0, t_max=1.3, max_denoising_steps=7)):
         theirs = LinearTemperatureScheduleLogitsProcessor(value.t_min, value.t_max, value.max_denoising_steps)
@@ -125,7 +125,7 @@ def second_plan(driver: TorchDriver, config: Config, strategy: Strategy, prompt:
     return schedule(commit(state, driver.run(schedule(state))))
 
 
-def test_the_window_is_that_of_the_whole_canvas(gemmas: dict[str, Checkpoint]) -> None:
+def test_the_window_is_that_of_the_whole_canvas(gemmas):
     """Sliding layers see the same of the prompt in all rows, and it ends `WINDOW - 1` tokens before the canvas."""
     config = Config(gemmas["chaotic"].spec, **ROOMY)
     driver = TorchDriver(gemmas["chaotic"], config)
@@ -142,7 +142,7 @@ def test_the_window_is_that_of_the_whole_canvas(gemmas: dict[str, Checkpoint]) -
     assert seen[:, -(WINDOW - 1 + CANVAS) :].all()
 
 
-def test_a_network_without_canvases_refuses_them(gemmas: dict[str, Checkpoint], checkpoints: dict[str, Checkpoint]) -> None:
+def test_a_network_without_canvases_refuses_them(gemmas, checkpoints):
     gemma = gemmas["converging"]
     spec = replace(checkpoints["plain"].spec, mask_id=None)
     for checkpoint, config, length, message in (

@@ -48,7 +48,7 @@ def step(state: State, driver: TorchDriver, owner: int = 0) -> State:
     sizes=st.lists(st.sampled_from([13, 14, 40]), min_size=4, max_size=4),
     lengths=st.lists(st.sampled_from([20, 20, 29]), min_size=4, max_size=4),
 )
-def test_states_that_take_turns_answer_as_alone(checkpoints, turns, places, sizes, lengths) -> None:
+def test_states_that_take_turns_answer_as_alone(checkpoints, turns, places, sizes, lengths):
     checkpoint = checkpoints["plain"]
     driver = driver_of(checkpoint, places)
     states = [state_of(checkpoint, n, num_pages=sizes[n], length=lengths[n]) for n in range(4)]
@@ -64,7 +64,7 @@ def test_states_that_take_turns_answer_as_alone(checkpoints, turns, places, size
         assert answer(decode.state) == answer(alone.state)
 
 
-def test_a_cache_that_is_held_continues_and_an_evicted_one_does_not(checkpoints) -> None:
+def test_a_cache_that_is_held_continues_and_an_evicted_one_does_not(checkpoints):
     checkpoint = checkpoints["plain"]
     driver = driver_of(checkpoint, 2)
     first, second, third = (step(state_of(checkpoint, number), driver, number) for number in range(3))
@@ -75,7 +75,7 @@ def test_a_cache_that_is_held_continues_and_an_evicted_one_does_not(checkpoints)
             driver.run(schedule(first), owner)
 
 
-def test_what_is_released_makes_room(checkpoints) -> None:
+def test_what_is_released_makes_room(checkpoints):
     checkpoint = checkpoints["plain"]
     driver = driver_of(checkpoint, 2)
     first, _ = (step(state_of(checkpoint, number), driver, number) for number in range(2))
@@ -87,7 +87,7 @@ def test_what_is_released_makes_room(checkpoints) -> None:
     driver.release(12345)  # an owner of no cache
 
 
-def test_a_fork_goes_on_where_its_origin_was(checkpoints) -> None:
+def test_a_fork_goes_on_where_its_origin_was(checkpoints):
     checkpoint = checkpoints["plain"]
     driver = driver_of(checkpoint, 2)
     state = state_of(checkpoint, 1)
@@ -110,7 +110,7 @@ def test_a_fork_goes_on_where_its_origin_was(checkpoints) -> None:
 
 @settings(max_examples=5, deadline=None, derandomize=True)
 @given(ends=st.permutations(range(4)), ways=st.lists(st.sampled_from(["close", "collect", "both"]), min_size=3, max_size=3))
-def test_decodes_that_end_leave_the_caches_of_their_copies_and_twins(checkpoints, ends, ways) -> None:
+def test_decodes_that_end_leave_the_caches_of_their_copies_and_twins(checkpoints, ends, ways):
     driver, state, events = driver_of(checkpoints["plain"], 4), state_of(checkpoints["plain"], 1), list[Event]()
     origin, twin = (Decode(state, driver, prunes=False, record=events.append) for _ in range(2))
     for decode in (origin, twin) * 4:
@@ -131,7 +131,7 @@ def test_decodes_that_end_leave_the_caches_of_their_copies_and_twins(checkpoints
     assert Rebuild() not in events
 
 
-def test_the_main_cache_is_kept_in_addition_to_the_others(checkpoints) -> None:
+def test_the_main_cache_is_kept_in_addition_to_the_others(checkpoints):
     checkpoint = checkpoints["plain"]
     driver = driver_of(checkpoint, 1)
     main = step(state_of(checkpoint, 0, num_pages=40), driver)
@@ -162,7 +162,7 @@ class SmallDevice:
 
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(turns=st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=2, max_size=12), places=st.integers(1, 3))
-def test_evicted_caches_leave_their_memory_to_new_ones(checkpoints, turns, places) -> None:
+def test_evicted_caches_leave_their_memory_to_new_ones(checkpoints, turns, places):
     """The device has room for the largest one alone; forward passes that fail leave free caches."""
     checkpoint = checkpoints["plain"]
     driver = driver_of(checkpoint, places)

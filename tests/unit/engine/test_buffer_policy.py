@@ -22,7 +22,7 @@ def llms() -> tuple[LLM, LLM]:
 
 @settings(max_examples=8, deadline=None)
 @given(count=st.integers(1, 8), own=st.sets(st.integers(0, 7)))
-def test_answers_are_those_of_the_same_options_given_by_hand(llms: tuple[LLM, LLM], count: int, own: set[int]) -> None:
+def test_answers_are_those_of_the_same_options_given_by_hand(llms, count, own):
     """`count` requests come together, so that all get the options for `count`; those in `own` bring options and keep them."""
     policy, plain = llms
     prompts = [QUESTION.format(number) for number in range(count)]
@@ -35,7 +35,7 @@ def test_answers_are_those_of_the_same_options_given_by_hand(llms: tuple[LLM, LL
     assert [(out.token_ids, out.steps) for out in found] == [(out.token_ids, out.steps) for out in expected]
 
 
-def test_the_load_is_that_when_a_request_is_added(llms: tuple[LLM, LLM]) -> None:
+def test_the_load_is_that_when_a_request_is_added(llms):
     policy, _ = llms
     first = policy.stream(QUESTION.format(3), SamplingParams(max_tokens=24))
     options = []
@@ -51,13 +51,13 @@ def test_the_load_is_that_when_a_request_is_added(llms: tuple[LLM, LLM]) -> None
         stream.close()
 
 
-def test_a_session_has_no_policy(llms: tuple[LLM, LLM]) -> None:
+def test_a_session_has_no_policy(llms):
     session = llms[0].session()
     session.submit(QUESTION.format(1))
     assert next(iter(session.state.waiting)).request.params.strategy_options == ()
 
 
-def test_the_measured_table_has_the_fastest_size_that_is_accurate_enough_and_can_be_read() -> None:
+def test_the_measured_table_has_the_fastest_size_that_is_accurate_enough_and_can_be_read():
     accuracies = {1: 1.0, 2: 0.99, 4: 0.5}
     speeds = {(1, 1): 100, (1, 2): 120, (1, 4): 900, (8, 1): 160, (8, 2): 150, (8, 4): 10}
     rates = [Rate(load, size, speed, accuracies[size]) for (load, size), speed in speeds.items()]

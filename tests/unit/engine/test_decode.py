@@ -74,11 +74,11 @@ def said_by_child(llm: LLM) -> str:
         return pipe.read()
 
 
-def test_a_forked_child_answers_unless_a_pass_was_running() -> None:
+def test_a_forked_child_answers_unless_a_pass_was_running():
     llm, driver = watched_llm()
     running, free = threading.Event(), threading.Event()
 
-    def before() -> None:
+    def before():
         running.set()
         if threading.current_thread() is thread:
             free.wait()
@@ -93,7 +93,7 @@ def test_a_forked_child_answers_unless_a_pass_was_running() -> None:
     assert said_by_child(llm) == "length"
 
 
-def test_two_streams_take_the_forwards_of_a_batch_of_two() -> None:
+def test_two_streams_take_the_forwards_of_a_batch_of_two():
     llm, driver = watched_llm()
     expected = [output.text for output in llm.generate(["one", "two"], PARAMS)]
     of_batch, driver.runs = driver.runs, 0
@@ -112,7 +112,7 @@ def test_two_streams_take_the_forwards_of_a_batch_of_two() -> None:
     assert left_over(llm) == (0, 0, 0, 0)
 
 
-def test_a_stream_waits_from_its_call_on() -> None:
+def test_a_stream_waits_from_its_call_on():
     llm, driver = watched_llm()
     stream = llm.stream("one", PARAMS)
     assert len(llm.state.waiting) == 1 and driver.runs == 0
@@ -125,7 +125,7 @@ def test_a_stream_waits_from_its_call_on() -> None:
 
 @pytest.mark.parametrize("collected", [False, True])
 @pytest.mark.parametrize("pieces", [0, 1])
-def test_an_abandoned_stream_aborts(collected: bool, pieces: int) -> None:
+def test_an_abandoned_stream_aborts(collected, pieces):
     llm = make_llm()
     other, gone = llm.stream("other", PARAMS), llm.stream("gone", PARAMS)
     got = [next(other)]
@@ -140,11 +140,11 @@ def test_an_abandoned_stream_aborts(collected: bool, pieces: int) -> None:
     assert left_over(llm) == (0, 0, 0, 0)
 
 
-def test_a_stream_is_collected_during_a_forward() -> None:
+def test_a_stream_is_collected_during_a_forward():
     llm, driver = watched_llm()
     streams = [llm.stream(f"gone {number}", PARAMS) for number in range(3)]
 
-    def drop() -> None:
+    def drop():
         if driver.runs in (2, 3, 4) and streams:
             streams.pop()
             gc.collect()
@@ -154,11 +154,11 @@ def test_a_stream_is_collected_during_a_forward() -> None:
     assert not streams and left_over(llm) == (0, 0, 0, 0)
 
 
-def test_a_stream_is_collected_during_a_forward_of_a_session() -> None:
+def test_a_stream_is_collected_during_a_forward_of_a_session():
     llm, driver = watched_llm()
     streams = [llm.stream("gone", PARAMS)]
 
-    def drop() -> None:
+    def drop():
         streams.clear()
         gc.collect()
 
@@ -176,14 +176,14 @@ class Mishap(RuntimeError):
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_400_requests_of_8_threads(seed: int) -> None:
+def test_400_requests_of_8_threads(seed):
     """Each answer is that of a request alone, although an error in one thread ends the requests of all."""
     prompts = [f"{number} and {number % 7}" * (1 + number % 3) for number in range(40)]
     lone = make_llm(max_num_reqs=1)
     expected = {prompt: lone.generate(prompt, SHORT, progress=False)[0] for prompt in prompts}
     llm, driver = watched_llm(max_num_reqs=16, num_pages=160)
 
-    def mishap() -> None:
+    def mishap():
         time.sleep(0.0005)  # so that other threads come in
         if driver.runs % 25 == 0:
             raise Mishap
@@ -192,7 +192,7 @@ def test_400_requests_of_8_threads(seed: int) -> None:
     wrong: list[str] = []
     ended: list[str] = []
 
-    def answered(number: int) -> int:
+    def answered(number):
         """Ask for ten answers, in one of several ways; how many came."""
         random = Random(f"{seed}/{number}")
         asked = [random.choice(prompts) for _ in range(10)]
@@ -223,14 +223,14 @@ def test_400_requests_of_8_threads(seed: int) -> None:
     assert left_over(llm) == (0, 0, 0, 0)
 
 
-def test_threads_take_turns() -> None:
+def test_threads_take_turns():
     """A stream in one thread gets pieces while another thread runs a long call."""
     llm, driver = watched_llm()
     driver.before = lambda: time.sleep(0.001)
     passes: list[int] = []
     began, ended = threading.Event(), threading.Event()
 
-    def call() -> None:
+    def call():
         llm.generate(["long"] * 4, SamplingParams(max_tokens=100, ignore_eos=True), progress=False)
         ended.set()
 
@@ -280,11 +280,11 @@ class CountingTokenizer:
         return getattr(self.inner, name)
 
 
-def test_a_step_of_a_stream_costs_the_same_however_long_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_of_a_stream_costs_the_same_however_long_the_answer(monkeypatch):
     looked = 0
     tokens = SequenceState.tokens
 
-    def counted(self: SequenceState, start: int, end: int) -> tuple[int, ...]:
+    def counted(self, start, end):
         nonlocal looked
         looked += max(0, end - start)
         return tokens(self, start, end)
@@ -304,7 +304,7 @@ def test_a_step_of_a_stream_costs_the_same_however_long_the_answer(monkeypatch: 
     assert late <= 1.3 * early, f"{early} positions looked at in the first quarter, {late} in the last one"
 
 
-def test_memory_does_not_grow_with_the_requests_served() -> None:
+def test_memory_does_not_grow_with_the_requests_served():
     llm = long_llm(64)
     counts: list[int] = []
     for _ in range(3):

@@ -30,7 +30,7 @@ class Interrupted(KeyboardInterrupt):
 def interrupts() -> Iterator[None]:
     """Let a signal raise Interrupted in the main thread, as SIGINT raises KeyboardInterrupt."""
 
-    def handler(number: int, frame: FrameType | None) -> None:
+    def handler(number, frame):
         raise Interrupted
 
     callbacks = [*gc.callbacks]  # of Hypothesis: Python ignores what is raised in one
@@ -123,7 +123,7 @@ def interrupted_at(line: int, call: Callable[[], object]) -> bool:
 
 
 @pytest.mark.parametrize("collects", [pytest.param(False, marks=pytest.mark.full), True])
-def test_interrupts_at_every_line_of_the_end_of_a_session(collects: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupts_at_every_line_of_the_end_of_a_session(collects, monkeypatch):
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # Python reports what is raised in a finalizer
     llm, line, reached = LLM(num_threads=1), 0, True
     generate = partial(llm.generate, PROMPTS[0], replace(PARAMS, max_tokens=4), progress=False)
@@ -142,10 +142,10 @@ def test_interrupts_at_every_line_of_the_end_of_a_session(collects: bool, monkey
     assert line > 5
 
 
-def test_interrupts_at_100_moments() -> None:
+def test_interrupts_at_100_moments():
     check_interrupts(100)
 
 
 @pytest.mark.stress
-def test_interrupts_at_2000_moments() -> None:
+def test_interrupts_at_2000_moments():
     check_interrupts(2000)

@@ -28,12 +28,12 @@ LARGE = 10 * SMALL
         (1000, 2, {"OMP_NUM_THREADS": "4"}, 2),
     ],
 )
-def test_the_choice(parameters: int, asked: int | None, environment: dict[str, str], expected: int | None) -> None:
+def test_the_choice(parameters, asked, environment, expected):
     assert chosen_threads(parameters, asked, environment, default=8) == expected
 
 
 @pytest.fixture
-def torch_threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def torch_threads(monkeypatch) -> list[int]:
     """The number that torch has, as the last of the list; the real one is left alone."""
     numbers = [8]
     monkeypatch.setattr(torch, "get_num_threads", lambda: numbers[-1])
@@ -44,13 +44,13 @@ def torch_threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return numbers
 
 
-def test_a_large_network_after_small_ones_gets_torchs_own_number(torch_threads: list[int]) -> None:
+def test_a_large_network_after_small_ones_gets_torchs_own_number(torch_threads):
     for parameters, asked in ((1000, None), (1000, None), (LARGE, None), (1000, 5), (LARGE, None)):
         set_threads(parameters, asked)
     assert torch_threads == [8, 1, 1, 8, 5, 8]
 
 
-def test_a_number_that_the_program_gave_to_torch_is_its_own(torch_threads: list[int]) -> None:
+def test_a_number_that_the_program_gave_to_torch_is_its_own(torch_threads):
     set_threads(1000)
     torch_threads.append(6)
     set_threads(LARGE)
@@ -85,11 +85,11 @@ def printed(code: str, *arguments: str, **environment: str) -> str:
 
 
 @pytest.mark.stress
-def test_an_engine_of_a_small_network_sets_one_thread() -> None:
+def test_an_engine_of_a_small_network_sets_one_thread():
     assert printed(CODE) == "1 2 1"
     assert printed(CODE, OMP_NUM_THREADS="2") in ("2 2 2", "1 2 2")  # torch takes no more than there are cores
 
 
 @pytest.mark.full
-def test_the_command_says_so_before_torch_loads() -> None:
+def test_the_command_says_so_before_torch_loads():
     assert printed(COMMAND) == "1000 1"

@@ -3,7 +3,6 @@
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from shutil import copytree
 
 import pytest
@@ -19,7 +18,7 @@ NAME = "some-lab/Tiny-BD"
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+def hub(tmp_path, monkeypatch) -> Iterator[Hub]:
     """A hub with an embedded model, which also holds code and pickled weights, and one without safetensors."""
     folder = tmp_path / "model"
     copytree(tiny.path("tiny-bd"), folder)
@@ -34,7 +33,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         yield server
 
 
-def test_only_safe_files_are_downloaded_and_only_once(hub: Hub) -> None:
+def test_only_safe_files_are_downloaded_and_only_once(hub):
     folder = fetched(NAME)
     names = {path.name for path in tiny.path("tiny-bd").iterdir()}
     assert {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} <= names
@@ -54,14 +53,14 @@ def test_only_safe_files_are_downloaded_and_only_once(hub: Hub) -> None:
         ("some--lab/x", "cannot be the name of a model"),
     ],
 )
-def test_a_failure_is_one_sentence_with_a_remedy(hub: Hub, model: str, said: str) -> None:
+def test_a_failure_is_one_sentence_with_a_remedy(hub, model, said):
     del hub
     with pytest.raises(ValueError, match=said) as caught:
         fetched(model)
     assert "\n" not in str(caught.value)
 
 
-def test_without_a_network_the_cache_answers(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_network_the_cache_answers(hub, monkeypatch):
     folder = fetched(NAME)
     hub.shutdown()
     hub.server_close()
@@ -79,7 +78,7 @@ def silent_hub() -> Iterator[str]:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
-def test_silent_hub_ends_at_the_deadline(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_hub_ends_at_the_deadline(hub, monkeypatch):
     folder = fetched(NAME)
     with silent_hub() as url:
         monkeypatch.setattr(constants, "ENDPOINT", url)
@@ -89,7 +88,7 @@ def test_silent_hub_ends_at_the_deadline(hub: Hub, monkeypatch: pytest.MonkeyPat
             fetched("some-lab/other")
 
 
-def test_a_model_by_name_answers_like_its_folder(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_by_name_answers_like_its_folder(hub, capsys):
     prompt, params = (
         "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?\n",
         SamplingParams(max_tokens=24),

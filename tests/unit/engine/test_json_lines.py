@@ -2,7 +2,6 @@
 
 import shutil
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -10,7 +9,7 @@ from dlstep.core import DlstepError
 from dlstep.engine.json_lines import RunLock, check_free
 
 
-def test_a_second_holder_is_refused_until_the_first_is_closed(tmp_path: Path) -> None:
+def test_a_second_holder_is_refused_until_the_first_is_closed(tmp_path):
     folder = tmp_path / "run"
     check_free(folder)
     with closing(RunLock(folder)) as lock:
@@ -23,7 +22,7 @@ def test_a_second_holder_is_refused_until_the_first_is_closed(tmp_path: Path) ->
         pass
 
 
-def test_a_folder_that_was_replaced_is_noticed(tmp_path: Path) -> None:
+def test_a_folder_that_was_replaced_is_noticed(tmp_path):
     with closing(RunLock(tmp_path / "run")) as lock:
         shutil.rmtree(tmp_path / "run")
         with pytest.raises(DlstepError, match="run was deleted or replaced"):

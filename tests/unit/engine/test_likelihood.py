@@ -21,7 +21,7 @@ Network = Any
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> None:
+def one_thread():
     torch.set_num_threads(1)
 
 
@@ -81,7 +81,7 @@ def suffix_greedy_prediction(llm: LLM, network: Network, pair: tuple[Ids, Ids]) 
 
 
 @pytest.mark.parametrize("family", ["llada", "dream"])
-def test_the_estimate_is_that_of_the_authors_for_the_same_masks(tmp_path: Path, family: str) -> None:
+def test_the_estimate_is_that_of_the_authors_for_the_same_masks(tmp_path, family):
     llm, network = made(tmp_path, family)
     settings = MonteCarlo(32, 8, seed=4)
     likelihoods = Likelihoods(llm.engine, settings)
@@ -103,7 +103,7 @@ def test_the_estimate_is_that_of_the_authors_for_the_same_masks(tmp_path: Path, 
     assert llm.generate([list(pairs[0][0])], SamplingParams(max_tokens=4), progress=False) == before
 
 
-def test_every_id_counts_in_the_softmax(tmp_path: Path) -> None:
+def test_every_id_counts_in_the_softmax(tmp_path):
     """The mask id, and rows of the head that the tokenizer does not know, have a share of what the authors normalise by."""
     llm, network = made(tmp_path, "llada")
     ((prompt, answer),) = pairs_of(llm, (1,))
@@ -115,7 +115,7 @@ def test_every_id_counts_in_the_softmax(tmp_path: Path) -> None:
     assert float(row[answer[0]] - left) - found.value > 10 * LOGITS, "the test must be able to tell"
 
 
-def test_the_estimator_is_unbiased_and_its_standard_error_covers(tmp_path: Path) -> None:
+def test_the_estimator_is_unbiased_and_its_standard_error_covers(tmp_path):
     llm, network = made(tmp_path, "llada")
     ((prompt, answer),) = pairs_of(llm, (4,))
     ways = [own for count in range(1, 5) for own in combinations(range(4), count)]
@@ -131,7 +131,7 @@ def test_the_estimator_is_unbiased_and_its_standard_error_covers(tmp_path: Path)
 
 
 @pytest.mark.parametrize("length", [1, 2, 7, 40])
-def test_numbers_of_masks_are_uniform(length: int) -> None:
+def test_numbers_of_masks_are_uniform(length):
     masks = [own for seed in range(60) for own in masks_of(length, MonteCarlo(64, 32, seed), "pair")]
     assert all(list(own) == sorted(set(own)) and set(own) <= set(range(length)) for own in masks)
     sizes = [sum(len(own) == size for own in masks) for size in range(1, length + 1)]
@@ -143,7 +143,7 @@ def test_numbers_of_masks_are_uniform(length: int) -> None:
 
 
 @pytest.mark.parametrize("family", ["sdar", "fast_dllm_v2"])
-def test_one_token_at_a_time_is_the_chain_rule(tmp_path: Path, family: str) -> None:
+def test_one_token_at_a_time_is_the_chain_rule(tmp_path, family):
     """A mask sees the tokens before it and itself; with a shifted head the last token predicts."""
     llm, network = made(tmp_path, family, decoding_strategy="multi_bd", block_size=1)
     spec = llm.engine.first.config.spec
@@ -168,9 +168,7 @@ CAUSAL = [("idlm", "strided"), ("idlm", "autoregressive")] + [
 
 @pytest.mark.parametrize(("family", "strategy"), CAUSAL)
 @pytest.mark.parametrize("rows", [4096, 16])
-def test_causal_networks_score_an_answer_in_as_few_passes_as_rows_allow(
-    tmp_path: Path, family: str, strategy: str, rows: int
-) -> None:
+def test_causal_networks_score_an_answer_in_as_few_passes_as_rows_allow(tmp_path, family, strategy, rows):
     """By the chain rule with causal attention; in parts, together and alone."""
     options = {"block_size": 4} if strategy not in ("autoregressive", "strided") else {}
     llm, network = made(tmp_path, family, decoding_strategy=strategy, max_num_batched_tokens=rows, **options)
@@ -187,7 +185,7 @@ def test_causal_networks_score_an_answer_in_as_few_passes_as_rows_allow(
 
 
 @pytest.mark.parametrize("family", ["idlm", "llada"])
-def test_a_longer_pair_than_the_model_is_refused(tmp_path: Path, family: str) -> None:
+def test_a_longer_pair_than_the_model_is_refused(tmp_path, family):
     llm, _ = made(tmp_path, family, max_model_len=32)
     likelihoods = Likelihoods(llm.engine, MonteCarlo(2, 2))
     assert likelihoods.of([((5,) * 24, (6,) * 8)])

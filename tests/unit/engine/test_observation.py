@@ -3,7 +3,6 @@
 import pickle
 from functools import partial
 from math import log
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -130,13 +129,13 @@ def assert_law(llm: LLM, count: int, first: int = 0) -> None:
 @pytest.mark.parametrize(
     "strategy", [pytest.param(each, marks=[] if each == "causal_blocks" else pytest.mark.full) for each in own()]
 )
-def test_observing_shows_what_a_pass_computes_and_changes_nothing(strategy: str) -> None:
+def test_observing_shows_what_a_pass_computes_and_changes_nothing(strategy):
     assert_law(loaded(strategy), 3)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("strategy", own())
-def test_observing_each_step_of_twenty_answers(strategy: str) -> None:
+def test_observing_each_step_of_twenty_answers(strategy):
     llm = loaded(strategy)
     for first in range(0, 20, 4):
         assert_law(llm, 4, first)
@@ -144,7 +143,7 @@ def test_observing_each_step_of_twenty_answers(strategy: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", ["fused head", "compiled layers", "quantized weights"])
-def test_networks_that_run_otherwise_are_observed_too(kind: str) -> None:
+def test_networks_that_run_otherwise_are_observed_too(kind):
     quantized = kind == "quantized weights"
     llm = loaded("multi_bd", quantization="fp8" if quantized else None)
     network: Any = driver_of(llm).network
@@ -164,7 +163,7 @@ def visible(span: Span) -> Tensor:
 
 
 @pytest.mark.parametrize("family", [name for name in FACTS if name != "diffusion_gemma"])
-def test_hidden_states_and_attention_equal_those_of_transformers(family: str, tmp_path: Path) -> None:
+def test_hidden_states_and_attention_equal_those_of_transformers(family, tmp_path):
     theirs, _ = write_checkpoint(tmp_path, family, max_position_embeddings=1024)
     llm = LLM(tmp_path, dtype="float32")
     session = asked(llm, 1)
@@ -185,7 +184,7 @@ def test_hidden_states_and_attention_equal_those_of_transformers(family: str, tm
     assert torch.equal(span.candidates[1].ids[:, 0], first.argmax(-1))
 
 
-def test_hidden_states_and_attention_of_a_canvas_equal_those_of_transformers(tmp_path: Path) -> None:
+def test_hidden_states_and_attention_of_a_canvas_equal_those_of_transformers(tmp_path):
     theirs, _ = write_checkpoint(tmp_path, "diffusion_gemma", max_position_embeddings=1024)
     session = asked(LLM(tmp_path, dtype="float32"), 1)
     encoded = session.observe(**EVERYTHING)[0]
@@ -235,7 +234,7 @@ def bd() -> LLM:
     return loaded("multi_bd")
 
 
-def test_forks_and_saved_traces_are_observed_like_the_live_decode(bd: LLM, tmp_path: Path) -> None:
+def test_forks_and_saved_traces_are_observed_like_the_live_decode(bd, tmp_path):
     session = asked(bd, 2)
     for _ in range(3):
         session.step()
@@ -257,7 +256,7 @@ def test_forks_and_saved_traces_are_observed_like_the_live_decode(bd: LLM, tmp_p
             )
 
 
-def test_rows_name_the_candidates_of_each_layer(bd: LLM) -> None:
+def test_rows_name_the_candidates_of_each_layer(bd):
     session = asked(bd, 1)
     observation = session.observe(best=2, lens=(0,))
     (span,), rows = observation.spans, observation.rows()
@@ -283,7 +282,7 @@ def test_rows_name_the_candidates_of_each_layer(bd: LLM) -> None:
         (7, {}, "step=7 is not in this decode, which has steps 0 to 1; None is the next one"),
     ],
 )
-def test_what_does_not_exist_is_refused(bd: LLM, step: int | None, chosen: dict[str, Any], message: str) -> None:
+def test_what_does_not_exist_is_refused(bd, step, chosen, message):
     session = asked(bd, 1)
     session.step()
     session.step()
@@ -291,7 +290,7 @@ def test_what_does_not_exist_is_refused(bd: LLM, step: int | None, chosen: dict[
         session.observe(step, **chosen)
 
 
-def test_a_decode_without_a_next_step_and_other_drivers_are_refused(bd: LLM, llm: LLM) -> None:
+def test_a_decode_without_a_next_step_and_other_drivers_are_refused(bd, llm):
     with pytest.raises(ValueError, match="no request waits or runs, so there is no next step"):
         bd.session().observe()
     with pytest.raises(ValueError, match=r"a ShadowDriver cannot be observed: .* with tensor_parallel_size=1"):

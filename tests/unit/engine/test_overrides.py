@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep import LLM, Config, SamplingParams, Session, init, strategies
-from dlstep.core import Code, probe
+from dlstep.core import probe
 from dlstep.engine.loader import LoadedEngine
 from dlstep.testing.shadow import ShadowDriver
 from training.tokenizer import build_tokenizer
 
-from ...helpers.odd_values import ODD, Recipe, check_sentence, check_value, made, recipes
+from ...helpers.odd_values import ODD, check_sentence, check_value, made, recipes
 from ...helpers.refusals import refused
 from ...helpers.shadow_llm import PAGE_SIZE, spec
 
@@ -79,7 +79,7 @@ NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.stress) f
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
-def test_every_field_of_a_fork_takes_or_refuses_every_odd_value(name: str) -> None:
+def test_every_field_of_a_fork_takes_or_refuses_every_odd_value(name):
     wrong, seen = [], set()
     for field in [each.name for each in fields(strategies.load(name))]:
         for odd, make in ODD.items():
@@ -117,7 +117,7 @@ def under_strategy(name: str) -> Any:
         ("dual_cache", {"accept_threshold": 0.5}, "accept_threshold", "unknown_field"),
     ],
 )
-def test_a_fork_that_could_not_go_on_is_refused(name: str, changes: dict[str, Any], field: str, code: Code) -> None:
+def test_a_fork_that_could_not_go_on_is_refused(name, changes, field, code):
     session = under_way(name)
     if name == "dual_cache":
         session.submit([5], replace(PARAMS, strategy_options={"rule": "quota", "steps_per_block": 2}))
@@ -131,7 +131,7 @@ def test_a_fork_that_could_not_go_on_is_refused(name: str, changes: dict[str, An
 @pytest.mark.filterwarnings("ignore:max_tokens. 20 exceeds the 14 tokens")
 @pytest.mark.parametrize("name", strategies.available())
 @pytest.mark.parametrize("prompt", [[5, 6, 7], [5] * 50])
-def test_a_fork_without_changes_goes_on_as_before(name: str, prompt: list[int]) -> None:
+def test_a_fork_without_changes_goes_on_as_before(name, prompt):
     """The second prompt leaves less room in `max_model_len` than `max_tokens`."""
     session = llm_of(name).session()
     session.submit(prompt, replace(PARAMS, max_tokens=20, max_nfe=None))
@@ -150,5 +150,5 @@ WITH_OPTIONS = [name for name in strategies.available() if fields(strategies.loa
 
 
 @given(name=st.sampled_from(WITH_OPTIONS), data=st.data(), recipe=recipes)
-def test_a_field_of_a_fork_takes_a_value_or_says_why_not(name: str, data: st.DataObject, recipe: Recipe) -> None:
+def test_a_field_of_a_fork_takes_a_value_or_says_why_not(name, data, recipe):
     check_fork(name, data.draw(st.sampled_from([each.name for each in fields(strategies.load(name))])), made(recipe))

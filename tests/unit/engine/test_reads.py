@@ -1,9 +1,7 @@
 """Reads: the softmax over the labels of one plain forward pass, whatever else is in the batch."""
 
 from dataclasses import replace
-from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 import torch
@@ -59,7 +57,7 @@ def check(llm: LLM, dense: Dense, ids: range, count: int = 24, most: int = 19) -
 
 
 @pytest.mark.parametrize("name", ["tiny-bd", "tiny-edit", "tiny-d2f", "tiny-fdv2", "tiny-llada"])
-def test_reads_of_embedded_models_equal_a_plain_forward(name: str) -> None:
+def test_reads_of_embedded_models_equal_a_plain_forward(name):
     network = Qwen3ForCausalLM.from_pretrained(tiny.path(name), dtype=torch.float32, attn_implementation="sdpa").eval()
     llm = LLM(name, max_num_reqs=8)
     spec = llm.engine.first.config.spec
@@ -67,7 +65,7 @@ def test_reads_of_embedded_models_equal_a_plain_forward(name: str) -> None:
 
 
 @pytest.mark.parametrize(("strategy", "options"), RANDOM)
-def test_reads_of_random_networks_equal_a_plain_forward(tmp_path: Path, strategy: str, options: Any) -> None:
+def test_reads_of_random_networks_equal_a_plain_forward(tmp_path, strategy, options):
     network = make_network(3)
     llm = LLM(
         write_folder(network, tmp_path), mask_token_id=1, decoding_strategy=strategy, page_size=4, max_num_reqs=5, **options
@@ -75,7 +73,7 @@ def test_reads_of_random_networks_equal_a_plain_forward(tmp_path: Path, strategy
     check(llm, Dense(network), range(3, 40))
 
 
-def test_equal_prompts_share_their_pages_and_take_one_pass() -> None:
+def test_equal_prompts_share_their_pages_and_take_one_pass():
     fed = list[Plan]()
 
     class Watched:
@@ -98,7 +96,7 @@ def test_equal_prompts_share_their_pages_and_take_one_pass() -> None:
     assert salted.cached == 0
 
 
-def test_a_read_that_cannot_run_says_why() -> None:
+def test_a_read_that_cannot_run_says_why():
     reads = Reads(tiny_llm().engine)
     template = ReadTemplate((5, 6), (1,), ((9, 10),), ())
     with refused("prompt", "context_length_exceeded"):

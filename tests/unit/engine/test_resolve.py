@@ -1,7 +1,6 @@
 """Every option of an engine is decided, for the model and the device."""
 
 from dataclasses import fields, replace
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,7 @@ from ...helpers.refusals import refused
 UNDECIDED = {"adapter", "buffer_policy", "quantization", "num_threads", "kv_cache_gib"}  # None: there is none, or torch decides
 
 
-def test_what_is_not_given_is_decided() -> None:
+def test_what_is_not_given_is_decided():
     facts = Facts()
     resolved = resolve(EngineConfig(), facts)
     assert {each.name for each in fields(ResolvedConfig) if getattr(resolved, each.name) is None} == UNDECIDED
@@ -26,7 +25,7 @@ def test_what_is_not_given_is_decided() -> None:
     init(resolved.core_config(facts.spec), resolved.strategy)
 
 
-def test_what_is_given_is_kept() -> None:
+def test_what_is_given_is_kept():
     given = {"page_size": 16, "max_model_len": 100, "dtype": "bfloat16", "enforce_eager": True, "compile_layers": True}
     resolved = resolve(engine_config(given), replace(Facts(), max_tokens=7))
     assert (resolved.max_model_len, resolved.page_size, resolved.max_tokens) == (100, 16, 7)
@@ -35,9 +34,7 @@ def test_what_is_given_is_kept() -> None:
 
 
 @pytest.mark.parametrize("given", [{}, {"num_pages": 99}, {"num_pages": -1}, {"kv_cache_gib": 1.0}])
-def test_the_kv_cache_takes_what_is_left_on_cuda_or_where_memory_is_given(
-    given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_kv_cache_takes_what_is_left_on_cuda_or_where_memory_is_given(given, monkeypatch):
     pages = given.get("num_pages")
     expected = None if pages == -1 else pages
     assert resolve(engine_config(given), Facts()).num_pages == (expected if given else 65_536 // 8)
@@ -48,12 +45,12 @@ def test_the_kv_cache_takes_what_is_left_on_cuda_or_where_memory_is_given(
 
 
 @pytest.mark.parametrize(("longest", "least", "most"), [(100_000, 100_000, 101_000), (2048, 65_536, 65_537)])
-def test_default_pages_are_capped_but_hold_the_longest_request(longest: int, least: int, most: int) -> None:
+def test_default_pages_are_capped_but_hold_the_longest_request(longest, least, most):
     facts = replace(Facts(), max_model_len=longest)
     config = resolve(EngineConfig(), facts).core_config(facts.spec)
     assert least <= config.num_pages * config.page_size < most
 
 
-def test_a_length_beyond_the_model_is_refused() -> None:
+def test_a_length_beyond_the_model_is_refused():
     with refused("max_model_len", "out_of_range"):
         resolve(EngineConfig(max_model_len=513), Facts())

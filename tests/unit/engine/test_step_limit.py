@@ -11,9 +11,7 @@ SECONDS = st.floats(0.001, 1e6)
 
 
 @given(SECONDS, st.lists(SECONDS, max_size=8))
-def test_the_first_pass_has_the_whole_limit_and_later_ones_less_unless_they_are_slow(
-    timeout: float, passes: list[float]
-) -> None:
+def test_the_first_pass_has_the_whole_limit_and_later_ones_less_unless_they_are_slow(timeout, passes):
     limit = StepLimit(timeout)
     assert limit.seconds == timeout
     for number, seconds in enumerate(passes, 1):
@@ -33,6 +31,6 @@ with StepLimit(0.2).enforced(): endless()
 """
 
 
-def test_a_body_beyond_the_limit_ends_the_process_with_the_line_that_runs() -> None:
+def test_a_body_beyond_the_limit_ends_the_process_with_the_line_that_runs():
     done = subprocess.run([sys.executable, "-c", CODE], check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1 and "Timeout (0:00:00.2" in done.stderr and "line 4 in endless" in done.stderr

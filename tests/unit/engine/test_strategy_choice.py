@@ -8,7 +8,7 @@ from annotated_types import Gt
 
 from dlstep import EngineConfig, Request, strategies
 from dlstep.core import Grid, Strategy
-from dlstep.core.errors import Code, Refused
+from dlstep.core.errors import Refused
 from dlstep.core.spec import BIDIRECTIONAL, PROMPT_IN_FULL, TRAININGS
 from dlstep.engine.config import engine_config
 from dlstep.engine.strategy_choice import embedded_models_for, strategy_for, trained_further
@@ -33,7 +33,7 @@ def facts() -> Facts:
     return Facts()
 
 
-def test_what_is_given_wins_over_what_the_checkpoint_states(facts: Facts) -> None:
+def test_what_is_given_wins_over_what_the_checkpoint_states(facts):
     assert made(facts) == MultiBD(block_size=8, buffer_size=2)
     given = {"decoding_strategy": "d2f", "block_size": 4, "accept_threshold": 0.5}
     assert made(facts, **given) == D2F(block_size=4, buffer_size=2, rule=Threshold(0.5))
@@ -55,9 +55,7 @@ def test_what_is_given_wins_over_what_the_checkpoint_states(facts: Facts) -> Non
         *(({name: 8}, name, "unknown_field") for name in ("blocksize", "nonsense", "edit_threshold", "max_num_seqs")),
     ],
 )
-def test_an_option_that_contradicts_the_model_is_refused_by_its_field(
-    facts: Facts, options: dict[str, Any], field: str, code: Code
-) -> None:
+def test_an_option_that_contradicts_the_model_is_refused_by_its_field(facts, options, field, code):
     with refused(field, code):
         made(facts, **options)
 
@@ -73,19 +71,19 @@ def test_an_option_that_contradicts_the_model_is_refused_by_its_field(
         ({"decoding_strategy": None}, "decoding_strategy", "missing"),
     ],
 )
-def test_a_checkpoint_states_only_what_is_known(facts: Facts, stated: dict[str, Any], field: str, code: Code) -> None:
+def test_a_checkpoint_states_only_what_is_known(facts, stated, field, code):
     with refused(field, code):
         made(replace(facts, **stated))
 
 
 @pytest.mark.parametrize("rule", ["quota", "dlstep.rules.quota", "dlstep.rules.quota:Quota", Quota, Quota()])
-def test_a_rule_is_a_name_a_path_a_class_or_a_value(facts: Facts, rule: object) -> None:
+def test_a_rule_is_a_name_a_path_a_class_or_a_value(facts, rule):
     facts.options |= {"accept_threshold": 0.95}  # of the other rule, which the model alone asks for
     assert made(facts, rule=rule, steps_per_block=3) == MultiBD(block_size=8, buffer_size=2, rule=Quota(3))
     assert made(facts) == MultiBD(block_size=8, buffer_size=2, rule=Threshold(0.95))
 
 
-def test_a_rule_that_needs_another_value_of_its_strategy_is_given_beside_it() -> None:
+def test_a_rule_that_needs_another_value_of_its_strategy_is_given_beside_it():
     facts = Facts.of("dual_cache", block_size=8)
     given = {"rule": "early_commit", "late_gap": 1.0}
     assert made(facts, cache="none", **given) == DualCache(8, "none", EarlyCommit(late_gap=1.0))
@@ -104,7 +102,7 @@ class Mine(Blockwise):
         return Grid(0, self.block_size)
 
 
-def test_a_strategy_of_ones_own(facts: Facts) -> None:
+def test_a_strategy_of_ones_own(facts):
     """By value and by class, whatever its module is called; nothing is known of what it can decode but what it says."""
     assert made(facts, decoding_strategy=Mine(mine=7)) == Mine(mine=7)
     assert made(facts, decoding_strategy=Mine, mine=7) == Mine(block_size=8, buffer_size=2, mine=7)
@@ -117,7 +115,7 @@ def test_a_strategy_of_ones_own(facts: Facts) -> None:
         assert trained_further(BIDIRECTIONAL, config) == PROMPT_IN_FULL
 
 
-def test_a_network_that_does_not_say_how_it_was_trained(facts: Facts) -> None:
+def test_a_network_that_does_not_say_how_it_was_trained(facts):
     """Only what the strategy itself says of the model is left."""
     facts.training = None
     assert type(made(facts, decoding_strategy="dmax")).__name__ == "DMax"
@@ -137,7 +135,7 @@ def test_a_network_that_does_not_say_how_it_was_trained(facts: Facts) -> None:
         ("multi_bd_edit", {"decoding_strategy": "dmax"}, "dmax"),
     ],
 )
-def test_an_adapter_teaches_to_see_blocks(declared: str, options: dict[str, Any], name: str) -> None:
+def test_an_adapter_teaches_to_see_blocks(declared, options, name):
     training = trained_further(TRAINED[declared], engine_config(options))
     assert training is not None
     assert strategies.name_of(type(made(Facts.of(TRAININGS[training][0], block_size=8), **options))) == name

@@ -2,7 +2,6 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,7 @@ def copied(folder: Path, to: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def options(tmp_path_factory: pytest.TempPathFactory) -> EvalOptions:
+def options(tmp_path_factory) -> EvalOptions:
     """A whole run of six problems with two sets of options."""
     out = str(tmp_path_factory.mktemp("books") / "run")
     options = EvalOptions(out=out, dataset_limit=6, grid=grid_of({"accept_threshold": [0.3, 0.9]}))
@@ -27,11 +26,11 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> EvalOptions:
 
 
 @pytest.fixture
-def added(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def added(monkeypatch) -> list[int]:
     """The places of the answers that runs decode from now on."""
     add, places = Answering.add, list[int]()
 
-    def counted(answering: Answering, place: int, *more: Any) -> None:
+    def counted(answering, place, *more):
         places.append(place)
         add(answering, place, *more)
 

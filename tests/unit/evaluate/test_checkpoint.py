@@ -13,12 +13,9 @@ from hypothesis import given, strategies as st
 from dlstep.batch.checkpoint import ANSWERS, BESIDE
 from dlstep.cli import main
 from dlstep.evaluate.checkpoint import SCORES, read
-from dlstep.evaluate.options import EvalOptions
 
 from .conftest import copied
 from .running import answers, run
-
-Captured = pytest.CaptureFixture[str]
 
 
 def altered(line: dict[str, Any], name: str) -> dict[str, Any]:
@@ -38,9 +35,7 @@ def altered(line: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 @given(st.data())
-def test_any_altered_field_is_told_with_file_and_line(
-    options: EvalOptions, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_any_altered_field_is_told_with_file_and_line(options, tmp_path_factory, data):
     name = data.draw(st.sampled_from([ANSWERS, BESIDE]))
     lines = (Path(options.out) / name).read_text().splitlines()
     number = data.draw(st.integers(0, len(lines) - 1))
@@ -58,9 +53,7 @@ def test_any_altered_field_is_told_with_file_and_line(
 
 
 @pytest.mark.parametrize(("name", "number"), [(ANSWERS, 4), (BESIDE, 2)])
-def test_a_deleted_line_is_answered_again_to_the_same_bytes(
-    options: EvalOptions, tmp_path: Path, name: str, number: int, added: list[int]
-) -> None:
+def test_a_deleted_line_is_answered_again_to_the_same_bytes(options, tmp_path, name, number, added):
     folder = copied(Path(options.out), tmp_path / "run")
     lines = (folder / name).read_bytes().splitlines(keepends=True)
     (folder / name).write_bytes(b"".join([*lines[:number], *lines[number + 1 :]]))
@@ -70,7 +63,7 @@ def test_a_deleted_line_is_answered_again_to_the_same_bytes(
     assert read(folder).beside.keys() == read(Path(options.out)).beside.keys()
 
 
-def test_reports_and_references_refuse_an_edited_score(options: EvalOptions, tmp_path: Path, capsys: Captured) -> None:
+def test_reports_and_references_refuse_an_edited_score(options, tmp_path, capsys):
     folder = copied(Path(options.out), tmp_path / "run")
     (folder / SCORES).write_text((folder / SCORES).read_text().replace('"score": 0.0', '"score": 1.0', 1))
     for arguments in (["report", str(folder)], ["report", options.out, "--against", str(folder)]):

@@ -19,7 +19,7 @@ TWENTY = tuple(value / 20 for value in range(20))
 
 
 @pytest.mark.parametrize(("count", "values"), [(8, (0.3, 0.9)), pytest.param(200, TWENTY, marks=pytest.mark.stress)])
-def test_a_comparison_gives_the_figures_of_separate_runs(count: int, values: tuple[float, ...]) -> None:
+def test_a_comparison_gives_the_figures_of_separate_runs(count, values):
     found, left_out = entries(["threshold"], ["multi_bd"], grid={"accept_threshold": list(values)}, model="tiny-bd")
     rows = compared(found, EvalOptions(dataset_limit=count, problem_seed=3, max_tokens=48))
     assert not left_out and [row.options for row in rows] == [{"accept_threshold": value} for value in sorted(values)]
@@ -44,7 +44,7 @@ def test_a_comparison_gives_the_figures_of_separate_runs(count: int, values: tup
     assert rows[0].aup == rows[1].aup == pytest.approx(aup(points, best))
 
 
-def test_the_fastest_that_is_as_right_as_the_best() -> None:
+def test_the_fastest_that_is_as_right_as_the_best():
     rows = [
         made_row(value=1, tokens_per_forward=9.0, as_right=False),
         made_row(value=2, tokens_per_forward=3.0),
@@ -60,7 +60,7 @@ def rule_of(entry: EvalEntry) -> object:
     return options_of(entry.engine.first.strategy)["rule"]
 
 
-def test_a_rule_is_compared_by_value_and_suits_the_embedded_models() -> None:
+def test_a_rule_is_compared_by_value_and_suits_the_embedded_models():
     sentences = tuple(build_tokenizer().encode(end)[0] for end in (". ", "."))
     (quota, on_canvas, ada), (why,) = entries([Quota(3), AdaBlock(look_ahead=0.5)])
     assert (quota.rule, quota.strategy, on_canvas.strategy, ada.rule) == ("quota", "multi_bd", "dual_cache", "ada_block")

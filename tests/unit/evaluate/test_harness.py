@@ -19,7 +19,7 @@ from .running import answers, engine, killed, run
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+def data(tmp_path_factory) -> str:
     """A folder with stories of the embedded models as problems of GSM8K."""
     folder = tmp_path_factory.mktemp("data")
     stories = [{"question": each.prompt, "ground_truth_answer": str(each.answer)} for each in tiny.problems(12, seed=3)]
@@ -32,7 +32,7 @@ def given(texts: Sequence[str]) -> Any:
     return lambda items: [{"answer": text, "finish": "stop", "error": ""} for text, _ in zip(texts, items, strict=True)]
 
 
-def test_scores_are_those_of_lm_eval_on_the_same_task_files(data: str, tmp_path: Path) -> None:
+def test_scores_are_those_of_lm_eval_on_the_same_task_files(data, tmp_path):
     from lm_eval import simple_evaluate  # pyright: ignore[reportMissingImports]
     from lm_eval.tasks import TaskManager, __file__ as lm_eval_tasks  # pyright: ignore[reportMissingImports]
 
@@ -60,7 +60,7 @@ def test_scores_are_those_of_lm_eval_on_the_same_task_files(data: str, tmp_path:
     assert all(next(iter(row["scores"])) == "exact_match,flexible-extract" for row in rows)
 
 
-def test_a_killed_run_resumes_to_the_same_bytes(data: str, tmp_path: Path) -> None:
+def test_a_killed_run_resumes_to_the_same_bytes(data, tmp_path):
     whole = EvalOptions(
         ("gsm8k",), data, out=str(tmp_path / "whole"), shots=0, max_tokens=24, grid=grid_of({"accept_threshold": [0.3, 0.9]})
     )
@@ -75,7 +75,7 @@ def test_a_killed_run_resumes_to_the_same_bytes(data: str, tmp_path: Path) -> No
 
 
 @needs_data
-def test_right_answers_of_every_local_task_are_right() -> None:
+def test_right_answers_of_every_local_task_are_right():
     """Half of the answers are the expected ones. lm_eval's own rules score them."""
     from dlstep.evaluate.local_tasks import mbpp
 
@@ -101,7 +101,7 @@ def test_right_answers_of_every_local_task_are_right() -> None:
     }
 
 
-def test_a_failed_answer_has_no_scores(tmp_path: Path) -> None:
+def test_a_failed_answer_has_no_scores(tmp_path):
     problems = [{"question": text, "ground_truth_answer": "3"} for text in ("How many? " * 500, "How many?")]
     (tmp_path / "GSM8K.json").write_text(json.dumps(problems))
     found = read(run(EvalOptions(("gsm8k",), str(tmp_path), out=str(tmp_path / "run"), shots=0, max_tokens=8)))
@@ -110,7 +110,7 @@ def test_a_failed_answer_has_no_scores(tmp_path: Path) -> None:
     assert wrong["scores"] == {"exact_match,flexible-extract": 0.0, "exact_match,strict-match": 0.0}
 
 
-def test_worked_examples_come_from_the_training_file(data: str, tmp_path: Path) -> None:
+def test_worked_examples_come_from_the_training_file(data, tmp_path):
     with pytest.raises(ValueError, match=r"draws 5 worked examples .* which has 0: put GSM8K_train.json .* --shots 0"):
         PublicTasks(EvalOptions(("gsm8k",), data))
     (tmp_path / "GSM8K.json").write_bytes((Path(data) / "GSM8K.json").read_bytes())
@@ -132,7 +132,7 @@ def test_worked_examples_come_from_the_training_file(data: str, tmp_path: Path) 
         ("gsm8k", '[{"question": "a"}]', "GSM8K.json, entry 1 is not a problem of this task, look at 'ground_truth_answer'"),
     ],
 )
-def test_data_that_do_not_suit_are_refused(task: str, text: str, message: str, tmp_path: Path) -> None:
+def test_data_that_do_not_suit_are_refused(task, text, message, tmp_path):
     (tmp_path / "GSM8K.json").write_text(text)
     with pytest.raises(ValueError, match=message):
         PublicTasks(EvalOptions((task,), str(tmp_path)))

@@ -10,7 +10,7 @@ from dlstep.evaluate.items import Item, evaluation_items, read_problems, scored
 from dlstep.evaluate.options import EvalOptions
 
 
-def test_the_stories_are_those_of_the_seed_and_asked_as_they_are() -> None:
+def test_the_stories_are_those_of_the_seed_and_asked_as_they_are():
     options = EvalOptions(dataset_limit=3, problem_seed=2)
     engine = LLM("tiny-bd").engine
     items = evaluation_items(engine, options, read_problems(options))
@@ -21,7 +21,7 @@ def test_the_stories_are_those_of_the_seed_and_asked_as_they_are() -> None:
     assert all(item.special for item in items)
 
 
-def test_a_conversation_is_rendered_once_with_its_special_tokens() -> None:
+def test_a_conversation_is_rendered_once_with_its_special_tokens():
     template = "{% for turn in messages %}<{{ turn.role }}>{{ turn.content }}<end>\n{% endfor %}<assistant>"
     engine = replace(LLM("tiny-bd", max_model_len=512).engine, chat_template=template)
     options = EvalOptions(dataset_limit=1, chat=True)
@@ -43,9 +43,7 @@ def test_a_conversation_is_rendered_once_with_its_special_tokens() -> None:
         ("questions", "Paris", "Rome", "Rome", (0.0,)),
     ],
 )
-def test_numbers_count_as_in_lm_eval_and_other_answers_by_their_end(
-    task: str, gold: str, answer: str, found: str, scores: tuple[float, ...]
-) -> None:
+def test_numbers_count_as_in_lm_eval_and_other_answers_by_their_end(task, gold, answer, found, scores):
     row = {"task": task, "document": 0, "options": {}, "answer": answer}
     line = scored(Item(task, 0, "", SamplingParams(), gold=gold), row)
     assert (line["found"], tuple(line["scores"].values()), line["score"]) == (found, scores, scores[0])

@@ -4,7 +4,6 @@ import math
 from fractions import Fraction
 from itertools import product
 from math import comb, exp
-from random import Random
 from statistics import mean, stdev
 from typing import Any
 
@@ -51,7 +50,7 @@ def pairs(draw: st.DrawFn, least: int = 1, most: int = 30) -> list[Pair]:
 
 
 @given(pairs(least=2), st.data())
-def test_a_ratio_is_one_of_sums_and_errors_are_those_of_the_textbook(found: list[Pair], data: st.DataObject) -> None:
+def test_a_ratio_is_one_of_sums_and_errors_are_those_of_the_textbook(found, data):
     sums = Answers.of(list(data.draw(st.permutations(found))))
     figures = figures_of(sums)
     tokens = [len(row["tokens"]) for row, _ in found]
@@ -72,7 +71,7 @@ def test_a_ratio_is_one_of_sums_and_errors_are_those_of_the_textbook(found: list
 
 
 @given(COUNTS)
-def test_ends_of_a_score_interval_lie_z_standard_errors_from_the_share(counts: tuple[int, int]) -> None:
+def test_ends_of_a_score_interval_lie_z_standard_errors_from_the_share(counts):
     right, count = counts
     low, high = wilson(right, count)
     share = right / count
@@ -84,7 +83,7 @@ def test_ends_of_a_score_interval_lie_z_standard_errors_from_the_share(counts: t
 
 
 @given(st.integers(0, 14), st.integers(0, 14), st.integers(1, 30))
-def test_the_p_of_paired_shares_counts_all_signs_and_the_interval_has_a_width(better: int, worse: int, alike: int) -> None:
+def test_the_p_of_paired_shares_counts_all_signs_and_the_interval_has_a_width(better, worse, alike):
     count = better + worse + alike
     gain, other = paired_shares(better, worse, count), paired_shares(worse, better, count)
     signs = better + worse
@@ -96,7 +95,7 @@ def test_the_p_of_paired_shares_counts_all_signs_and_the_interval_has_a_width(be
 
 @settings(max_examples=20)
 @given(pairs(least=2), st.data())
-def test_comparing_is_symmetric(mine: list[Pair], data: st.DataObject) -> None:
+def test_comparing_is_symmetric(mine, data):
     others = data.draw(pairs(len(mine), len(mine)))
     one, other = compared(mine, others), compared(others, mine)
     assert one["equal"] == other["equal"]
@@ -107,7 +106,7 @@ def test_comparing_is_symmetric(mine: list[Pair], data: st.DataObject) -> None:
 
 
 @given(pairs())
-def test_a_run_gains_nothing_over_itself(found: list[Pair]) -> None:
+def test_a_run_gains_nothing_over_itself(found):
     same = compared(found, found)
     right, speed = same["accuracy_gain"], same["speed_gain"]
     assert same["equal"] == right.p == speed.p == 1
@@ -115,7 +114,7 @@ def test_a_run_gains_nothing_over_itself(found: list[Pair]) -> None:
     assert right.value == 0 and right.low == -right.high < 0
 
 
-def test_the_interval_of_a_gain_in_speed_holds_its_level() -> None:
+def test_the_interval_of_a_gain_in_speed_holds_its_level():
     """Paired answers of about 40 problems, whose lengths and speeds go together."""
     random, missed, runs = np.random.default_rng(5), 0, 400
     for _ in range(runs):
@@ -128,12 +127,12 @@ def test_the_interval_of_a_gain_in_speed_holds_its_level() -> None:
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=1, max_size=8))
-def test_a_row_is_worse_where_few_of_all_signs_make_it_look_so(rows: list[list[bool]]) -> None:
+def test_a_row_is_worse_where_few_of_all_signs_make_it_look_so(rows):
     scores = np.array(rows, dtype=float)
     count, several = scores.shape
     error = [[(np.sum((scores[:, i] - scores[:, j]) ** 2) + 1) ** 0.5 for j in range(several)] for i in range(several)]
 
-    def largest(row: int, signs: tuple[int, ...]) -> float:
+    def largest(row, signs):
         others = [j for j in range(several) if j != row]
         return max(float(np.dot(signs, scores[:, j] - scores[:, row])) / error[row][j] for j in others)
 
@@ -147,7 +146,7 @@ def test_a_row_is_worse_where_few_of_all_signs_make_it_look_so(rows: list[list[b
         assert standing.as_right or standing.to_best_high < 0
 
 
-def test_the_most_accurate_row_may_always_be_the_best_and_one_row_is() -> None:
+def test_the_most_accurate_row_may_always_be_the_best_and_one_row_is():
     (alone,) = against_best(np.zeros((5, 1)))
     assert alone == (0, 0, 0, True)
     first, second = against_best(np.array([[1.0, 0.0]] * 40))
@@ -168,7 +167,7 @@ def beats(one: Point, other: Point) -> bool:
 
 
 @given(PLACES)
-def test_nothing_beats_the_frontier_and_something_on_it_is_as_good_as_any_other(places: list[Point]) -> None:
+def test_nothing_beats_the_frontier_and_something_on_it_is_as_good_as_any_other(places):
     kept = frontier(places)
     assert kept <= set(places) and not [each for each in kept if any(beats(other, each) for other in places)]
     assert all(other in kept or any(beats(each, other) for each in kept) for other in places)
@@ -190,7 +189,7 @@ CURVES = st.lists(st.tuples(st.integers(1, 40), st.integers(60, 100)), min_size=
 
 
 @given(CURVES, st.integers(0, 5), st.randoms(use_true_random=False))
-def test_the_aup_is_the_published_one_in_any_order(places: list[tuple[int, int]], above: int, random: Random) -> None:
+def test_the_aup_is_the_published_one_in_any_order(places, above, random):
     found = [(speed / 4, right / 100) for speed, right in places]
     best = (max(right for _, right in places) + above) / 100
     expected = published([(speed / 4, float(right)) for speed, right in places], 100 * best)

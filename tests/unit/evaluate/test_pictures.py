@@ -5,7 +5,7 @@ from dlstep.evaluate.pictures import tasks_figure
 from ...helpers.comparisons import row
 
 
-def test_the_picture_has_a_frame_for_each_task_with_errors_and_a_frontier_in_steps() -> None:
+def test_the_picture_has_a_frame_for_each_task_with_errors_and_a_frontier_in_steps():
     places = [(2.0, 0.9, True), (4.0, 0.5, True), (3.0, 0.4, False)]
     rows = [
         row(task, strategy, value=n, tokens_per_forward=speed, accuracy=right, on_frontier=best and strategy == "one")

@@ -1,7 +1,6 @@
 """Whenever a run is broken off, it goes on to the same answers, byte for byte; and whoever decodes them."""
 
 import json
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -28,19 +27,19 @@ OPTIONS = EvalOptions(dataset_limit=12, temperature=0.5, grid=grid_of({"accept_t
 
 
 @pytest.fixture(scope="module")
-def options(tmp_path_factory: pytest.TempPathFactory) -> EvalOptions:
+def options(tmp_path_factory) -> EvalOptions:
     """A run with two sets of options; sampled, so that seeds count."""
     out = str(tmp_path_factory.mktemp("unbroken") / "run")
     return EvalOptions(out=out, dataset_limit=40, grid=GRID, temperature=0.7)
 
 
 @pytest.fixture(scope="module")
-def unbroken(options: EvalOptions) -> bytes:
+def unbroken(options) -> bytes:
     """The answers of a run that nothing broke off."""
     return answers(run(options))
 
 
-def test_answers_are_in_order_and_keyed(options: EvalOptions, unbroken: bytes) -> None:
+def test_answers_are_in_order_and_keyed(options, unbroken):
     rows = [json.loads(line) for line in unbroken.splitlines()]
     keys = [(row["task"], row["document"], row["options"]["accept_threshold"]) for row in rows]
     assert keys == [("shells", number, threshold) for threshold in (0.3, 0.9) for number in range(40)]
@@ -52,9 +51,7 @@ def test_answers_are_in_order_and_keyed(options: EvalOptions, unbroken: bytes) -
 
 @pytest.mark.parametrize("seed", [pytest.param(0), *[pytest.param(seed, marks=pytest.mark.stress) for seed in range(1, 5)]])
 @pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.stress)])
-def test_killed_at_random_moments_the_answers_are_the_same(
-    options: EvalOptions, unbroken: bytes, tmp_path: Path, kills: int, seed: int, report: Callable[[str], None]
-) -> None:
+def test_killed_at_random_moments_the_answers_are_the_same(options, unbroken, tmp_path, kills, seed, report):
     broken, random = replace(options, out=str(tmp_path / "run")), Random(seed)
     grown = [killed(broken, random.randrange(1, 2 * len(unbroken) // (kills + 1))) for _ in range(kills)]
     assert answers(run(broken)) == unbroken
@@ -62,7 +59,7 @@ def test_killed_at_random_moments_the_answers_are_the_same(
     report(f"killed {kills} times, after {', '.join(map(str, grown))} bytes of {len(unbroken)}")
 
 
-def test_stored_answers_are_not_decoded_again(options: EvalOptions, unbroken: bytes, tmp_path: Path, added: list[int]) -> None:
+def test_stored_answers_are_not_decoded_again(options, unbroken, tmp_path, added):
     lines = unbroken.splitlines(keepends=True)
     for name in (RUN, BESIDE):
         (tmp_path / name).write_bytes((Path(options.out) / name).read_bytes())
@@ -81,13 +78,13 @@ def test_stored_answers_are_not_decoded_again(options: EvalOptions, unbroken: by
     ],
 )
 @pytest.mark.usefixtures("unbroken")
-def test_another_run_does_not_go_on_there(options: EvalOptions, change: dict[str, object], message: str) -> None:
+def test_another_run_does_not_go_on_there(options, change, message):
     with pytest.raises(ValueError, match=f"holds a run with {message}.*give another folder"):
         run(replace(options, **change))  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("name", ["decoding", "torch"])
-def test_other_code_or_libraries_do_not_go_on(options: EvalOptions, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_other_code_or_libraries_do_not_go_on(options, monkeypatch, name):
     monkeypatch.setattr("dlstep.evaluate.runner.code_of", lambda given: facts.code_of(given) | {name: "another"})
     with pytest.raises(ValueError, match=f"holds a run with versions.{name} .*, and now it is 'another': give another folder"):
         run(options)
@@ -105,7 +102,7 @@ def answered(engine: LoadedEngine, items: list[Item]) -> list[tuple[Line, Line]]
         return [(row, line) for row, line in zip(rows, read(folder).beside.values(), strict=True)]
 
 
-def test_rows_are_those_of_generate() -> None:
+def test_rows_are_those_of_generate():
     found = answered(ROOMY, ITEMS)
     for threshold in (0.5, 0.9):
         own = [place for place, item in enumerate(ITEMS) if item.params.strategy_options == (("accept_threshold", threshold),)]
@@ -118,7 +115,7 @@ def test_rows_are_those_of_generate() -> None:
             assert beside["forwards"] == output.nfe and len(beside["probabilities"]) == len(row["tokens"])
 
 
-def test_scores_are_written_once_all_answers_are_there(options: EvalOptions, unbroken: bytes, tmp_path: Path) -> None:
+def test_scores_are_written_once_all_answers_are_there(options, unbroken, tmp_path):
     folder = copied(Path(options.out), tmp_path / "run")
     (folder / SCORES).unlink()
     assert {row["note"] for row in read(folder).rows.values()} == {"not scored"}

@@ -30,7 +30,7 @@ def asked(path: Path, threshold: float = 0.9) -> Any:
     return read(run(chosen))
 
 
-def test_runs_are_compared_problem_by_problem_in_any_order(tmp_path: Path) -> None:
+def test_runs_are_compared_problem_by_problem_in_any_order(tmp_path):
     one = asked(questions(tmp_path / "one.jsonl", 0, 1, 2, 3, 3, 4, 5))
     other = asked(questions(tmp_path / "other.jsonl", 5, 3, 4, 1, 3, 0, 2))
     part = asked(questions(tmp_path / "part.jsonl", 4, 2))
@@ -40,7 +40,7 @@ def test_runs_are_compared_problem_by_problem_in_any_order(tmp_path: Path) -> No
         assert (line.equal, line.accuracy_gain.value, line.speed_gain.value) == (1.0, 0.0, 0.0)
 
 
-def test_runs_of_different_problems_are_refused_by_name(tmp_path: Path) -> None:
+def test_runs_of_different_problems_are_refused_by_name(tmp_path):
     one = asked(questions(tmp_path / "one.jsonl", 0, 1, 2))
     for changed in (
         asked(questions(tmp_path / "others.jsonl", 3, 4, 5)),

@@ -146,7 +146,7 @@ PLAIN_FORMS: dict[str, dict[str, Any]] = {
     [(family, form) for family in ("dream", "llada", "sdar") for form in FORMS]
     + [(family, form) for family in ("dream", "sdar") for form in PLAIN_FORMS],
 )
-def test_a_network_with_an_adapter_is_that_of_peft(family: str, form: str, merge: bool, tmp_path: Path) -> None:
+def test_a_network_with_an_adapter_is_that_of_peft(family, form, merge, tmp_path):
     theirs = logits(saved(tmp_path, family, **(FORMS | PLAIN_FORMS)[form]))
     ours = case(family).applied(tmp_path, merge=merge)
     assert type(ours) is type(case(family).network)
@@ -156,7 +156,7 @@ def test_a_network_with_an_adapter_is_that_of_peft(family: str, form: str, merge
 
 @pytest.mark.full
 @pytest.mark.parametrize("form", ["list", pytest.param("dora", marks=pytest.mark.stress), "regex", "whole modules"])
-def test_a_kept_adapter_is_compiled_with_its_layers(form: str, tmp_path: Path) -> None:
+def test_a_kept_adapter_is_compiled_with_its_layers(form, tmp_path):
     theirs = logits(saved(tmp_path, "sdar", **(FORMS | PLAIN_FORMS)[form]))
     ours = case("sdar").applied(tmp_path, merge=False)
     compile_layers(ours, backend="eager")
@@ -165,13 +165,13 @@ def test_a_kept_adapter_is_compiled_with_its_layers(form: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("merge", [True, False], ids=["merged", "kept"])
 @pytest.mark.parametrize("bias", ["all", "lora_only"])
-def test_trained_biases_are_taken_over(bias: str, merge: bool, tmp_path: Path) -> None:
+def test_trained_biases_are_taken_over(bias, merge, tmp_path):
     theirs = logits(saved(tmp_path, "dream", target_modules=["q_proj", "o_proj"], bias=bias))
     assert (logits(case("dream").applied(tmp_path, merge=merge)) - theirs).abs().max() < CLOSE
 
 
 @pytest.mark.parametrize("merge", [True, False], ids=["merged", "kept"])
-def test_the_head_of_llada_is_not_its_last_projection(merge: bool, tmp_path: Path) -> None:
+def test_the_head_of_llada_is_not_its_last_projection(merge, tmp_path):
     theirs = logits(saved(tmp_path, "llada", target_modules=["mlp.down_proj"]))
     edit(tmp_path / CONFIG, target_modules=r"model\.transformer\.blocks\..*\.ff_out")
     assert (logits(case("llada").applied(tmp_path, merge=merge)) - theirs).abs().max() < CLOSE
@@ -217,13 +217,13 @@ def expected_llada2(tensors: dict[str, torch.Tensor]) -> PreTrainedModel:
 
 
 @pytest.mark.parametrize("merge", [True, False], ids=["merged", "kept"])
-def test_a_fused_projection_is_adapted_part_by_part(merge: bool, tmp_path: Path) -> None:
+def test_a_fused_projection_is_adapted_part_by_part(merge, tmp_path):
     theirs = logits(expected_llada2(fused_adapter(tmp_path, ["attention.query_key_value", "dense"])))
     assert (logits(case("llada2").applied(tmp_path, merge=merge)) - theirs).abs().max() < CLOSE
     assert (logits(case("llada2").network) - theirs).abs().max() > 0.1
 
 
-def test_experts_are_adapted_by_merging_only(tmp_path: Path) -> None:
+def test_experts_are_adapted_by_merging_only(tmp_path):
     targets = ["experts.3.gate_proj", "experts.3.up_proj", "experts.0.down_proj"]
     theirs = logits(expected_llada2(fused_adapter(tmp_path, targets)))
     assert (logits(case("llada2").applied(tmp_path, merge=True)) - theirs).abs().max() < CLOSE
@@ -232,12 +232,12 @@ def test_experts_are_adapted_by_merging_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_each_rank_adapts_the_experts_that_it_holds(rank: int, tmp_path: Path) -> None:
+def test_each_rank_adapts_the_experts_that_it_holds(rank, tmp_path):
     tensors = fused_adapter(tmp_path, ["experts.3.gate_proj", "experts.7.up_proj", "experts.0.down_proj", "dense"])
     whole, network = expected_llada2(tensors), copy.deepcopy(case("llada2").network)
     cuts = parameter_shards(network, Ranks(rank, 2))
 
-    def share(name: str, parameter: torch.Tensor) -> torch.Tensor:
+    def share(name, parameter):
         cut = cuts.get(name)
         return parameter if cut is None or cut.dim is None else parameter.narrow(cut.dim, cut.start, cut.stop - cut.start)
 
@@ -250,7 +250,7 @@ def test_each_rank_adapts_the_experts_that_it_holds(rank: int, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_sums_are_rounded_once(dtype: torch.dtype, tmp_path: Path) -> None:
+def test_sums_are_rounded_once(dtype, tmp_path):
     saved(tmp_path, "dream", target_modules=["q_proj", "down_proj"])
     base = copy.deepcopy(case("dream").network).to(dtype)
     whole = Case(base.float(), (), case("dream").stored).applied(tmp_path, merge=True)
@@ -260,11 +260,11 @@ def test_sums_are_rounded_once(dtype: torch.dtype, tmp_path: Path) -> None:
         assert torch.equal(ours, theirs.to(dtype)), name
 
 
-def test_every_tensor_that_does_not_fit_is_named(tmp_path: Path) -> None:
+def test_every_tensor_that_does_not_fit_is_named(tmp_path):
     saved(tmp_path, "dream", target_modules=["q_proj", "k_proj"])
     before = {name: parameter.clone() for name, parameter in case("dream").network.named_parameters()}
 
-    def damage(tensors: dict[str, torch.Tensor]) -> None:
+    def damage(tensors):
         at = f"{PREFIX}model.layers"
         del tensors[f"{at}.0.self_attn.q_proj.lora_B.weight"]
         del tensors[f"{at}.1.self_attn.q_proj.lora_A.weight"], tensors[f"{at}.1.self_attn.q_proj.lora_B.weight"]
@@ -294,7 +294,7 @@ def test_every_tensor_that_does_not_fit_is_named(tmp_path: Path) -> None:
     assert all(torch.equal(before[name], parameter) for name, parameter in case("dream").network.named_parameters())
 
 
-def test_a_shared_head_cannot_be_adapted(tmp_path: Path) -> None:
+def test_a_shared_head_cannot_be_adapted(tmp_path):
     saved(tmp_path, "dream", target_modules=["q_proj", "lm_head"])
     with TemporaryDirectory() as folder:
         network, _ = write_checkpoint(Path(folder), "dream", tied=True)
@@ -304,7 +304,7 @@ def test_a_shared_head_cannot_be_adapted(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def dream(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+def dream(tmp_path_factory) -> tuple[Path, Path, Path]:
     """A checkpoint folder, an adapter for it, and a checkpoint folder with the adapter merged by peft."""
     base, adapter, merged = (tmp_path_factory.mktemp("dream") / name for name in ("base", "adapter", "merged"))
     network, _ = write_checkpoint(base, "dream")

@@ -1,8 +1,5 @@
 """Files of adapters: what is missing, not supported or not installed is told by name."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from ...helpers.files import edit
@@ -25,14 +22,14 @@ pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is d
         ({"target_modules": None}, "not supported: target_modules=None"),
     ],
 )
-def test_options_that_are_not_supported_are_named(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_options_that_are_not_supported_are_named(changes, message, tmp_path):
     saved(tmp_path, "dream", target_modules=["q_proj"])
     edit(tmp_path / CONFIG, **changes)
     with pytest.raises(ValueError, match=message):
         case("dream").applied(tmp_path, merge=True)
 
 
-def test_a_folder_without_an_adapter_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_an_adapter_is_told(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"holds no adapter_config\.json"):
         case("dream").applied(tmp_path, merge=True)
     saved(tmp_path, "dream", target_modules=["q_proj"])

@@ -25,13 +25,13 @@ def facts(folder: Path, capsys: Captured, *options: str, code: int = 0) -> dict[
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     write_checkpoint(tmp_path / "folder", "sdar", shards=2)
     return tmp_path / "folder"
 
 
 @pytest.mark.parametrize("family", FACTS)
-def test_every_family_is_told_as_it_would_be_loaded(family: str, tmp_path: Path, capsys: Captured) -> None:
+def test_every_family_is_told_as_it_would_be_loaded(family, tmp_path, capsys):
     reference, _ = write_checkpoint(tmp_path, family)
     told = facts(tmp_path, capsys, "--model_name", family)
     assert told["problems"] == []
@@ -43,7 +43,7 @@ def test_every_family_is_told_as_it_would_be_loaded(family: str, tmp_path: Path,
     assert sum(layer["layers"] for layer in told["kv_layers"]) == len(kv_shapes(made.network.config))
 
 
-def test_bytes_per_token_are_those_of_every_layer(tmp_path: Path, capsys: Captured) -> None:
+def test_bytes_per_token_are_those_of_every_layer(tmp_path, capsys):
     write_checkpoint(tmp_path, "diffusion_gemma")
     told = facts(tmp_path, capsys)
     sizes = {(layer["kv_heads"], layer["head_dim"], layer["window"]): layer["layers"] for layer in told["kv_layers"]}
@@ -53,7 +53,7 @@ def test_bytes_per_token_are_those_of_every_layer(tmp_path: Path, capsys: Captur
     assert kv_bytes_per_token(shapes, torch.float16) == told["kv_bytes_per_token"]["16-bit"]
 
 
-def test_the_text_says_the_same(tmp_path: Path, capsys: Captured) -> None:
+def test_the_text_says_the_same(tmp_path, capsys):
     write_checkpoint(tmp_path, "diffusion_gemma")
     assert main(["models", "check", str(tmp_path)]) == 0
     out = capsys.readouterr().out
@@ -72,9 +72,7 @@ def test_the_text_says_the_same(tmp_path: Path, capsys: Captured) -> None:
 @pytest.mark.parametrize(
     "family", [*(pytest.param(each, marks=pytest.mark.full) for each in ("sdar", "diffusion_gemma")), "llada"]
 )
-def test_the_defaults_are_those_of_a_loaded_engine(
-    family: str, tmp_path: Path, capsys: Captured, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_defaults_are_those_of_a_loaded_engine(family, tmp_path, capsys, caplog):
     write_checkpoint(tmp_path, family)
     (tmp_path / "generation_config.json").write_text('{"max_new_tokens": 7, "eos_token_id": 2}')
     told = facts(tmp_path, capsys)["by_default"]
@@ -86,7 +84,7 @@ def test_the_defaults_are_those_of_a_loaded_engine(
     assert engine.max_tokens == (7 if family == "llada" else length)
 
 
-def test_a_strategy_that_does_not_fit_says_why(folder: Path, capsys: Captured) -> None:
+def test_a_strategy_that_does_not_fit_says_why(folder, capsys):
     told = facts(folder, capsys)
     assert told["decoding_strategy"] == "multi_bd"
     assert told["strategies"]["diffusion_gemma"].startswith("it was trained block-causal")

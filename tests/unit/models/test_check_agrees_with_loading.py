@@ -15,7 +15,7 @@ from dlstep import LLM
 
 from ...helpers.files import edit
 from ...helpers.tiny_families import write_checkpoint
-from .folders import Captured, refused, told
+from .folders import refused, told
 from .test_adapter import noisy_adapter
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
@@ -156,7 +156,7 @@ BAD: dict[str, tuple[Damage, str]] = {
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def whole(tmp_path_factory) -> tuple[Path, Path]:
     """A checkpoint folder and an adapter for it, with nothing wrong."""
     base, adapter = (tmp_path_factory.mktemp("whole") / name for name in ("base", "adapter"))
     network, _ = write_checkpoint(base, "sdar")
@@ -165,16 +165,16 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture
-def folder(whole: tuple[Path, Path], tmp_path: Path) -> Path:
+def folder(whole, tmp_path) -> Path:
     return Path(shutil.copytree(whole[0], tmp_path / "folder"))
 
 
 @pytest.fixture
-def adapter(whole: tuple[Path, Path], tmp_path: Path) -> Path:
+def adapter(whole, tmp_path) -> Path:
     return Path(shutil.copytree(whole[1], tmp_path / "adapter"))
 
 
-def test_whole_folders_have_no_problem(folder: Path, adapter: Path, capsys: Captured) -> None:
+def test_whole_folders_have_no_problem(folder, adapter, capsys):
     assert told(capsys, folder, adapter) == []
     LLM(folder, device="cpu", lora_path=str(adapter))
     native()(folder)
@@ -184,7 +184,7 @@ def test_whole_folders_have_no_problem(folder: Path, adapter: Path, capsys: Capt
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", BAD)
-def test_check_and_loading_say_the_same(name: str, folder: Path, capsys: Captured) -> None:
+def test_check_and_loading_say_the_same(name, folder, capsys):
     damage, sentence = BAD[name]
     damage(folder)
     begun = time.monotonic()
@@ -236,7 +236,7 @@ BAD_ADAPTERS: dict[str, tuple[Damage, str]] = {
 
 
 @pytest.mark.parametrize("name", BAD_ADAPTERS)
-def test_check_and_loading_say_the_same_of_an_adapter(name: str, folder: Path, adapter: Path, capsys: Captured) -> None:
+def test_check_and_loading_say_the_same_of_an_adapter(name, folder, adapter, capsys):
     damage, sentence = BAD_ADAPTERS[name]
     damage(adapter)
     begun = time.monotonic()
@@ -245,7 +245,7 @@ def test_check_and_loading_say_the_same_of_an_adapter(name: str, folder: Path, a
     assert sentence in message and [message] == told(capsys, folder, adapter)
 
 
-def test_a_long_pattern_of_names_is_matched(folder: Path, adapter: Path, capsys: Captured) -> None:
+def test_a_long_pattern_of_names_is_matched(folder, adapter, capsys):
     names = "|".join(f"{number}.self_attn.q_proj|{number}.mlp.up_proj" for number in range(300))
     edit(adapter / ADAPTER, target_modules=rf"model\.layers\.({names})")
     assert told(capsys, folder, adapter) == []

@@ -18,7 +18,7 @@ from dlstep import LLM, SamplingParams
 
 from ...helpers.files import edit
 from ...helpers.tiny_families import write_checkpoint
-from .folders import Captured, refused, told
+from .folders import refused, told
 from .test_adapter import noisy_adapter
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
@@ -65,7 +65,7 @@ def plant(folder: Path, mark: Path) -> None:
 
 
 @pytest.fixture
-def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def mark(tmp_path, monkeypatch) -> Iterator[Path]:
     """Where planted code leaves its mark; the folder `evil`, its parent and itself, is on the path of imports."""
     (tmp_path / "evil").mkdir()
     monkeypatch.syspath_prepend(tmp_path / "evil")
@@ -78,7 +78,7 @@ def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def folder(mark: Path) -> Path:
+def folder(mark) -> Path:
     """A checkpoint folder that names planted modules wherever a file names classes, and can be loaded all the same."""
     folder = mark.parent / "evil"
     write_checkpoint(folder, "sdar")
@@ -114,7 +114,7 @@ def folder(mark: Path) -> Path:
     return folder
 
 
-def test_code_and_pickles_beside_whole_weights_are_not_run(folder: Path, capsys: Captured) -> None:
+def test_code_and_pickles_beside_whole_weights_are_not_run(folder, capsys):
     assert told(capsys, folder) == []
     llm = LLM(folder, device="cpu")
     assert len(llm.generate([[5, 9, 33]], SamplingParams(max_tokens=4, ignore_eos=True))[0].token_ids) == 4
@@ -123,7 +123,7 @@ def test_code_and_pickles_beside_whole_weights_are_not_run(folder: Path, capsys:
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_the_strategy_of_a_folder_is_looked_up_only(name: str, folder: Path, capsys: Captured) -> None:
+def test_the_strategy_of_a_folder_is_looked_up_only(name, folder, capsys):
     edit(folder / "config.json", dlstep={"decoding_strategy": name})
     words = f"asks for {name!r}, and a checkpoint may only ask for one of autoregressive, causal_blocks, d2f, "
     assert words in str(refused(capsys, folder))
@@ -150,19 +150,19 @@ def test_the_strategy_of_a_folder_is_looked_up_only(name: str, folder: Path, cap
         {"rope_parameters": {"rope_type": "planted.Planted", "rope_theta": 1e4}, "rope_theta": None},
     ],
 )
-def test_names_of_classes_in_a_configuration(changes: Any, folder: Path, capsys: Captured) -> None:
+def test_names_of_classes_in_a_configuration(changes, folder, capsys):
     edit(folder / "config.json", **changes)
     assert isinstance(refused(capsys, folder), ValueError)
 
 
-def test_a_tokenizer_that_is_code_is_not_run(folder: Path, capsys: Captured) -> None:
+def test_a_tokenizer_that_is_code_is_not_run(folder, capsys):
     (folder / "tokenizer.json").unlink()
     error = refused(capsys, folder)
     assert isinstance(error, FileNotFoundError) and "code that a checkpoint brings is never run" in str(error)
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
-def test_a_pickle_is_not_opened_under_any_name(file: str, folder: Path, capsys: Captured) -> None:
+def test_a_pickle_is_not_opened_under_any_name(file, folder, capsys):
     (folder / "model.safetensors").unlink()
     (folder / file).write_bytes(pickle.dumps(Marks(str(folder.parent / "mark")), protocol=0 if file.endswith("s") else 4))
     refused(capsys, folder)
@@ -186,7 +186,7 @@ ADAPTER_PLACES: dict[str, Any] = {
 
 
 @pytest.fixture
-def adapter(folder: Path, mark: Path) -> Path:
+def adapter(folder, mark) -> Path:
     """An adapter for the folder, with modules and pickles of its own."""
     path = mark.parent / "adapter"
     reference, _ = write_checkpoint(mark.parent / "plain", "sdar")
@@ -196,9 +196,7 @@ def adapter(folder: Path, mark: Path) -> Path:
 
 
 @pytest.mark.parametrize("option", ADAPTER_PLACES)
-def test_names_in_an_adapter_are_not_imported(
-    option: str, folder: Path, adapter: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_in_an_adapter_are_not_imported(option, folder, adapter, capsys, monkeypatch):
     monkeypatch.syspath_prepend(adapter)
     edit(adapter / "adapter_config.json", **{option: ADAPTER_PLACES[option]})
     if told(capsys, folder, adapter):
@@ -207,7 +205,7 @@ def test_names_in_an_adapter_are_not_imported(
         LLM(folder, device="cpu", lora_path=str(adapter))
 
 
-def test_a_pickled_adapter_is_not_opened(folder: Path, adapter: Path, capsys: Captured) -> None:
+def test_a_pickled_adapter_is_not_opened(folder, adapter, capsys):
     (adapter / "adapter_model.safetensors").unlink()
     error = refused(capsys, folder, adapter)
     assert isinstance(error, FileNotFoundError) and re.search("adapter_model.bin.*may hold code and is not read", str(error))

@@ -21,14 +21,14 @@ from ...helpers.random_checkpoints import BLOCK, EOS_ID, MASK_ID, ROWS, WORDS, w
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def folders(tmp_path_factory) -> dict[str, Path]:
     """Checkpoint folders with random weights: an ordinary one, and one with a shift head."""
     base = tmp_path_factory.mktemp("checkpoints")
     return {"plain": write_checkpoint(base / "plain"), "shifted": write_checkpoint(base / "shifted", head_shift=1)}
 
 
 @pytest.fixture
-def folder(folders: dict[str, Path], tmp_path: Path) -> Path:
+def folder(folders, tmp_path) -> Path:
     """A copy to damage."""
     return Path(shutil.copytree(folders["plain"], tmp_path / "copy"))
 
@@ -75,7 +75,7 @@ def test_only_a_canvas_as_long_as_the_answer_has_a_default_length(folder):
         ({"F16": 9}, "cuda", set(), torch.bfloat16),
     ],
 )
-def test_weights_have_a_dtype_that_the_device_multiplies_fast(stored, device, processor, dtype, monkeypatch) -> None:
+def test_weights_have_a_dtype_that_the_device_multiplies_fast(stored, device, processor, dtype, monkeypatch):
     names = {"avx2", "avx512_f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_fp16"} | processor
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {name: name in processor for name in names})
     tensors = {name: Stored(name, (count,), name, Path(), 0, 0) for name, count in stored.items()}

@@ -1,6 +1,5 @@
 """Compiled layers answer what plain ones answer, and are compiled once: for all layers of a kind and any number of rows."""
 
-from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -44,13 +43,13 @@ class Recorder:
 
 
 @pytest.fixture(autouse=True)
-def nothing_compiled_before() -> None:
+def nothing_compiled_before():
     torch.compiler.reset()
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("family", [pytest.param(each, marks=[pytest.mark.stress] * (each in LONG)) for each in FAMILIES])
-def test_answers_are_the_same_and_nothing_is_compiled_twice(family: str, tmp_path: Path) -> None:
+def test_answers_are_the_same_and_nothing_is_compiled_twice(family, tmp_path):
     write_checkpoint(tmp_path, family, seed=1)
     options: dict[str, Any] = {"model_name": family, "max_model_len": 64}
     if family == "diffusion_gemma":
@@ -73,7 +72,7 @@ def test_answers_are_the_same_and_nothing_is_compiled_twice(family: str, tmp_pat
 
 
 @pytest.mark.full
-def test_other_networks_change_nothing(tmp_path: Path) -> None:
+def test_other_networks_change_nothing(tmp_path):
     write_checkpoint(tmp_path, "sdar", seed=1)
     options: dict[str, Any] = {"model_name": "sdar", "max_model_len": 64}
     recorder, compiled = Recorder(), []
@@ -87,14 +86,14 @@ def test_other_networks_change_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_every_thread_compiles_for_any_number_of_rows_and_sets_that_once(tmp_path: Path) -> None:
+def test_every_thread_compiles_for_any_number_of_rows_and_sets_that_once(tmp_path):
     """torch keeps the settings of a thread from all others, so that those of the thread that loaded are not enough."""
     write_checkpoint(tmp_path, "sdar", seed=1)
     llm, recorder = LLM(str(tmp_path), model_name="sdar", max_model_len=64), Recorder()
     compile_layers(llm.engine.driver.network.model, backend=recorder)  # pyright: ignore[reportAttributeAccessIssue]
     found: list[Any] = []
 
-    def work() -> None:
+    def work():
         llm.generate(PROMPTS[:2], LIMIT, progress=False)
         found.append((dynamo.recompile_limit, shapes.use_duck_shape, len(recorder.graphs)))
         shapes.use_duck_shape = True
@@ -113,7 +112,7 @@ def test_every_thread_compiles_for_any_number_of_rows_and_sets_that_once(tmp_pat
 
 @torch.inference_mode()
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_slice_is_the_layer_that_it_replaces(family: str, tmp_path: Path) -> None:
+def test_a_slice_is_the_layer_that_it_replaces(family, tmp_path):
     write_checkpoint(tmp_path, family, seed=1)
     before, after = (load_checkpoint(tmp_path, model_name=family).network for _ in range(2))
     merge_products(after)

@@ -14,7 +14,7 @@ from .published import SDAR_8B
 
 
 @pytest.fixture
-def planted(tmp_path: Path) -> Path:
+def planted(tmp_path) -> Path:
     """A checkpoint of a family with code of its own, which leaves a mark wherever it is run."""
     folder = tmp_path / "checkpoint"
     write_checkpoint(folder, "dream")
@@ -26,7 +26,7 @@ def planted(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_files_of_a_slow_tokenizer_of_qwen_are_enough(planted: Path) -> None:
+def test_the_files_of_a_slow_tokenizer_of_qwen_are_enough(planted):
     (planted / "tokenizer.json").unlink()
     letters = "abcdefghijklmnopqrstuvwxyz"
     vocabulary = {letter: number for number, letter in enumerate(letters)} | {"th": 26, "the": 27, "Ġ": 28}
@@ -48,7 +48,7 @@ def test_the_files_of_a_slow_tokenizer_of_qwen_are_enough(planted: Path) -> None
 
 @pytest.mark.parametrize("file", ["special_tokens_map.json", "tokenizer_config.json"])
 @pytest.mark.parametrize("names", [["eos_token", "mask_token"], ["additional_special_tokens"], ["image_token"]])
-def test_special_tokens_may_be_objects(tmp_path: Path, file: str, names: list[str]) -> None:
+def test_special_tokens_may_be_objects(tmp_path, file, names):
     folder = folder_of(tmp_path, SDAR_8B)
     plain, (end, *_) = read_description(folder), read_description(folder).tokenizer.all_special_tokens
     token = {"content": end, "lstrip": False, "normalized": False, "rstrip": False, "single_word": False}
@@ -59,7 +59,7 @@ def test_special_tokens_may_be_objects(tmp_path: Path, file: str, names: list[st
     assert end in found.all_special_tokens and found.encode(end) == plain.tokenizer.encode(end)
 
 
-def test_special_tokens_may_be_listed_without_names(tmp_path: Path) -> None:
+def test_special_tokens_may_be_listed_without_names(tmp_path):
     folder = folder_of(tmp_path, SDAR_8B)
     edit(folder / "tokenizer_config.json", extra_special_tokens=["<a>", "<b>"])
     assert read_description(folder).spec.vocab_size == 141

@@ -1,7 +1,6 @@
 """A checkpoint folder says which family it is of and how it is decoded; what is given wins over what it says."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -50,19 +49,7 @@ SHARED = ("diffucoder", "llada2_moe", "llada2_mini", "llada2dot1_mini", "llada2_
         (LLADA2_MINI, "llada2", "Glm4Moe", 156895, (156892,), 0, 6e5, {"block_size": 32}, "multi_bd", 32768),
     ],
 )
-def test_published_configs(
-    tmp_path: Path,
-    facts: Facts,
-    family: str,
-    network: str,
-    mask_id: int | None,
-    eos_ids: tuple[int, ...],
-    shift: int,
-    rope_theta: float,
-    options: Facts,
-    strategy: str,
-    length: int,
-) -> None:
+def test_published_configs(tmp_path, facts, family, network, mask_id, eos_ids, shift, rope_theta, options, strategy, length):
     # Id 5 is another token of this tokenizer, so the one of Stable-DiffCoder must come from it.
     found = described(tmp_path, facts, mask_token="<mask>" if mask_id is None else None)
     assert (found.family.name, found.family.network.__name__) == (family, f"{network}ForCausalLM")
@@ -77,7 +64,7 @@ def test_published_configs(
         assert getattr(found.config, ours) == facts.get(theirs, facts.get(ours))
 
 
-def test_the_published_diffusion_gemma(tmp_path: Path) -> None:
+def test_the_published_diffusion_gemma(tmp_path):
     found = described(tmp_path, DIFFUSION_GEMMA_26B)
     assert (found.family.name, found.spec.mask_id, found.spec.eos_ids) == ("diffusion_gemma", None, (1, 106))
     assert (found.options, found.decoding_strategy) == ({"canvas_length": 256}, "diffusion_gemma")
@@ -89,7 +76,7 @@ def test_the_published_diffusion_gemma(tmp_path: Path) -> None:
     assert {(shape.kv_heads, shape.head_dim, shape.window) for shape in shapes[:5]} == {(8, 256, 1024)}
 
 
-def test_the_published_nemotron_labs_diffusion(tmp_path: Path) -> None:
+def test_the_published_nemotron_labs_diffusion(tmp_path):
     found = described(tmp_path / "8B", NEMOTRON_8B)
     assert (found.family.name, found.family.network.__name__) == ("nemotron_labs_diffusion", "Ministral3ForCausalLM")
     assert (found.spec.mask_id, found.spec.eos_ids[0], found.spec.head_shift) == (100, 11, 0)
@@ -106,7 +93,7 @@ def test_the_published_nemotron_labs_diffusion(tmp_path: Path) -> None:
         described(tmp_path / "VLM", NEMOTRON_8B, **names, auto_map=None)
 
 
-def test_sizes_that_classes_call_otherwise(tmp_path: Path) -> None:
+def test_sizes_that_classes_call_otherwise(tmp_path):
     llada = described(tmp_path / "a", LLADA_8B).config
     assert (llada.intermediate_size, llada.rms_norm_eps, llada.head_dim, llada.vocab_size) == (12288, 1e-5, 128, 126464)
     llada2 = described(tmp_path / "b", LLADA2_MINI).config
@@ -116,12 +103,12 @@ def test_sizes_that_classes_call_otherwise(tmp_path: Path) -> None:
     assert described(tmp_path / "c", SDAR_1_7B).config.tie_word_embeddings
 
 
-def test_what_sdar_moe_leaves_out_is_what_its_own_code_takes(tmp_path: Path) -> None:
+def test_what_sdar_moe_leaves_out_is_what_its_own_code_takes(tmp_path):
     config = described(tmp_path, SDAR_30B, norm_topk_prob=None, num_experts_per_tok=None).config
     assert (config.norm_topk_prob, config.num_experts_per_tok) == (True, 2)
 
 
-def test_the_rotary_embedding_may_be_stated_in_either_way(tmp_path: Path) -> None:
+def test_the_rotary_embedding_may_be_stated_in_either_way(tmp_path):
     new = {"rope_type": "default", "rope_theta": 1000000.0}
     found = described(tmp_path / "new", SDAR_8B, rope_theta=None, rope_parameters=new)
     assert found.config.rope_parameters == described(tmp_path / "old", SDAR_8B).config.rope_parameters == new
@@ -195,7 +182,7 @@ NOT_SUPPORTED: list[tuple[Facts, Facts]] = [
 @pytest.mark.parametrize(
     ("facts", "field", "value"), [(facts, *change) for facts, changes in NOT_SUPPORTED for change in changes.items()]
 )
-def test_a_value_that_is_not_supported_is_refused_by_name(tmp_path: Path, facts: Facts, field: str, value: object) -> None:
+def test_a_value_that_is_not_supported_is_refused_by_name(tmp_path, facts, field, value):
     with pytest.raises(ValueError, match=re.escape(f"{field}={value!r} is not supported")) as caught:
         described(tmp_path, facts, **{field: value})
     assert "config.json, read as " in str(caught.value)
@@ -244,7 +231,7 @@ def test_a_value_that_is_not_supported_is_refused_by_name(tmp_path: Path, facts:
         (QWEN3_8B | {"architectures": ["Qwen3ForCausalLM"]}, {"rope_theta": None}, "it does not state rope_theta"),
     ],
 )
-def test_what_cannot_be_computed_is_refused_by_name(tmp_path: Path, facts: Facts, changes: Facts, message: str) -> None:
+def test_what_cannot_be_computed_is_refused_by_name(tmp_path, facts, changes, message):
     with pytest.raises(ValueError, match=message) as caught:
         described(tmp_path, facts, **changes)
     assert "config.json, read as " in str(caught.value)
@@ -260,11 +247,11 @@ def test_what_cannot_be_computed_is_refused_by_name(tmp_path: Path, facts: Facts
         (SDAR_8B, {"sliding_window": 4096, "hidden_act": None, "num_key_value_heads": None}),
     ],
 )
-def test_what_changes_nothing_is_accepted(tmp_path: Path, facts: Facts, changes: Facts) -> None:
+def test_what_changes_nothing_is_accepted(tmp_path, facts, changes):
     described(tmp_path, facts, **changes)
 
 
-def test_the_mask_token_is_the_first_that_is_named(tmp_path: Path) -> None:
+def test_the_mask_token_is_the_first_that_is_named(tmp_path):
     folder = folder_of(tmp_path, SDAR_8B, mask_token="<mask>", dlstep={"mask_token_id": 11})
     edit(folder / "generation_config.json", mask_token_id=12)
     assert read_description(folder, mask_token_id=10).spec.mask_id == 10
@@ -283,18 +270,18 @@ def test_the_mask_token_is_the_first_that_is_named(tmp_path: Path) -> None:
         read_description(folder)
 
 
-def test_a_published_id_that_is_another_token_is_not_taken(tmp_path: Path) -> None:
+def test_a_published_id_that_is_another_token_is_not_taken(tmp_path):
     with pytest.raises(ValueError, match="names no mask token"):
         described(tmp_path, STABLE_DIFFCODER_8B)
 
 
-def test_ends_are_gathered(tmp_path: Path) -> None:
+def test_ends_are_gathered(tmp_path):
     folder = folder_of(tmp_path, DREAM_7B, eos_token_id=[151643, 9])
     edit(folder / "generation_config.json", eos_token_id=[8])
     assert read_description(folder).spec.eos_ids == (151643, 9, 8, 151645)
 
 
-def test_options_that_are_given_win_also_when_they_are_defaults(tmp_path: Path) -> None:
+def test_options_that_are_given_win_also_when_they_are_defaults(tmp_path):
     sdar = described(tmp_path, SDAR_8B)
     strategy = strategy_of(sdar)
     assert (strategy.block_size, strategy.rule) == (4, Threshold(0.95))
@@ -308,7 +295,7 @@ def test_options_that_are_given_win_also_when_they_are_defaults(tmp_path: Path) 
     assert strategy_of(ruled, rule="threshold").rule == Threshold(0.95)
 
 
-def test_a_family_or_a_folder_says_how_it_was_trained(tmp_path: Path) -> None:
+def test_a_family_or_a_folder_says_how_it_was_trained(tmp_path):
     named = {name: family.training for name, family in FAMILIES.items() if family.training is not None}
     assert set(FAMILIES) - set(named) == set(NATIVE)
     assert all(FAMILIES[name].decoding_strategy in TRAININGS[training] for name, training in named.items())
@@ -334,13 +321,13 @@ def test_a_family_or_a_folder_says_how_it_was_trained(tmp_path: Path) -> None:
         ({"decoding_strategy": "multi_bd", "block_size": 8, "buffer_size": 2}, (8, 2)),
     ],
 )
-def test_sub_blocks_divide_the_block_of_fast_dllm_v2(tmp_path: Path, options: Facts, sizes: tuple[int, int]) -> None:
+def test_sub_blocks_divide_the_block_of_fast_dllm_v2(tmp_path, options, sizes):
     strategy = strategy_of(described(tmp_path, FAST_DLLM_V2_7B), **options)
     assert (strategy.block_size, strategy.buffer_size) == sizes
 
 
 @pytest.mark.parametrize("name", FACTS)
-def test_a_checkpoint_decodes_by_its_folder_alone(tmp_path: Path, name: str) -> None:
+def test_a_checkpoint_decodes_by_its_folder_alone(tmp_path, name):
     write_checkpoint(tmp_path, name)
     llm = LLM(tmp_path, model_name=name if name in SHARED else None)
     (output,) = llm.generate([[7, 8, 9, 10, 11]], SamplingParams(max_tokens=9, ignore_eos=True))

@@ -1,18 +1,16 @@
 """Which family a folder is recognised as."""
 
-from pathlib import Path
-
 import pytest
 
 from dlstep.models import read_description
 from dlstep.models.families import name_of
 
 from ...helpers.tiny_families import write_checkpoint
-from .folders import Facts, described, folder_of, strategy_of
+from .folders import described, folder_of, strategy_of
 from .published import DREAM_7B, DREAM_REASONER_8B, IDLM_8B, LLADA2_MINI, LLADA_8B, QWEN3_8B, SDAR_8B, STABLE_DIFFCODER_8B
 
 
-def test_a_name_overrides_what_the_folder_says(tmp_path: Path) -> None:
+def test_a_name_overrides_what_the_folder_says(tmp_path):
     folder = folder_of(tmp_path, LLADA2_MINI)
     found = read_description(folder, "llada2dot1_mini")
     assert (found.family.name, found.decoding_strategy) == ("llada2dot1_mini", "multi_bd_edit")
@@ -46,13 +44,13 @@ def test_a_name_overrides_what_the_folder_says(tmp_path: Path) -> None:
         ("a", LLADA_8B, {"model_type": None, "architectures": None}, "llada"),
     ],
 )
-def test_the_most_particular_sign_decides(tmp_path: Path, place: str, facts: Facts, changes: Facts, family: str) -> None:
+def test_the_most_particular_sign_decides(tmp_path, place, facts, changes, family):
     assert described(tmp_path / place, facts, mask_token="<mask>", **changes).family.name == family
 
 
 @pytest.mark.parametrize("shards", [1, 2])
 @pytest.mark.parametrize("family", ["dream", "dream_reasoner"])
-def test_tensors_tell_dream_from_its_reasoner(tmp_path: Path, family: str, shards: int) -> None:
+def test_tensors_tell_dream_from_its_reasoner(tmp_path, family, shards):
     write_checkpoint(tmp_path, family, shards=shards)
     assert read_description(tmp_path).family.name == family
     assert described(tmp_path / "no weights", DREAM_REASONER_8B).family.name == "dream"
@@ -69,13 +67,13 @@ def test_tensors_tell_dream_from_its_reasoner(tmp_path: Path, family: str, shard
         ({"auto_map": None, "model_type": "qwen3", "architectures": ["Qwen3ForSequenceClassification"]}, "not supported"),
     ],
 )
-def test_other_networks_are_refused(tmp_path: Path, changes: Facts, message: str) -> None:
+def test_other_networks_are_refused(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
         described(tmp_path, SDAR_8B, **changes)
 
 
 @pytest.mark.parametrize("class_name", ["Qwen2ForCausalLM", "LlamaForCausalLM", "Qwen3ForCausalLM"])
-def test_an_autoregressive_network_is_refused(tmp_path: Path, class_name: str) -> None:
+def test_an_autoregressive_network_is_refused(tmp_path, class_name):
     with pytest.raises(ValueError, match="names no mask token, so it does not look like a diffusion language model"):
         described(tmp_path, QWEN3_8B | {"architectures": [class_name]})
     folder = folder_of(tmp_path / "named", QWEN3_8B | {"architectures": [class_name]})
@@ -84,6 +82,6 @@ def test_an_autoregressive_network_is_refused(tmp_path: Path, class_name: str) -
         strategy_of(read_description(folder, mask_token_id=7))
 
 
-def test_a_folder_of_the_hubs_cache_has_the_name_of_its_model(tmp_path: Path) -> None:
+def test_a_folder_of_the_hubs_cache_has_the_name_of_its_model(tmp_path):
     assert name_of(tmp_path / "models--some-lab--LLaDA2.0-mini-dmax" / "snapshots" / "0a1b") == "some-lab/LLaDA2.0-mini-dmax"
     assert name_of(tmp_path / "snapshots" / "0a1b") == "0a1b" and name_of(tmp_path / "LLaDA-8B") == "LLaDA-8B"

@@ -34,7 +34,7 @@ def of(folder: Path, **more: Any) -> str:
     return fingerprint(load_checkpoint(folder, **more))
 
 
-def test_every_one_element_change_of_the_weights_is_noticed(tmp_path: Path) -> None:
+def test_every_one_element_change_of_the_weights_is_noticed(tmp_path):
     folder = written(tmp_path / "model")
     checkpoint = load_checkpoint(folder)
     first = fingerprint(checkpoint)
@@ -55,7 +55,7 @@ def test_every_one_element_change_of_the_weights_is_noticed(tmp_path: Path) -> N
     assert of(folder) == first
 
 
-def test_every_number_of_the_configuration_is_noticed(tmp_path: Path) -> None:
+def test_every_number_of_the_configuration_is_noticed(tmp_path):
     folder = written(tmp_path)
     facts = (folder / "config.json").read_text()
     seen = [of(folder), of(folder, dtype=torch.bfloat16)]
@@ -67,7 +67,7 @@ def test_every_number_of_the_configuration_is_noticed(tmp_path: Path) -> None:
     assert of(folder) == seen[0]
 
 
-def test_an_equal_checkpoint_elsewhere_has_the_same_fingerprint(tmp_path: Path) -> None:
+def test_an_equal_checkpoint_elsewhere_has_the_same_fingerprint(tmp_path):
     folder = written(tmp_path / "model")
     shutil.copytree(folder, tmp_path / "copy")
     (tmp_path / "links").mkdir()
@@ -86,14 +86,14 @@ def test_an_equal_checkpoint_elsewhere_has_the_same_fingerprint(tmp_path: Path) 
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
-def test_adapters_are_noticed_with_every_byte(tmp_path: Path) -> None:
+def test_adapters_are_noticed_with_every_byte(tmp_path):
     from .test_adapter import noisy_adapter
 
     reference, _ = write_checkpoint(tmp_path / "model", "sdar")
     noisy_adapter(reference, target_modules=["q_proj"]).save_pretrained(str(tmp_path / "adapter"))
     checkpoint, path = load_checkpoint(tmp_path / "model"), tmp_path / "adapter"
 
-    def now(*, merged: bool = True) -> str:
+    def now(*, merged=True):
         return fingerprint(checkpoint, read_adapter(path), merged=merged)
 
     seen = [fingerprint(checkpoint), now(), now(merged=False)]

@@ -1,7 +1,6 @@
 """Every family, loaded from a folder under its published names, computes what its class of transformers does."""
 
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -77,7 +76,7 @@ def paged(network: Any, ids: Tensor, mask: str) -> Tensor:
 
 @pytest.mark.parametrize(("family", "variant"), CASES)
 @torch.inference_mode()
-def test_logits_equal_those_of_the_class(family: str, variant: str, tmp_path: Path) -> None:
+def test_logits_equal_those_of_the_class(family, variant, tmp_path):
     reference, _ = write_checkpoint(tmp_path, family, seed=1, **VARIANTS[variant])
     network: Any = load_checkpoint(tmp_path, model_name=family).network
     assert type(network) is type(reference)
@@ -97,7 +96,7 @@ def test_logits_equal_those_of_the_class(family: str, variant: str, tmp_path: Pa
 
 
 @torch.inference_mode()
-def test_a_nemotron_beyond_its_original_window_equals_what_transformers_loads(tmp_path: Path) -> None:
+def test_a_nemotron_beyond_its_original_window_equals_what_transformers_loads(tmp_path):
     rope = FACTS["nemotron_labs_diffusion"]((4, 2), False)["rope_parameters"] | {"original_max_position_embeddings": 64}
     written, _ = write_checkpoint(tmp_path / "ours", "nemotron_labs_diffusion", seed=1, rope_parameters=rope)
     written.save_pretrained(tmp_path / "theirs")
@@ -112,7 +111,7 @@ def test_a_nemotron_beyond_its_original_window_equals_what_transformers_loads(tm
 
 
 @torch.inference_mode()
-def test_canvases_equal_those_of_the_class(tmp_path: Path) -> None:
+def test_canvases_equal_those_of_the_class(tmp_path):
     reference, facts = write_checkpoint(tmp_path, "diffusion_gemma", seed=1)
     network: Any = load_checkpoint(tmp_path).network
     network.set_attn_implementation("sdpa")

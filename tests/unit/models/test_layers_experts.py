@@ -1,6 +1,5 @@
 """How the products of experts are computed."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,13 +21,13 @@ def experts_of(network: nn.Module) -> str:
 
 
 @pytest.mark.parametrize("family", ["sdar_moe", "llada2", "diffusion_gemma"])
-def test_experts_are_multiplied_as_a_group_where_torch_can(family: str, tmp_path: Path) -> None:
+def test_experts_are_multiplied_as_a_group_where_torch_can(family, tmp_path):
     write_checkpoint(tmp_path, family)
     assert experts_of(load_checkpoint(tmp_path, model_name=family).network) == "grouped_mm"
     assert experts_of(load_checkpoint(tmp_path, dtype=torch.float64, model_name=family).network) == "eager"
 
 
-def test_experts_whose_rows_do_not_align_are_multiplied_one_by_one(tmp_path: Path) -> None:
+def test_experts_whose_rows_do_not_align_are_multiplied_one_by_one(tmp_path):
     reference, _ = write_checkpoint(tmp_path, "sdar_moe", moe_intermediate_size=7)
     network: Any = load_checkpoint(tmp_path).network
     assert experts_of(network) == "eager"
@@ -50,7 +49,7 @@ def gemma(**facts: Any) -> nn.Module:
 
 @torch.no_grad()
 @pytest.mark.parametrize("make", [glm, gemma])
-def test_answers_what_experts_of_transformers_answer(make: Any) -> None:
+def test_answers_what_experts_of_transformers_answer(make):
     experts, generator = make(), torch.Generator().manual_seed(0)
     for weight in experts.parameters():
         weight.copy_(torch.randn(weight.shape, generator=generator) / 4)
@@ -69,7 +68,7 @@ class Clamped(Glm4MoeExperts):
         return both.chunk(2, dim=-1)[0].clamp(max=7.0)
 
 
-def test_experts_that_compute_otherwise_are_left_alone() -> None:
+def test_experts_that_compute_otherwise_are_left_alone():
     assert fits(glm()) and fits(gemma())
     biased = glm()
     biased.has_bias = True

@@ -20,7 +20,7 @@ FAMILY = "nemotron_labs_diffusion"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_rows_without_a_gate_keep_their_bits(dtype: torch.dtype) -> None:
+def test_rows_without_a_gate_keep_their_bits(dtype):
     base, gates = nn.Linear(24, 16, bias=False, dtype=dtype), Gates()
     a, b = torch.randn(3, 24), torch.randn(16, 3)
     layer, rows = Gated(base, a, b, 0.5, gates), torch.randn(1, 7, 24, dtype=dtype)
@@ -33,7 +33,7 @@ def test_rows_without_a_gate_keep_their_bits(dtype: torch.dtype) -> None:
     torch.testing.assert_close(found[:, drafted].float(), (rows.float() @ merged.T)[:, drafted], rtol=0.02, atol=0.1)
 
 
-def test_compiled_layers_read_the_gates_of_each_pass() -> None:
+def test_compiled_layers_read_the_gates_of_each_pass():
     class Layer(nn.Module):
         """A layer of the form that `compile_layers` looks for."""
 
@@ -65,7 +65,7 @@ def test_compiled_layers_read_the_gates_of_each_pass() -> None:
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkpoint(tmp_path_factory) -> Path:
     """A random checkpoint with an adapter for drafts."""
     folder = tmp_path_factory.mktemp("drafts")
     network, _ = write_checkpoint(folder, FAMILY)
@@ -83,15 +83,13 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("self_speculation", {"quantization": "fp8"}, "quantization"),
     ],
 )
-def test_options_that_do_not_go_with_it_are_refused(
-    checkpoint: Path, strategy: str | None, options: dict[str, Any], field: str
-) -> None:
+def test_options_that_do_not_go_with_it_are_refused(checkpoint, strategy, options, field):
     with refused(field, "conflict"):
         LLM(str(checkpoint), lora_path=str(checkpoint / "linear_spec_lora"), decoding_strategy=strategy, **options)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_it_is_found_in_the_layers_and_changes_no_answer(checkpoint: Path) -> None:
+def test_it_is_found_in_the_layers_and_changes_no_answer(checkpoint):
     options: dict[str, Any] = {"decoding_strategy": "self_speculation", "block_size": 6}
     engines = [LLM(str(checkpoint), **options), LLM(str(checkpoint), lora_path=str(checkpoint / "linear_spec_lora"), **options)]
     answers = [llm.generate("1 2 3", SamplingParams(max_tokens=24, ignore_eos=True), progress=False) for llm in engines]

@@ -13,7 +13,7 @@ from dlstep.models.layers import install_routers
 
 @pytest.mark.parametrize(("groups", "kept", "normalised"), [(4, 2, True), (1, 1, True), (2, 2, False)])
 @torch.inference_mode()
-def test_logits_are_the_same(groups: int, kept: int, normalised: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logits_are_the_same(groups, kept, normalised, monkeypatch):
     torch.manual_seed(0)
     config = Glm4MoeConfig(
         vocab_size=50, hidden_size=64, intermediate_size=64, moe_intermediate_size=32, num_hidden_layers=4,
@@ -30,7 +30,7 @@ def test_logits_are_the_same(groups: int, kept: int, normalised: bool, monkeypat
     asked: list[int] = []
     choose = layers._choose_experts
 
-    def counted(hidden: torch.Tensor, *given, **options):
+    def counted(hidden, *given, **options):
         asked.append(len(hidden))
         return choose(hidden, *given, **options)
 
@@ -40,7 +40,7 @@ def test_logits_are_the_same(groups: int, kept: int, normalised: bool, monkeypat
     assert asked == [18] * len(routers) == [18] * 3
 
 
-def test_a_router_has_the_dtype_of_its_network() -> None:
+def test_a_router_has_the_dtype_of_its_network():
     """The kernel reads no others; transformers creates it in float32 since 5.24."""
     config = Glm4MoeConfig(
         vocab_size=8, hidden_size=8, intermediate_size=8, moe_intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
@@ -54,7 +54,7 @@ def test_a_router_has_the_dtype_of_its_network() -> None:
 
 
 @torch.inference_mode()
-def test_a_softmax_router_answers_like_its_class() -> None:
+def test_a_softmax_router_answers_like_its_class():
     torch.manual_seed(0)
     config = DiffusionGemmaTextConfig(hidden_size=32, num_experts=16, top_k_experts=4)
     network = PreTrainedModel(config)
@@ -70,7 +70,7 @@ def test_a_softmax_router_answers_like_its_class() -> None:
     torch.testing.assert_close(own_weights, weights)
 
 
-def test_other_layers_stay_as_they_are() -> None:
+def test_other_layers_stay_as_they_are():
     class Network(PreTrainedModel):
         """One layer that is no router."""
 

@@ -26,7 +26,7 @@ LIMIT = SamplingParams(max_tokens=12, ignore_eos=True)
 
 
 @pytest.fixture(autouse=True)
-def nothing_compiled_before() -> None:
+def nothing_compiled_before():
     torch.compiler.reset()
 
 
@@ -36,7 +36,7 @@ def back(weight: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("family", list(FACTS))
-def test_quantize_converts_only_decoder_layers_and_experts(family: str, tmp_path: Path) -> None:
+def test_quantize_converts_only_decoder_layers_and_experts(family, tmp_path):
     write_checkpoint(tmp_path, family)
     plain, network = (load_checkpoint(tmp_path, model_name=family).network for _ in range(2))
     quantize(network)
@@ -59,7 +59,7 @@ def test_quantize_converts_only_decoder_layers_and_experts(family: str, tmp_path
     assert of_layers >= 7
 
 
-def test_tied_weights_stay_tied(tmp_path: Path) -> None:
+def test_tied_weights_stay_tied(tmp_path):
     """The encoder and the decoder of DiffusionGemma share their layers."""
     write_checkpoint(tmp_path, "diffusion_gemma")
     network: Any = load_checkpoint(tmp_path, model_name="diffusion_gemma").network
@@ -72,7 +72,7 @@ def test_tied_weights_stay_tied(tmp_path: Path) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("family", ["sdar", "stable_diffcoder", "dream"])
-def test_logits_match_dequantized_weights_and_inputs(family: str, tmp_path: Path) -> None:
+def test_logits_match_dequantized_weights_and_inputs(family, tmp_path):
     write_checkpoint(tmp_path, family)
     rounded, network = (load_checkpoint(tmp_path, model_name=family).network for _ in range(2))
     quantize(network)
@@ -90,7 +90,7 @@ def test_logits_match_dequantized_weights_and_inputs(family: str, tmp_path: Path
 
 
 @pytest.mark.full
-def test_compiled_quantized_layers_compute_merged_products_once(tmp_path: Path) -> None:
+def test_compiled_quantized_layers_compute_merged_products_once(tmp_path):
     write_checkpoint(tmp_path, "sdar", seed=1)
     options: dict[str, Any] = {"model_name": "sdar", "max_model_len": 64, "quantization": "fp8"}
     plain, fast = (LLM(str(tmp_path), **options) for _ in range(2))
@@ -103,7 +103,7 @@ def test_compiled_quantized_layers_compute_merged_products_once(tmp_path: Path) 
 
 
 @pytest.mark.full
-def test_fp8_keeps_the_accuracy_of_an_embedded_model() -> None:
+def test_fp8_keeps_the_accuracy_of_an_embedded_model():
     problems = tiny.problems(200, seed=5)
     rights: list[float] = []
     for quantization in (None, "fp8"):
@@ -113,7 +113,7 @@ def test_fp8_keeps_the_accuracy_of_an_embedded_model() -> None:
     assert abs(rights[1] - rights[0]) <= 0.02 and min(rights) > 0.9
 
 
-def test_unsupported_quantizations_and_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_quantizations_and_devices_are_refused(monkeypatch):
     with pytest.raises(ValueError, match="quantization: must be one of 'fp8' or None, got 'int4'"):
         LLM(quantization="int4")
     monkeypatch.setattr("dlstep.models.quantization.supports_fp8", lambda device: False)
@@ -122,7 +122,7 @@ def test_unsupported_quantizations_and_devices_are_refused(monkeypatch: pytest.M
     assert "cpu" in str(refused.value)
 
 
-def test_unsupported_experts_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_experts_are_refused(tmp_path, monkeypatch):
     write_checkpoint(tmp_path, "llada2")
     monkeypatch.setattr("dlstep.models.quantization.fits", lambda module: False)
     with pytest.raises(ValueError, match="quantization='fp8' is not supported for the experts of Glm4MoeForCausalLM"):
@@ -144,7 +144,7 @@ def states_of(ranks: Ranks, folders: list[Path]) -> list[tuple[np.ndarray, int]]
 
 
 @pytest.mark.full
-def test_ranks_share_a_quantized_network(tmp_path: Path) -> None:
+def test_ranks_share_a_quantized_network(tmp_path):
     """Each rank has half of the weights and quantizes its part of an input with a separate scale, so states differ slightly."""
     folders = [tmp_path / family for family in ("sdar", "dream", "llada2")]
     for folder in folders:

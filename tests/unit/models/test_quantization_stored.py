@@ -92,7 +92,7 @@ def quantized_folder(folder: Path, family: str, kind: str, strategy: str) -> tup
 
 @pytest.mark.parametrize(("kind", "strategy"), KINDS)
 @pytest.mark.parametrize("family", ["sdar", "llada2"])
-def test_load_checkpoint_dequantizes_stored_weights(family: str, kind: str, strategy: str, tmp_path: Path) -> None:
+def test_load_checkpoint_dequantizes_stored_weights(family, kind, strategy, tmp_path):
     """Covers whole tensors, tensors that are split among parameters, single experts, and a rank's share of each."""
     coded, plain = quantized_folder(tmp_path, family, kind, strategy)
     assert check(coded, family).problems == check(plain, family).problems == ()
@@ -105,7 +105,7 @@ def test_load_checkpoint_dequantizes_stored_weights(family: str, kind: str, stra
 
 @torch.no_grad()
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_fp8_reproduces_stored_codes_with_channel_scales(dtype: str, tmp_path: Path) -> None:
+def test_fp8_reproduces_stored_codes_with_channel_scales(dtype, tmp_path):
     coded, _ = quantized_folder(tmp_path, "sdar", "float", "channel")
     llm = LLM(str(coded), model_name="sdar", dtype=dtype, quantization="fp8")
     network: Any = llm.engine.driver.network.model  # type: ignore[attr-defined]
@@ -147,24 +147,24 @@ inputs = partial(group, "input_activations")
         (inputs(num_bits=4), "input_activations.num_bits=4 is not supported"),
     ],
 )
-def test_errors_name_unsupported_fields(stated: Any, message: str) -> None:
+def test_errors_name_unsupported_fields(stated, message):
     with pytest.raises(ValueError, match=message):
         check_stored_quantization({"quantization_config": stated})
 
 
-def test_checkpoints_may_quantize_only_weights() -> None:
+def test_checkpoints_may_quantize_only_weights():
     config = deepcopy(CONFIG)
     config["config_groups"]["group_0"]["input_activations"] = None
     check_stored_quantization({"quantization_config": config})
     check_stored_quantization({})
 
 
-def test_check_reports_missing_and_misshapen_scales(tmp_path: Path) -> None:
+def test_check_reports_missing_and_misshapen_scales(tmp_path):
     coded, _ = quantized_folder(tmp_path, "sdar", "float", "channel")
     first, second = "model.layers.0.self_attn.q_proj.weight", "model.layers.1.mlp.up_proj.weight"
     third = "model.layers.1.mlp.down_proj.weight"
 
-    def damage(tensors: dict[str, Tensor]) -> None:
+    def damage(tensors):
         del tensors[f"{first}_scale"]
         tensors[f"{second}_scale"] = tensors[f"{second}_scale"][:5].clone()
         tensors["model.norm.weight_scale"] = torch.ones(1)

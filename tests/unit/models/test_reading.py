@@ -1,8 +1,6 @@
 """JSON files of checkpoints: errors name the file and the fault."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -15,7 +13,7 @@ VALUES = st.recursive(
 
 
 @given(value=st.dictionaries(st.text(), VALUES))
-def test_values_are_read_as_written(value: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_values_are_read_as_written(value, tmp_path_factory):
     path = tmp_path_factory.mktemp("json") / "file.json"
     path.write_text(json.dumps(value), encoding="utf-8")
     assert read_object(path) == value
@@ -29,7 +27,7 @@ def test_values_are_read_as_written(value: Any, tmp_path_factory: pytest.TempPat
         ("\ufeff{}", "is no JSON"),
     ],
 )
-def test_errors_name_the_file_and_the_fault(text: str, message: str, tmp_path: Path) -> None:
+def test_errors_name_the_file_and_the_fault(text, message, tmp_path):
     path = tmp_path / "file.json"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=message) as refusal:
@@ -37,7 +35,7 @@ def test_errors_name_the_file_and_the_fault(text: str, message: str, tmp_path: P
     assert str(path) in str(refusal.value)
 
 
-def test_other_values_than_objects_are_refused(tmp_path: Path) -> None:
+def test_other_values_than_objects_are_refused(tmp_path):
     path = tmp_path / "file.json"
     path.write_text("[1]", encoding="utf-8")
     with pytest.raises(ValueError, match="must hold a JSON object, got list"):

@@ -71,7 +71,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_damaged_files_are_refused(name: str, sharded: Path) -> None:
+def test_damaged_files_are_refused(name, sharded):
     assert read_contents(sharded).problems == ()
     damage, message = DAMAGES[name]
     damage(sharded)

@@ -77,7 +77,7 @@ def all_answers(ranks: Ranks, folders: list[Path]) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def folders(tmp_path_factory) -> dict[str, Path]:
     base = tmp_path_factory.mktemp("families")
     made = {}
     for name, options in VARIANTS:
@@ -88,7 +88,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.full
 @pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.stress)])
-def test_ranks_answer_as_one_process(size: int, folders: dict[str, Path]):
+def test_ranks_answer_as_one_process(size, folders):
     """Every family, with fewer and with more key heads than ranks, biases, tied heads and several files."""
     alone = dict(zip(folders, all_answers(ALONE, list(folders.values())), strict=True))
     for number, found in enumerate(run_ranks(size, all_answers, list(folders.values()))):
@@ -102,8 +102,8 @@ def test_ranks_answer_as_one_process(size: int, folders: dict[str, Path]):
 
 
 @pytest.mark.parametrize("quantized", [False, True])
-def test_ranks_hold_different_experts_bit_for_bit(quantized: bool, folders: dict[str, Path]):
-    def experts(ranks: Ranks) -> dict[str, torch.Tensor]:
+def test_ranks_hold_different_experts_bit_for_bit(quantized, folders):
+    def experts(ranks):
         network = load_checkpoint(folders["llada2-plain"], ranks=ranks, quantized=quantized).network
         return {name: each for name, each in (*network.named_parameters(), *network.named_buffers()) if ".experts." in name}
 
@@ -125,7 +125,7 @@ def adapted(ranks: Ranks, folders: dict[str, Path], adapters: Path) -> list[Any]
 
 
 @pytest.mark.stress
-def test_adapters_are_cut_like_the_weights_and_layers_compile(folders: dict[str, Path], tmp_path: Path):
+def test_adapters_are_cut_like_the_weights_and_layers_compile(folders, tmp_path):
     for family in ADAPTED:
         network, _ = write_checkpoint(tmp_path / "whole", family, **dict(VARIANTS)[f"{family}-biased"])
         targets = ["q_proj", "k_proj", "o_proj", "gate_proj", "down_proj"]
@@ -137,7 +137,7 @@ def test_adapters_are_cut_like_the_weights_and_layers_compile(folders: dict[str,
         assert [each[0] for each in found] == [each[0] for each in whole]
 
 
-def test_key_heads_that_are_fewer_than_ranks_are_repeated(folders: dict[str, Path]):
+def test_key_heads_that_are_fewer_than_ranks_are_repeated(folders):
     """Four ranks, four query heads, two key heads: neighbours, whose queries see the same keys, hold the same head."""
     checkpoint = load_checkpoint(folders["sdar-plain"])
     network = empty_network(type(checkpoint.network), checkpoint.network.config, torch.float32)
@@ -148,7 +148,7 @@ def test_key_heads_that_are_fewer_than_ranks_are_repeated(folders: dict[str, Pat
         assert [(cut.start, cut.stop) for cut in found] == [(size * first, size * (first + 1)) for first in firsts], name
 
 
-def test_a_network_without_a_table_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, folders: dict[str, Path]):
+def test_a_network_without_a_table_is_refused_by_name(monkeypatch, folders):
     checkpoint = load_checkpoint(folders["sdar-plain"])
     network = empty_network(type(checkpoint.network), checkpoint.network.config, torch.float32)
     table = {**network.config.base_model_tp_plan, "embed_tokens": "embedding_rowwise"}  # for tied heads
@@ -160,6 +160,6 @@ def test_a_network_without_a_table_is_refused_by_name(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(("size", "said"), [(3, "does not fit 4 query heads and 2 key heads"), (8, "4 query heads")])
-def test_a_number_of_ranks_that_does_not_fit_is_refused(size: int, said: str, folders: dict[str, Path]):
+def test_a_number_of_ranks_that_does_not_fit_is_refused(size, said, folders):
     with pytest.raises(ValueError, match=said):
         load_checkpoint(folders["sdar-plain"], ranks=Ranks(0, size, ""))

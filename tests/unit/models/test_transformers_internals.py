@@ -20,7 +20,7 @@ PRIVATE = re.compile(
 )
 
 
-def test_the_bounds_of_transformers_are_the_versions_that_were_tested() -> None:
+def test_the_bounds_of_transformers_are_the_versions_that_were_tested():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (bound,) = [asked for asked in map(Requirement, project["dependencies"]) if asked.name == "transformers"]
     major, minor = map(int, NEWEST.split("."))
@@ -30,13 +30,13 @@ def test_the_bounds_of_transformers_are_the_versions_that_were_tested() -> None:
     assert pinned is not None and bound.specifier.contains(Version(pinned[1]))
 
 
-def test_one_module_names_what_is_used_beyond_the_public_interface() -> None:
+def test_one_module_names_what_is_used_beyond_the_public_interface():
     source = Path(dlstep.__file__).parent
     naming = {str(path.relative_to(source)) for path in source.rglob("*.py") if PRIVATE.search(path.read_text())}
     assert naming == {"models/transformers_internals.py"}
 
 
 @pytest.mark.parametrize("name", sorted(FAMILIES))
-def test_every_family_s_class_takes_its_cache_by_the_found_name(name: str) -> None:
+def test_every_family_s_class_takes_its_cache_by_the_found_name(name):
     renamed = Version(transformers.__version__) >= Version("5.24")
     assert cache_argument(FAMILIES[name].network) == ("cache" if renamed else "past_key_values")

@@ -1,6 +1,5 @@
 """From files to a network: what fits is loaded, what does not is refused by name."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from ...helpers.tiny_families import FACTS, write_checkpoint
 
 @pytest.mark.full
 @pytest.mark.parametrize("family", FACTS)
-def test_one_tensor_less_or_more_is_named(family: str, tmp_path: Path) -> None:
+def test_one_tensor_less_or_more_is_named(family, tmp_path):
     write_checkpoint(tmp_path, family)
     names = sorted(load_file(tmp_path / SINGLE))
     whole = (tmp_path / SINGLE).read_bytes()
@@ -32,7 +31,7 @@ def test_one_tensor_less_or_more_is_named(family: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("family", ["dream", "llada", "sdar", "sdar_moe", "llada2", "diffusion_gemma"])
-def test_all_that_is_in_a_network_is_as_transformers_makes_it(family: str, dtype: torch.dtype, tmp_path: Path) -> None:
+def test_all_that_is_in_a_network_is_as_transformers_makes_it(family, dtype, tmp_path):
     reference, _ = write_checkpoint(tmp_path, family, tied=family in ("dream", "sdar"), biases=family == "llada", shards=2)
     network = load_checkpoint(tmp_path, dtype=dtype, model_name=family).network
     assert not network.training
@@ -47,11 +46,11 @@ def test_all_that_is_in_a_network_is_as_transformers_makes_it(family: str, dtype
     assert len(list(network.parameters())) == len(list(made.parameters()))  # what is tied is one
 
 
-def test_a_head_stored_beside_the_embedding_it_is_tied_to(tmp_path: Path) -> None:
+def test_a_head_stored_beside_the_embedding_it_is_tied_to(tmp_path):
     write_checkpoint(tmp_path, "sdar", tied=True)
     head: dict[str, torch.Tensor] = {}
 
-    def store(tensors: dict[str, torch.Tensor]) -> None:
+    def store(tensors):
         tensors["lm_head.weight"] = head.setdefault("is", tensors["model.embed_tokens.weight"].clone())
 
     edit_tensors(tmp_path / SINGLE, store)
@@ -64,7 +63,7 @@ def test_a_head_stored_beside_the_embedding_it_is_tied_to(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int8, torch.float8_e4m3fn], ids=str)
-def test_numbers_that_cannot_be_read_are_named(dtype: torch.dtype, tmp_path: Path) -> None:
+def test_numbers_that_cannot_be_read_are_named(dtype, tmp_path):
     write_checkpoint(tmp_path, "sdar")
     edit_tensors(
         tmp_path / SINGLE, lambda tensors: tensors.update({"model.norm.weight": tensors["model.norm.weight"].to(dtype)})
@@ -73,7 +72,7 @@ def test_numbers_that_cannot_be_read_are_named(dtype: torch.dtype, tmp_path: Pat
         load_checkpoint(tmp_path)
 
 
-def test_small_pieces_of_files_make_the_same_network(sharded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_pieces_of_files_make_the_same_network(sharded, monkeypatch):
     whole = load_checkpoint(sharded).network.state_dict()
     monkeypatch.setattr(weights, "MAPPED_BYTES", 1000)
     pieces = load_checkpoint(sharded).network.state_dict()

@@ -37,7 +37,7 @@ STORED = {"word_embeddings": (9, 4), "norm": (4,)} | {
 }
 
 
-def test_every_parameter_is_filled_once() -> None:
+def test_every_parameter_is_filled_once():
     placements, problems = make_plan(TENSORS, STORED, RULES, ())
     assert problems == []
     covered = dict.fromkeys(SHAPES, 0)
@@ -50,7 +50,7 @@ def test_every_parameter_is_filled_once() -> None:
 
 
 @given(st.sampled_from(sorted(STORED)))
-def test_a_parameter_without_its_tensor_is_named(removed: str) -> None:
+def test_a_parameter_without_its_tensor_is_named(removed):
     filled = [place.parameter for place in make_plan(TENSORS, STORED, RULES, ())[0] if place.tensor == removed]
     _, problems = make_plan(TENSORS, {name: shape for name, shape in STORED.items() if name != removed}, RULES, ())
     assert len(problems) == len(filled)
@@ -59,19 +59,19 @@ def test_a_parameter_without_its_tensor_is_named(removed: str) -> None:
 
 
 @given(st.sampled_from(sorted(STORED)), st.integers(1, 3))
-def test_a_tensor_of_another_shape_is_named_with_both(changed: str, more: int) -> None:
+def test_a_tensor_of_another_shape_is_named_with_both(changed, more):
     shape = (STORED[changed][0] + more, *STORED[changed][1:])
     _, problems = make_plan(TENSORS, STORED | {changed: shape}, RULES, ())
     assert problems == [f"other shape: {changed} has {list(shape)}, the network takes {list(STORED[changed])}"]
 
 
 @pytest.mark.parametrize("added", ["extra", "blocks.2.qkv.weight", "blocks.0.experts.3.up", "layers.0.nothing"])
-def test_a_tensor_too_many_is_named(added: str) -> None:
+def test_a_tensor_too_many_is_named(added):
     assert make_plan(TENSORS, STORED | {added: (5, 4)}, RULES, ())[1] == [f"not used: {added}"]
     assert make_plan(TENSORS, STORED | {added: (5, 4)}, RULES, (re.escape(added),))[1] == []
 
 
 @pytest.mark.parametrize("added", [{"embed": (9, 4)}, {"layers.0.q.bias": (6,)}, {"layers.0.gate_up": (3, 10, 4)}])
-def test_two_tensors_for_one_parameter_are_refused(added: dict[str, tuple[int, ...]]) -> None:
+def test_two_tensors_for_one_parameter_are_refused(added):
     _, problems = make_plan(TENSORS, STORED | added, RULES, ())
     assert any("another tensor fills" in problem for problem in problems)

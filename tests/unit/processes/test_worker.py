@@ -129,7 +129,7 @@ def test_worker_answers_and_ends_when_it_is_asked():
         ("return", "ended with exit code 0"),
     ],
 )
-def test_worker_that_ends_in_its_start_tells_the_reason(kind: str, reason: str):
+def test_worker_that_ends_in_its_start_tells_the_reason(kind, reason):
     worker = Worker(fail, kind, name="worker 7")
     with pytest.raises(WorkerDied, match=f"^worker 7 {reason}$"):
         receive(worker, SOON)
@@ -145,7 +145,7 @@ def test_unpicklable_argument_is_an_error_of_the_caller():
 
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL], ids=["stopped", "killed"])
-def test_worker_that_stops_answering_is_dead_after_the_deadline(number: signal.Signals):
+def test_worker_that_stops_answering_is_dead_after_the_deadline(number):
     worker = Worker(echo, name="worker")
     worker.connection.send(1)
     assert receive(worker, SOON) == 1
@@ -158,7 +158,7 @@ def test_worker_that_stops_answering_is_dead_after_the_deadline(number: signal.S
 
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL], ids=["stopped", "killed"])
-def test_worker_that_is_stopped_at_its_start_is_dead_after_the_deadline(number: signal.Signals):
+def test_worker_that_is_stopped_at_its_start_is_dead_after_the_deadline(number):
     worker = Worker(echo, name="worker")
     os.kill(worker.pid, number)  # before its modules are imported
     reason = "did not answer within 0.3 seconds and was killed" if number == signal.SIGSTOP else "was killed by SIGKILL"
@@ -168,7 +168,7 @@ def test_worker_that_is_stopped_at_its_start_is_dead_after_the_deadline(number: 
     assert gone(worker.pid)
 
 
-def test_worker_that_is_stopped_within_a_message_is_dead_after_the_deadline(monkeypatch: pytest.MonkeyPatch):
+def test_worker_that_is_stopped_within_a_message_is_dead_after_the_deadline(monkeypatch):
     monkeypatch.setattr(worker_module, "PATIENCE", SHORT)
     worker = Worker(send_much, name="worker")
     limit_waits(worker.connection, socket.SO_RCVTIMEO, SHORT)
@@ -186,7 +186,7 @@ def read_late(connection: Connection) -> None:
     connection.send(len(connection.recv()))
 
 
-def test_sender_waits_for_a_worker_that_reads_late(monkeypatch: pytest.MonkeyPatch):
+def test_sender_waits_for_a_worker_that_reads_late(monkeypatch):
     monkeypatch.setattr(worker_module, "IMPORT_SECONDS", SHORT)
     monkeypatch.setattr(worker_module, "PATIENCE", SHORT)
     worker = Worker(read_late, name="worker")
@@ -198,7 +198,7 @@ def test_sender_waits_for_a_worker_that_reads_late(monkeypatch: pytest.MonkeyPat
 def test_kill_unblocks_a_thread_that_receives():
     worker, told = Worker(ignore, name="worker"), []
 
-    def read() -> None:
+    def read():
         try:
             while True:
                 receive(worker, SOON)
@@ -223,7 +223,7 @@ def test_worker_that_does_not_end_is_killed():
 
 
 @pytest.mark.parametrize("number", [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)])
-def test_signals_are_left_to_the_parent(number: signal.Signals):
+def test_signals_are_left_to_the_parent(number):
     worker = Worker(echo, name="worker")
     os.kill(worker.pid, number)  # while it imports its modules
     worker.connection.send(1)
@@ -235,7 +235,7 @@ def test_signals_are_left_to_the_parent(number: signal.Signals):
 
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
-def test_worker_does_not_outlive_a_parent_that_is_killed(stopped: bool):
+def test_worker_does_not_outlive_a_parent_that_is_killed(stopped):
     parent = Worker(parent_of_worker, name="parent")
     pid = receive(parent, SOON)
     if stopped and sys.platform == "linux":
@@ -257,7 +257,7 @@ if __name__ == "__main__":
 """
 
 
-def test_program_that_leaves_a_worker_behind_ends(tmp_path: Path):
+def test_program_that_leaves_a_worker_behind_ends(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     command = [sys.executable, str(tmp_path / "script.py"), str(Path(__file__).parents[3])]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SOON, check=False)
@@ -300,7 +300,7 @@ def test_watch_collects_messages_and_notices_silence_and_end():
         each.end(0)
 
 
-def test_a_paused_parent_does_not_count_as_silence(monkeypatch: pytest.MonkeyPatch):
+def test_a_paused_parent_does_not_count_as_silence(monkeypatch):
     moments = iter([0.0, 3600.0])
     monkeypatch.setattr(worker_module, "monotonic", lambda: next(moments))
     worker = Worker(echo, name="worker")

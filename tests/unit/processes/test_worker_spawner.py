@@ -12,7 +12,7 @@ from .test_worker import gone, ignore
 SOON = 30.0  # seconds on a busy machine
 
 
-def test_interrupted_start_leaves_no_process(monkeypatch: pytest.MonkeyPatch):
+def test_interrupted_start_leaves_no_process(monkeypatch):
     """Ctrl-C while the spawner starts a process: it is killed although nobody holds it."""
     made: list[Any] = []
 

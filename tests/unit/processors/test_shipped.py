@@ -18,7 +18,7 @@ def context(*positions: int, tokens: tuple[int, ...] = (5, 6, 1, 7), **params: o
     return Context(positions, SoFar(tokens, 2), SamplingParams(**params), SPEC)  # pyright: ignore[reportArgumentType]
 
 
-def test_repetition_penalty_is_that_of_transformers_except_for_the_own_token() -> None:
+def test_repetition_penalty_is_that_of_transformers_except_for_the_own_token():
     found = RepetitionPenalty(3.0).process(LOGITS.clone(), context(3, 4))
     penalised: Any = RepetitionPenaltyLogitsProcessor(3.0)
     expected = [
@@ -27,12 +27,12 @@ def test_repetition_penalty_is_that_of_transformers_except_for_the_own_token() -
     assert torch.equal(found, torch.cat(expected))
 
 
-def test_logit_bias_adds_and_ignores_unknown_ids() -> None:
+def test_logit_bias_adds_and_ignores_unknown_ids():
     found = LogitBias({"3": 2, 99: 1.0}).process(LOGITS.clone(), context(2, 3))  # pyright: ignore[reportArgumentType]
     assert torch.equal(found - LOGITS, (LOGITS[:, 3:4] + 2.0 - LOGITS) * (torch.arange(12) == 3))
 
 
-def test_no_token_ends_an_answer_before_its_minimum() -> None:
+def test_no_token_ends_an_answer_before_its_minimum():
     for ignore_eos, stops in ((False, [2, 9]), (True, [9])):
         found = MinTokens(2).process(LOGITS.clone(), context(3, 4, stop_token_ids=(9,), ignore_eos=ignore_eos))
         assert (found != LOGITS).nonzero().tolist() == [[0, stop] for stop in stops]

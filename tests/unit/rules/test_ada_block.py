@@ -25,9 +25,7 @@ from .random_rows import REQUESTS, SALTS, answered
     look_ahead=st.sampled_from([0.1, 0.25, 1.0]),
     cache=st.sampled_from(["none", "prefix", "dual"]),
 )
-def test_blocks_without_delimiters_have_the_canvas_size(
-    request: Request, salt: int, size: int, inner: Threshold | Quota, look_ahead: float, cache: str
-) -> None:
+def test_blocks_without_delimiters_have_the_canvas_size(request, salt, size, inner, look_ahead, cache):
     canvas = DualCache(size, cache, inner)  # type: ignore[arg-type]
     expected = answered(canvas, request, salt)
     assert answered(replace(canvas, rule=AdaBlock((), 0.0, look_ahead, inner)), request, salt) == expected
@@ -42,16 +40,14 @@ def test_blocks_without_delimiters_have_the_canvas_size(
     look_ahead=st.sampled_from([0.25, 1.0]),
     delimiters=st.sampled_from([(), tuple(range(0, MASK, 2))]),
 )
-def test_pinned_positions_that_a_block_gives_back_are_not_forwards(
-    request: Request, salt: int, pinned: set[int], size: int, look_ahead: float, delimiters: tuple[int, ...]
-) -> None:
+def test_pinned_positions_that_a_block_gives_back_are_not_forwards(request, salt, pinned, size, look_ahead, delimiters):
     pairs = tuple([(place, 1) for place in sorted(pinned) if place < request.params.max_tokens - 1])
     request = replace(request, params=replace(request.params, pinned=pairs))
     answered(DualCache(size, "none", AdaBlock(delimiters, 0.0, look_ahead)), request, salt)
 
 
 @pytest.mark.parametrize("given_ids", [(4, 9), [4, 9], (np.int64(4), 9), range(4, 10, 5)])
-def test_a_request_may_bring_a_list_of_whole_numbers(given_ids: object) -> None:
+def test_a_request_may_bring_a_list_of_whole_numbers(given_ids):
     params = SamplingParams(max_tokens=6, strategy_options={"delimiters": given_ids, "accept_threshold": 0.5})  # type: ignore[arg-type]
     assert params.strategy_options == (("accept_threshold", 0.5), ("delimiters", (4, 9)))
     assert from_json(to_json(params)) == params and hash(params) == hash(

@@ -19,7 +19,7 @@ from ...helpers.passes import pass_of
 from .by_hand import SPEC, begun, fresh, numbers, rows_of, shown
 
 
-def test_no_more_than_so_many_ids_have_credit() -> None:
+def test_no_more_than_so_many_ids_have_credit():
     """The weakest credit goes, never that of the id that is the most probable one now."""
     rule, block = Credit(1.0, credit_weight=0.0, credit_power=1.0, credit_decay=1.0), fresh(1)
     sequence = begun(rule, block)
@@ -35,7 +35,7 @@ def test_no_more_than_so_many_ids_have_credit() -> None:
 
 
 @pytest.mark.parametrize(("divisor", "left"), [(None, 20), (2.5, 20), (2.5, 5), (0.4, 3), (2.5, 1)])
-def test_credit_samples_from_the_fused_probabilities(divisor: float | None, left: int) -> None:
+def test_credit_samples_from_the_fused_probabilities(divisor, left):
     """The id that wins with the noise of the sampled token is that of all ids' fused probabilities; so is its probability.
 
     With a `divisor`, the strategy reports probabilities before the temperature, and a filter keeps `left` ids.
@@ -79,7 +79,7 @@ def test_credit_samples_from_the_fused_probabilities(divisor: float | None, left
 
 
 @pytest.mark.parametrize(("first", "second", "expected"), rows_of("credit"))
-def test_rows_of_credit(first: str, second: str, expected: str) -> None:
+def test_rows_of_credit(first, second, expected):
     """Each entry is the probability of id 1; id 2 has the rest."""
     rule = Credit(credit_weight=1.0, credit_power=1.0, credit_decay=0.5)
     size = len(numbers(first))
@@ -103,9 +103,7 @@ def test_rows_of_credit(first: str, second: str, expected: str) -> None:
     block_size=st.sampled_from([2, 4, 8]),
     number=st.integers(0, len(random_automata()) - 1),
 )
-def test_credit_draws_a_token_where_few_ids_are_allowed(
-    prompt: int, size: int, seed: int, block_size: int, number: int
-) -> None:
+def test_credit_draws_a_token_where_few_ids_are_allowed(prompt, size, seed, block_size, number):
     """A device fills the list of most probable ids with any ids of probability 0, also with those listed before."""
     params, automaton = SamplingParams(max_tokens=size, temperature=1.0, seed=seed), random_automata()[number]
     strategy = MultiBD(block_size=block_size, buffer_size=2, rule=Credit(0.99))

@@ -6,7 +6,7 @@ from dlstep.rules.dilated import levels
 
 
 @given(size=st.integers(1, 300), base=st.integers(2, 5), skip=st.integers(0, 4))
-def test_levels_part_a_block(size: int, base: int, skip: int) -> None:
+def test_levels_part_a_block(size, base, skip):
     found = levels(size, base, skip)
     assert sorted(offset for level in found for offset in level) == list(range(size)) and all(found)
     if (base, skip) == (2, 1):

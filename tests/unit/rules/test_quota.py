@@ -12,7 +12,7 @@ from .constrained import ONE_PAIR, left_after_each_pass
 
 
 @given(size=st.integers(1, 300), forwards=st.integers(1, 2000))
-def test_the_shares_of_dream_are_those_of_its_schedule_without_zeros(size: int, forwards: int) -> None:
+def test_the_shares_of_dream_are_those_of_its_schedule_without_zeros(size, forwards):
     left, shares = size, list[int]()
     for forward in range(forwards):
         before, after = (1 + (forward + more) * (0.001 - 1) / forwards for more in (0, 1))
@@ -22,7 +22,7 @@ def test_the_shares_of_dream_are_those_of_its_schedule_without_zeros(size: int, 
     assert dream_shares(size, forwards) == tuple(share for share in shares if share)
 
 
-def test_the_shares_of_very_many_forwards_are_found_at_once() -> None:
+def test_the_shares_of_very_many_forwards_are_found_at_once():
     assert sum(dream_shares(20, 10**12)) == 20
 
 
@@ -35,18 +35,18 @@ def test_the_shares_of_very_many_forwards_are_found_at_once() -> None:
         {"schedule": "dream", "order": "independent", "eos_last": True},
     ],
 )
-def test_quotas_that_contradict_themselves_are_refused(options: dict[str, object]) -> None:
+def test_quotas_that_contradict_themselves_are_refused(options):
     with refused([*options][-1], "conflict"):
         Quota(**options)  # type: ignore[arg-type]
 
 
-def test_quotas_want_what_they_order_by() -> None:
+def test_quotas_want_what_they_order_by():
     assert Quota().sample_spec.statistics == Quota(order="random").sample_spec.statistics == frozenset()
     assert Quota(order="margin").sample_spec.statistics == {"margin"}
     assert Quota(order="entropy").sample_spec.statistics == {"entropy"}
 
 
-def test_dreams_schedule_makes_up_for_tokens_that_a_constraint_dropped() -> None:
+def test_dreams_schedule_makes_up_for_tokens_that_a_constraint_dropped():
     """The first pass drops the second of `aa`, so that the next one unmasks three."""
     assert dream_shares(8, 3) == (2, 2, 4)
     masked = left_after_each_pass(DualCache(cache="none", rule=Quota(3, "dream")), ONE_PAIR, 8)
@@ -55,7 +55,7 @@ def test_dreams_schedule_makes_up_for_tokens_that_a_constraint_dropped() -> None
 
 @pytest.mark.parametrize("options", [{"steps_per_block": 2}, {"steps_per_block": 3}, {}], ids=str)
 @pytest.mark.parametrize("passes", [1, 2, 3, 4])
-def test_a_fork_from_another_rule_within_a_block_ends(passes: int, options: dict[str, int]) -> None:
+def test_a_fork_from_another_rule_within_a_block_ends(passes, options):
     session = LLM(rule="threshold", accept_threshold=0.9999).session()
     request = session.submit("Max has 53 shells. Later Max buys 39 more. How many shells does Max have?")
     for _ in range(passes):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlstep.core import Code, SpanSamples, with_options
+from dlstep.core import SpanSamples, with_options
 from dlstep.rules.remdm import ReMDM
 
 from ...helpers.refusals import refused
@@ -20,13 +20,13 @@ from .by_hand import after, fresh, numbers, rows_of, shown
         ({"variant": "loops"}, "invalid_value"),
     ],
 )
-def test_options_that_do_nothing_are_refused(options: dict[str, object], code: Code) -> None:
+def test_options_that_do_nothing_are_refused(options, code):
     with refused([*options][-1], code):
         with_options(ReMDM(), options)
 
 
 @pytest.mark.parametrize(("count", "chances", "expected"), rows_of("remdm"))
-def test_rows_of_remdm(count: str, chances: str, expected: str) -> None:
+def test_rows_of_remdm(count, chances, expected):
     found = numbers(chances)
     rule = ReMDM(steps_per_block=1, remask_forwards=1, remask_count=int(count))
     assert shown(after(rule, fresh(len(found)), SpanSamples(tuple(range(len(found))), found))) == expected

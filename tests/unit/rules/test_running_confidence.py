@@ -9,7 +9,7 @@ from .by_hand import after, fresh, numbers, rows_of, shown
 
 
 @pytest.mark.parametrize(("steps", "chances", "expected"), rows_of("running_confidence"))
-def test_rows_of_running_confidence(steps: str, chances: str, expected: str) -> None:
+def test_rows_of_running_confidence(steps, chances, expected):
     found = numbers(chances)
     rule = RunningConfidence(int(steps))
     assert shown(after(rule, fresh(len(found)), SpanSamples(tuple(range(len(found))), found))) == expected

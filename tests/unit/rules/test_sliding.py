@@ -42,7 +42,7 @@ WINDOW: list[tuple[Shape, tuple[float, ...]]] = [
 
 
 @pytest.mark.parametrize(("delay", "starts"), [(1, (3, 5, 5, 9)), (9, (3, 3, 3, 3))])
-def test_what_is_in_front_of_a_window_is_fed_with_it(delay: int, starts: tuple[int, ...]) -> None:
+def test_what_is_in_front_of_a_window_is_fed_with_it(delay, starts):
     """As far as the answer goes, and with a shifted head the row before in any case."""
     rule = Sliding(window=3, max_window=4, refresh_count=3, window_delay=delay)
     fed = [shape[0] for shape in shapes(DualCache(rule=rule), WINDOW) if shape[:2] != (0, 11)]
@@ -51,14 +51,14 @@ def test_what_is_in_front_of_a_window_is_fed_with_it(delay: int, starts: tuple[i
     assert tuple(shifted) == starts
 
 
-def test_with_a_shifted_head_the_row_in_front_of_a_window_is_fed() -> None:
+def test_with_a_shifted_head_the_row_in_front_of_a_window_is_fed():
     rule = Sliding(window=3, max_window=4, refresh_count=3)
     fed = [shape[0] for shape in shapes(DualCache(rule=rule), WINDOW, shift=1)]
     assert fed == [0, 3, 0, 5, 5, 0, 9]
 
 
 @given(data=st.data())
-def test_a_window_that_is_refreshed_each_time_is_one_without_a_cache(data: st.DataObject) -> None:
+def test_a_window_that_is_refreshed_each_time_is_one_without_a_cache(data):
     value = data.draw(hyperparameters(DualCache(cache="none", rule=Sliding(refresh_count=1))))
     assert isinstance(value.rule, Sliding)
     rule = with_options(value.rule, {"refresh_count": 1})

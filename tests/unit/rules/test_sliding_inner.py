@@ -66,7 +66,7 @@ class Wrapper(Choice):
 
 @pytest.mark.parametrize("owner", OWNERS, ids=lambda owner: owner.__name__)
 @pytest.mark.parametrize("says", [False, True])
-def test_inner_rules_that_may_remask_are_refused_at_any_depth(owner: Any, says: bool) -> None:
+def test_inner_rules_that_may_remask_are_refused_at_any_depth(owner, says):
     """Also by an option that is set later, and where only the innermost rule remasks."""
     deep = [REMASKING, Wrapper(REMASKING, says), Wrapper(Wrapper(REMASKING, says), says)]
     for inner in deep:
@@ -77,7 +77,7 @@ def test_inner_rules_that_may_remask_are_refused_at_any_depth(owner: Any, says: 
     assert owner(inner=Wrapper(Wrapper(Hierarchy()))).inner.inner.inner == Hierarchy()
 
 
-def test_every_rule_that_holds_another_refuses_one_that_remasks() -> None:
+def test_every_rule_that_holds_another_refuses_one_that_remasks():
     """Whatever rule is added: none takes one that remasks, unless it says that it remasks itself."""
     holding = [rules.load(name)() for name in rules.available() if "inner" in options_of(rules.load(name)())]
     assert len(holding) > len(OWNERS)
@@ -95,7 +95,7 @@ def test_every_rule_that_holds_another_refuses_one_that_remasks() -> None:
         ("junk", r"Wrapper\.commit .* token 1000000 at position \d+: a given position .* holds a sampled token"),
     ],
 )
-def test_a_rule_of_a_user_is_checked_inside_another(owner: Any, kind: str, blame: str) -> None:
+def test_a_rule_of_a_user_is_checked_inside_another(owner, kind, blame):
     state = add(init(Config(SPEC), DualCache(rule=owner(inner=Wrapper(kind=kind)))), Request(0, (1, 2), SamplingParams(seed=0)))
     driver = ShadowDriver(state.config.page_size, state.config.num_pages, SPEC)
     with pytest.raises(RequestFault, match=blame):
@@ -104,7 +104,7 @@ def test_a_rule_of_a_user_is_checked_inside_another(owner: Any, kind: str, blame
 
 
 @pytest.mark.parametrize("owner", [AdaBlock, Sliding, Spaced], ids=lambda owner: owner.__name__)
-def test_a_rule_advances_in_every_pass_although_its_inner_rule_keeps_all_positions(owner: Any) -> None:
+def test_a_rule_advances_in_every_pass_although_its_inner_rule_keeps_all_positions(owner):
     """The measure of the outer rule counts masks; `Dilated` keeps improbable positions until its last level."""
     strategy = DualCache(8, "none", owner(inner=Dilated(keep=1.0)))
     state = add(init(Config(SPEC), strategy), Request(0, (1, 2), SamplingParams(max_tokens=8, seed=0, ignore_eos=True)))

@@ -15,6 +15,6 @@ from ...helpers.refusals import refused
         {"entropy_threshold": 0.4},
     ],
 )
-def test_options_of_the_other_order_are_refused(options: dict[str, float]) -> None:
+def test_options_of_the_other_order_are_refused(options):
     with refused([*options][-1], "conflict"):
         Threshold(**options)  # type: ignore[arg-type]

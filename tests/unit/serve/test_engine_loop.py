@@ -32,7 +32,7 @@ def tokens_of(reports: Iterable[StepReport], number: int) -> list[int]:
     return [token for report in reports for news in report.news if news.id == number for token in news.tokens]
 
 
-def test_a_rejection_is_reported_without_another_command() -> None:
+def test_a_rejection_is_reported_without_another_command():
     loop = EngineLoop(shadow_engine())
     loop.execute([Submit(Request(0, (1,), SamplingParams()))])  # the mask
     (report,) = run(loop)
@@ -40,14 +40,14 @@ def test_a_rejection_is_reported_without_another_command() -> None:
     assert news.finish_info is not None and news.finish_info.reason == "rejected" and "mask" in news.finish_info.error
 
 
-def test_a_request_may_begin_and_end_in_one_step() -> None:
+def test_a_request_may_begin_and_end_in_one_step():
     loop = EngineLoop(shadow_engine())
     loop.execute([Submit(Request(0, PROMPT, SamplingParams(max_tokens=1)))])
     (report,) = run(loop)
     assert [news.finish_info is not None for news in report.news] == [True] and len(report.news[0].tokens) == 1
 
 
-def test_a_cancel_before_the_first_step_is_reported() -> None:
+def test_a_cancel_before_the_first_step_is_reported():
     loop = EngineLoop(shadow_engine())
     loop.execute([Submit(Request(0, PROMPT, SamplingParams())), Cancel(0, "gone"), Cancel(7)])
     (report,) = run(loop)
@@ -55,7 +55,7 @@ def test_a_cancel_before_the_first_step_is_reported() -> None:
     assert news.finish_info is not None and (news.finish_info.reason, news.finish_info.error) == ("abort", "gone")
 
 
-def test_only_requested_fields_are_reported() -> None:
+def test_only_requested_fields_are_reported():
     loop = EngineLoop(shadow_engine())
     params = SamplingParams(max_tokens=40)
     loop.execute([Submit(Request(0, PROMPT, params)), Submit(Request(1, PROMPT, params), drafts=True, probabilities=True)])
@@ -89,7 +89,7 @@ def wasted_by(plans: list[Plan], aborted: int) -> int:
     return wasted
 
 
-def test_work_counts_what_the_device_did() -> None:
+def test_work_counts_what_the_device_did():
     engine = shadow_engine(num_pages=17)
     driver = Counting(engine.driver)
     loop = EngineLoop(replace(engine, driver=driver))
@@ -107,7 +107,7 @@ def test_work_counts_what_the_device_did() -> None:
     assert reports[-1].load[:2] == (0, 0)
 
 
-def test_a_driver_that_fails_for_good_ends_the_engine() -> None:
+def test_a_driver_that_fails_for_good_ends_the_engine():
     engine = shadow_engine()
     assert isinstance(engine.driver, Paced)
     engine.driver.failures = [RuntimeError("broken") for _ in range(5)]
@@ -117,7 +117,7 @@ def test_a_driver_that_fails_for_good_ends_the_engine() -> None:
         run(loop)
 
 
-def test_engine_ends_when_the_pipe_closes_or_when_asked() -> None:
+def test_engine_ends_when_the_pipe_closes_or_when_asked():
     for polite in (True, False):
         ours, engine_pipe = Pipe()
         thread = Thread(target=execute_commands, args=(shadow_engine(), Heart(engine_pipe)))
@@ -134,7 +134,7 @@ def test_engine_ends_when_the_pipe_closes_or_when_asked() -> None:
         assert not thread.is_alive()
 
 
-def test_a_policy_counts_the_requests_that_come_together() -> None:
+def test_a_policy_counts_the_requests_that_come_together():
     policy = policy_of([{"max_requests": 2, "accept_threshold": 0.9}, {"accept_threshold": 0.1}])
     loop = EngineLoop(replace(shadow_engine(), buffer_policy=policy))
     params = SamplingParams(max_tokens=40)

@@ -2,7 +2,6 @@
 
 import gc
 from multiprocessing import Pipe
-from typing import Any
 
 import pytest
 
@@ -14,17 +13,17 @@ from ...helpers.serving import shadow_engine
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_loading_and_serving_traverse_no_loaded_objects(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loading_and_serving_traverse_no_loaded_objects(fails, monkeypatch):
     collected: list[bool] = []
     frozen: list[int] = []
 
-    def load(config: EngineConfig) -> Any:
+    def load(config):
         collected.append(gc.isenabled())
         if fails:
             raise ValueError("no such folder")
         return shadow_engine()
 
-    def execute(engine: Any, heart: Any) -> None:
+    def execute(engine, heart):
         collected.append(gc.isenabled())
         frozen.append(gc.get_freeze_count())
 

@@ -84,7 +84,7 @@ def by_session(
 
 @pytest.mark.parametrize("name", strategies.own())
 @given(data=st.data())
-def test_a_fork_is_what_the_fork_of_a_session_is(name: str, data: st.DataObject) -> None:
+def test_a_fork_is_what_the_fork_of_a_session_is(name, data):
     engine, mates = engine_of(name), data.draw(st.integers(0, 2))
     warm = name != "diffusion_gemma" and data.draw(st.booleans())
     submit = asked(0, data.draw(st.integers(0, 2)), data.draw(st.integers(0, 3)), 0.7 if warm else 0.0)
@@ -107,7 +107,7 @@ def test_a_fork_is_what_the_fork_of_a_session_is(name: str, data: st.DataObject)
 
 
 @given(cuts=st.lists(st.integers(0, 5), min_size=1, max_size=4))
-def test_forks_of_forks_go_on_from_where_their_parents_were(cuts: list[int]) -> None:
+def test_forks_of_forks_go_on_from_where_their_parents_were(cuts):
     loop, submit = EngineLoop(engine_of("multi_bd")), asked(0, 0, 1)
     loop.execute([submit])
     whole = run(loop)[0]
@@ -120,7 +120,7 @@ def test_forks_of_forks_go_on_from_where_their_parents_were(cuts: list[int]) -> 
         assert answer[:settled] + tokens_of(fork) == answer and fork[-1].seq == whole[-1].seq
 
 
-def test_temperature_and_seed_may_change_and_are_those_of_a_request_that_has_them() -> None:
+def test_temperature_and_seed_may_change_and_are_those_of_a_request_that_has_them():
     loop, submit = EngineLoop(engine_of("multi_bd")), asked(0, 0, 1)
     loop.execute([submit])
     cold = tokens_of(run(loop)[0])
@@ -130,7 +130,7 @@ def test_temperature_and_seed_may_change_and_are_those_of_a_request_that_has_the
     assert answers[1] == answers[2] != cold and answers[3] == answers[4] != answers[1]
 
 
-def test_dropped_steps_are_removed_and_their_stream_continues() -> None:
+def test_dropped_steps_are_removed_and_their_stream_continues():
     loop, steps = EngineLoop(shadow_engine()), Steps()
     prompt, params = tuple(range(5, 25)), SamplingParams(max_tokens=30, ignore_eos=True)
     loop._steps = steps
@@ -146,7 +146,7 @@ def test_dropped_steps_are_removed_and_their_stream_continues() -> None:
     assert not len(steps._kept)
 
 
-def test_an_abort_is_a_frame_and_no_step_to_fork_from() -> None:
+def test_an_abort_is_a_frame_and_no_step_to_fork_from():
     loop = EngineLoop(shadow_engine())
     submit = Submit(Request(0, tuple(range(5, 25)), SamplingParams(max_tokens=60, ignore_eos=True)), steps=True, keeps=True)
     loop.execute([submit, Submit(Request(1, (1,), SamplingParams()), steps=True, keeps=True)])  # the mask
@@ -163,7 +163,7 @@ def test_an_abort_is_a_frame_and_no_step_to_fork_from() -> None:
         loop._steps.at(Origin(0, 3), engine_of("multi_bd").first)
 
 
-def test_a_failed_forward_pass_leaves_no_frame_and_its_requests_end() -> None:
+def test_a_failed_forward_pass_leaves_no_frame_and_its_requests_end():
     engine = shadow_engine()
     driver: Any = engine.driver
     driver.failures = [RuntimeError("broken"), RuntimeError("broken")]
@@ -173,7 +173,7 @@ def test_a_failed_forward_pass_leaves_no_frame_and_its_requests_end() -> None:
     assert last.finish_info is not None and (last.finish_info.reason, last.seq, last.fed) == ("error", 1, None)
 
 
-def test_requests_without_steps_make_no_frames() -> None:
+def test_requests_without_steps_make_no_frames():
     loop = EngineLoop(engine_of("multi_bd"))
     loop.execute([Submit(Request(0, PROMPTS[0], SamplingParams(max_tokens=8)))])
     assert all(not news.frames for news in loop.step().news) and not loop._steps._kept

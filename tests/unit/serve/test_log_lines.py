@@ -36,7 +36,7 @@ def stdout_as(descriptor: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 @pytest.mark.full
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="writes to /dev/full, which is Linux's")
 @pytest.mark.parametrize("what", ["full disk", "closed pipe", "stopped reader"])
-def test_a_log_that_cannot_be_written_harms_no_request(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_cannot_be_written_harms_no_request(what, monkeypatch):
     reader, writer = os.pipe()
     if what == "full disk":
         with open("/dev/full", "wb", buffering=0) as full:
@@ -56,7 +56,7 @@ def test_a_log_that_cannot_be_written_harms_no_request(what: str, monkeypatch: p
         os.close(reader)
 
 
-def test_lines_that_find_no_room_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_that_find_no_room_are_dropped_and_counted(monkeypatch):
     monkeypatch.setattr("dlstep.serve.log_lines.MOST", 10)
     reader, writer = os.pipe()
     fcntl.fcntl(writer, F_SETPIPE_SZ, 4096)
@@ -68,7 +68,7 @@ def test_lines_that_find_no_room_are_dropped_and_counted(monkeypatch: pytest.Mon
     assert 100 - 10 - 6 <= (count := len(dropped)) < 100
     found = list[bytes]()
 
-    def read() -> None:
+    def read():
         with os.fdopen(reader, "rb") as file:
             found.append(file.read())
 

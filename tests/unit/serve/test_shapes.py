@@ -8,7 +8,7 @@ from .http.conftest import CHAT, COMPLETIONS
 STREAMED = (COMPLETIONS, CHAT, "/v1/responses", "/v1/messages")
 
 
-def test_the_schema_says_what_responses_are() -> None:
+def test_the_schema_says_what_responses_are():
     """Shapes, statuses, the form of streams and metrics, and which paths ask for a key."""
     with served(shadow_engine(), keys=("sesame",)) as server, server.http() as http:
         schema = http.get("/openapi.json", headers={"Authorization": "Bearer sesame"}).json()

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import Config, SequenceState, Span, Spec, Strategy, init
+from dlstep.core import Config, SequenceState, Span, Spec, init
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.fast_dllm_v2 import FastDLLMV2
 from dlstep.testing.generators import cases
@@ -32,10 +32,10 @@ def samplings(run: CaseRun) -> list[tuple[Span, SequenceState, SequenceState]]:
 
 @pytest.mark.parametrize("strategy", CACHED)
 @given(data=st.data())
-def test_no_forward_sees_an_older_token(strategy: type[Strategy], data: st.DataObject) -> None:
+def test_no_forward_sees_an_older_token(strategy, data):
     """Stores are older than the canvas around them, never than their own token."""
 
-    def watch(run: CaseRun) -> None:
+    def watch(run):
         step, device = run.steps[-1], run.driver
         assert isinstance(device, ShadowDriver)
         for span in step.plan.spans:
@@ -51,7 +51,7 @@ def test_no_forward_sees_an_older_token(strategy: type[Strategy], data: st.DataO
 
 @pytest.mark.parametrize("strategy", CACHED)
 @given(data=st.data())
-def test_unmasked_tokens_stay_and_come_block_by_block(strategy: type[Strategy], data: st.DataObject) -> None:
+def test_unmasked_tokens_stay_and_come_block_by_block(strategy, data):
     case = data.draw(cases(strategy))
     size = case.strategy.block_size  # type: ignore[attr-defined]
     for span, before, after in samplings(run_case(case)):
@@ -69,7 +69,7 @@ def test_unmasked_tokens_stay_and_come_block_by_block(strategy: type[Strategy], 
             assert after.progress.settled == left[0]
 
 
-def test_models_and_values_that_do_not_fit() -> None:
+def test_models_and_values_that_do_not_fit():
     for changes, strategy in (({"head_shift": 0}, FastDLLMV2), ({"mask_id": None}, FastDLLMV2), ({"mask_id": None}, DualCache)):
         with refused("decoding_strategy", "unsupported"):
             init(Config(replace(SPEC, **changes)), strategy())

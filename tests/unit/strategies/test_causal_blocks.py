@@ -9,7 +9,6 @@ from dlstep import rules
 from dlstep.core import (
     Config,
     Request,
-    Rule,
     SamplingParams,
     SpanSamples,
     Spec,
@@ -32,12 +31,12 @@ ON_GRIDS = [rule for rule in RULES if not needs_canvas(rule)]
 
 
 @pytest.mark.parametrize("spec", [Spec(MASK, (EOS,), VOCABULARY, head_shift=1), Spec(None, (EOS,), VOCABULARY)])
-def test_models_that_do_not_fit_are_refused(spec: Spec) -> None:
+def test_models_that_do_not_fit_are_refused(spec):
     with refused("decoding_strategy", "unsupported"):
         init(Config(spec), CausalBlocks())
 
 
-def test_rules_on_the_whole_answer_are_refused() -> None:
+def test_rules_on_the_whole_answer_are_refused():
     others = [rule for rule in RULES if needs_canvas(rule)]
     assert others
     for rule in others:
@@ -57,18 +56,18 @@ def decode(pins: dict[int, int]) -> list[tuple[int, int, tuple[int, ...], int | 
     return spans
 
 
-def test_a_first_token_comes_from_the_pass_that_stores_what_is_before_it() -> None:
+def test_a_first_token_comes_from_the_pass_that_stores_what_is_before_it():
     assert decode({}) == [(0, 2, (2,), 1), (2, 3, (3, 4), 0), (2, 3, (5,), 1), (5, 2, (6,), 0)]
 
 
-def test_a_pinned_first_token_is_fed_with_its_block_and_needs_a_pass_that_only_stores() -> None:
+def test_a_pinned_first_token_is_fed_with_its_block_and_needs_a_pass_that_only_stores():
     assert decode({3: 9}) == [(0, 2, (2,), 1), (2, 3, (3, 4), 0), (2, 3, (), None), (5, 2, (6,), 0)]
 
 
 @pytest.mark.parametrize("rule", ON_GRIDS, ids=lambda rule: type(rule).__name__)
 @settings(max_examples=6)
 @given(data=st.data())
-def test_rules_obey_the_laws(rule: Rule, data: st.DataObject) -> None:
+def test_rules_obey_the_laws(rule, data):
     laws: tuple[Law, ...] = (progress, transparency, spans_are_sound, budgets, pinned, constrained)
     law: Callable[..., None] = data.draw(st.sampled_from(laws))
     law(CausalBlocks(rule=rule), data)

@@ -41,7 +41,7 @@ GEMMAS = hyperparameters(DiffusionGemma).map(lambda value: value if isinstance(v
 
 
 @given(entropies=ENTROPIES, bound=BOUNDS)
-def test_acceptance_is_the_longest_prefix_within_the_bound(entropies: tuple[float, ...], bound: float) -> None:
+def test_acceptance_is_the_longest_prefix_within_the_bound(entropies, bound):
     kept = accepted(entropies, bound)
     order = sorted(range(len(entropies)), key=lambda index: (entropies[index], index))
     assert kept == sorted(i for place, i in enumerate(order) if sum(entropies[j] for j in order[:place]) <= bound)
@@ -51,7 +51,7 @@ def test_acceptance_is_the_longest_prefix_within_the_bound(entropies: tuple[floa
 
 
 @given(steps=st.integers(1, 64), t_min=st.floats(0.0, 2.0), rise=st.floats(0.01, 2.0))
-def test_the_temperature_falls_from_its_maximum_and_never_reaches_its_minimum(steps: int, t_min: float, rise: float) -> None:
+def test_the_temperature_falls_from_its_maximum_and_never_reaches_its_minimum(steps, t_min, rise):
     value = DiffusionGemma(max_denoising_steps=steps, t_min=t_min, t_max=t_min + rise)
     falling = [value.temperature(remaining) for remaining in range(steps, 0, -1)]
     assert falling[0] == pytest.approx(value.t_max, rel=1e-6)
@@ -62,7 +62,7 @@ def test_the_temperature_falls_from_its_maximum_and_never_reaches_its_minimum(st
 
 
 @given(seed=st.integers(-(2**70), 2**70), start=st.integers(0, 2**40), count=st.integers(0, 9), bound=st.integers(1, 2**31))
-def test_many_draws_at_once_are_the_single_ones(seed: int, start: int, count: int, bound: int) -> None:
+def test_many_draws_at_once_are_the_single_ones(seed, start, count, bound):
     singly = tuple(integer(key(seed, position, 3, "open"), bound) for position in range(start, start + count))
     assert integers(seed, start, start + count, 3, "open", bound) == singly
     uniformly = [uniform(key(seed, position, 5, "choose")) for position in range(start, start + count)]
@@ -118,9 +118,7 @@ REQUESTS = st.builds(
 
 
 @given(value=GEMMAS, request=REQUESTS, network=st.builds(Network, st.integers(0, 999)))
-def test_positions_are_encoded_once_in_order_and_canvases_are_denoised_whole(
-    value: DiffusionGemma, request: Request, network: Network
-) -> None:
+def test_positions_are_encoded_once_in_order_and_canvases_are_denoised_whole(value, request, network):
     _, spans = decode(value, request, network.answer)
     encoded = 0
     for span in spans:
@@ -140,7 +138,7 @@ def test_positions_are_encoded_once_in_order_and_canvases_are_denoised_whole(
 
 
 @pytest.mark.parametrize("given_", [{"temperature": 0.5}, {"top_k": 3}, {"top_p": 0.9}, {"min_p": 0.1}], ids=str)
-def test_sampling_settings_of_a_request_are_refused(given_: dict[str, float]) -> None:
+def test_sampling_settings_of_a_request_are_refused(given_):
     request = Request(0, (1,), SamplingParams(max_tokens=4, **given_))  # pyright: ignore[reportArgumentType]
     config = Config(SPEC, 4, 64, MAX_MODEL_LEN, 64, 1)
     reason = refusal(config, DiffusionGemma(canvas_length=4), request)
@@ -148,12 +146,12 @@ def test_sampling_settings_of_a_request_are_refused(given_: dict[str, float]) ->
 
 
 @pytest.mark.parametrize("spec", [Spec(0, (1,), 9), Spec(None, (1,), 9, head_shift=1)])
-def test_models_of_another_kind_are_refused(spec: Spec) -> None:
+def test_models_of_another_kind_are_refused(spec):
     with refused("decoding_strategy", "unsupported"):
         init(Config(spec, 4, 64, MAX_MODEL_LEN, 64, 1), DiffusionGemma(canvas_length=4))
 
 
-def test_spans_hold_the_temperature_and_nothing_that_may_be_long() -> None:
+def test_spans_hold_the_temperature_and_nothing_that_may_be_long():
     """Parameters of forwards are kept for later ones, so that texts of requests in them would stay in memory."""
     strategy = DiffusionGemma(canvas_length=4, max_denoising_steps=3)
     long = SamplingParams(8, stop_token_ids=(3, 4), pinned={2: 5}, seed=7, max_nfe=9)
@@ -189,19 +187,19 @@ def under_a_constraint(steps: int, forwards: list[tuple[tuple[int, int], tuple[f
     return found
 
 
-def test_accepted_tokens_fit_together() -> None:
+def test_accepted_tokens_fit_together():
     """Of `aa`, the more certain one is accepted; the other position becomes noise, which no constraint binds."""
     canvas = under_a_constraint(2, [((A, A), (0.02, 0.01)), ((B, A), (0.1, 0.2))])
     assert canvas[0] == (NOISE, A, VOID) and canvas[1][:2] == (B, A)
 
 
-def test_a_canvas_whose_tokens_contradict_one_another_takes_more_passes() -> None:
+def test_a_canvas_whose_tokens_contradict_one_another_takes_more_passes():
     """The last pass commits the first of `aa`; the next one denoises the rest, whatever it predicts for the first."""
     canvas = under_a_constraint(1, [((A, A), (0.1, 0.2)), ((B, B), (0.1, 0.2))])
     assert canvas[0][:2] == (A, NOISE) and canvas[1][:2] == (A, B)
 
 
-def test_committed_tokens_are_given_while_the_rest_is_denoised() -> None:
+def test_committed_tokens_are_given_while_the_rest_is_denoised():
     """A canvas commits early and keeps the first of `aa`; the next pass is unsure, and does not change it."""
     sure, unsure = (0.001, 0.002), (1.0, 1.0)
     canvas = under_a_constraint(8, [((A, A), sure), ((B, B), unsure), ((B, B), sure)])

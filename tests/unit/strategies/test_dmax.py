@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from random import Random
-from typing import Any
 
 import pytest
 from hypothesis import example, given, strategies as st
@@ -54,7 +53,7 @@ def uniformly(step: Step, block: Block, rule: DMax, memory: Memory) -> tuple[dic
 
 
 @given(rule=DMAXES, random=RANDOMS, accept=OWN)
-def test_dmax_is_its_loop(rule: DMax, random: Random, accept: float | None) -> None:
+def test_dmax_is_its_loop(rule, random, accept):
     memories: dict[int, Memory] = {}
     steps = decode(rule, random, strategy_options={} if accept is None else {"accept_threshold": accept})
     rule = rule if accept is None else replace(rule, accept_threshold=accept)
@@ -65,9 +64,7 @@ def test_dmax_is_its_loop(rule: DMax, random: Random, accept: float | None) -> N
 
 @given(rule=DMAXES, random=RANDOMS, temperature=st.sampled_from([0.0, 1.0]))
 @example(rule=DMax(4, 2, token_merge_weight=0.0), random=Random(0), temperature=0.0)
-def test_soft_tokens_are_what_the_last_forward_said_of_the_tokens_of_open_blocks(
-    rule: DMax, random: Random, temperature: float
-) -> None:
+def test_soft_tokens_are_what_the_last_forward_said_of_the_tokens_of_open_blocks(rule, random, temperature):
     last: Step | None = None
     for step in decode(rule, random, temperature=temperature):
         unmasked = [p for b in step.blocks for p in step.editable(b) if p not in b.masked]
@@ -89,7 +86,7 @@ def test_soft_tokens_are_what_the_last_forward_said_of_the_tokens_of_open_blocks
 
 
 @given(rule=DMAXES, thresholds=st.tuples(*[st.sampled_from(CHANCES)] * 2).map(sorted), seed=st.integers(0, 1000))
-def test_a_lower_threshold_of_dmax_fills_no_less(rule: DMax, thresholds: list[float], seed: int) -> None:
+def test_a_lower_threshold_of_dmax_fills_no_less(rule, thresholds, seed):
     low, high = (next(decode(replace(rule, accept_threshold=each), Random(seed))) for each in thresholds)
     assert low.rows == high.rows
     left = [
@@ -110,13 +107,13 @@ def test_a_lower_threshold_of_dmax_fills_no_less(rule: DMax, thresholds: list[fl
         {"token_merge_mode": "dmax"},
     ],
 )
-def test_an_option_that_would_do_nothing_is_an_error(options: dict[str, Any]) -> None:
+def test_an_option_that_would_do_nothing_is_an_error(options):
     field = list(options)[-1]
     with refused(field, "invalid_value" if field == "token_merge_mode" else "conflict"):
         DMax(**options)
 
 
-def test_more_ids_than_the_model_has_cannot_be_merged() -> None:
+def test_more_ids_than_the_model_has_cannot_be_merged():
     greedy = DMax(block_size=4, token_merge_mode="iter_smooth_topk", token_merge_top_k=VOCABULARY)
     reason = greedy.refusal(SPEC, probe(SPEC))
     assert reason is not None and (reason.field, reason.code) == ("token_merge_top_k", "out_of_range")
@@ -126,20 +123,20 @@ def test_more_ids_than_the_model_has_cannot_be_merged() -> None:
 PLAIN = DMax(block_size=4, token_merge_weight=0.0)
 
 
-def test_a_fill_that_contradicts_leaves_masks_on_the_right() -> None:
+def test_a_fill_that_contradicts_leaves_masks_on_the_right():
     """The second of `aa` is dropped though it is more certain; then it is filled before the first one is refreshed."""
     answers = [((0, 0), (0.7, 0.99)), ((1, 1), (0.99, 0.5)), ((0, 1), (0.5, 0.5))]
     assert under_a_constraint(PLAIN, answers) == [(0, MASK), (0, 1), (0, 1)]
 
 
-def test_a_sure_pass_ends_a_block_that_kept_all_of_it() -> None:
+def test_a_sure_pass_ends_a_block_that_kept_all_of_it():
     """A refreshed token that was dropped is no convergence, however sure the network is."""
     assert under_a_constraint(PLAIN, [((0, 0), (0.95, 0.4)), ((0, 1), (0.95, 0.95))]) == [(0, MASK), (0, 1)]
     dropped = [((0, 0), (0.95, 0.4)), ((1, 1), (0.95, 0.95)), ((0, 1), (0.5, 0.5))]
     assert under_a_constraint(PLAIN, dropped) == [(0, MASK), (0, 1), (0, 1)]
 
 
-def test_a_block_of_pinned_tokens_waits_for_the_one_before_it() -> None:
+def test_a_block_of_pinned_tokens_waits_for_the_one_before_it():
     """A pass samples nothing in the second block, which is full when it opens."""
     value = DMax(block_size=2, buffer_size=2, add_block_threshold=0.0, token_merge_weight=0.0)
     automaton = token_automaton("a*", regex("a*"), (b"a", *[b""] * 11), (EOS, MASK))
@@ -152,7 +149,7 @@ def test_a_block_of_pinned_tokens_waits_for_the_one_before_it() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"token_merge_top_k": 1}, {"token_merge_mode": "dmax_topk", "token_merge_top_k": 1}])
-def test_a_fork_with_another_number_of_merged_tokens_feeds_plain_tokens_first(changes: dict[str, Any]) -> None:
+def test_a_fork_with_another_number_of_merged_tokens_feeds_plain_tokens_first(changes):
     """The shadow device refuses soft tokens at masked positions and past the answer."""
     weight = 0.0 if "token_merge_mode" in changes else 0.5
     smooth = DMax(3, token_merge_mode="iter_smooth_topk", token_merge_top_k=2, token_merge_weight=0.5)

@@ -8,7 +8,7 @@ from dlstep.testing.harness import run_case
 
 
 @given(data=st.data())
-def test_dual_cache_feeds_canvases_blocks_and_ends(data: st.DataObject) -> None:
+def test_dual_cache_feeds_canvases_blocks_and_ends(data):
     """All see all; a block begins with the canvas, and what it feeds then follows from the cache."""
     case = data.draw(cases(DualCache))
     value, shift = case.strategy, case.config.spec.head_shift

@@ -1,6 +1,5 @@
 """What edit sampling and `dmax` have in common: how they open, revise and end their blocks."""
 
-from random import Random
 from typing import Any
 
 import pytest
@@ -15,13 +14,13 @@ from .revising import CONFIG, DMAXES, EDITS, EOS, RANDOMS, Revising, decode
 
 
 @given(rule=EDITS | DMAXES, random=RANDOMS)
-def test_every_answer_position_of_an_open_block_is_wanted(rule: Revising, random: Random) -> None:
+def test_every_answer_position_of_an_open_block_is_wanted(rule, random):
     for step in decode(rule, random):
         assert list(step.span.wanted.sampled) == [position for block in step.blocks for position in step.editable(block)]
 
 
 @given(rule=EDITS | DMAXES, random=RANDOMS)
-def test_a_block_opens_behind_a_stable_one(rule: Revising, random: Random) -> None:
+def test_a_block_opens_behind_a_stable_one(rule, random):
     for step in decode(rule, random):
         new = step.after.progress.window[-1:] if step.after.finish is None else ()
         if not new or new[0].opened < step.after.steps or len(step.after.progress.window) < 2:
@@ -35,7 +34,7 @@ def test_a_block_opens_behind_a_stable_one(rule: Revising, random: Random) -> No
 
 
 @given(rule=EDITS | DMAXES, prompt=st.integers(1, 12))
-def test_what_was_never_sampled_is_not_stable(rule: Revising, prompt: int) -> None:
+def test_what_was_never_sampled_is_not_stable(rule, prompt):
     (sequence,) = add(init(CONFIG, rule), Request(0, (1,) * prompt, SamplingParams(max_tokens=20))).waiting
     first = sequence.progress.window[0]
     ahead = first.unmasked_share >= rule.add_block_threshold and not rule.token_stability_threshold and rule.buffer_size > 1
@@ -43,7 +42,7 @@ def test_what_was_never_sampled_is_not_stable(rule: Revising, prompt: int) -> No
 
 
 @given(rule=EDITS | DMAXES, random=RANDOMS)
-def test_no_block_takes_more_forwards_than_it_may(rule: Revising, random: Random) -> None:
+def test_no_block_takes_more_forwards_than_it_may(rule, random):
     seen: dict[int, int] = {}
     for step in decode(rule, random, ignore_eos=True):
         first = step.blocks[0]
@@ -75,7 +74,7 @@ SURE, UNSURE = 0.95, 0.5
 
 
 @pytest.mark.parametrize("strategy", [MultiBDEdit(block_size=4), DMax(block_size=4, buffer_size=4)])
-def test_an_end_of_sequence_that_is_revised_ends_nothing(strategy: Revising) -> None:
+def test_an_end_of_sequence_that_is_revised_ends_nothing(strategy):
     provisional = scripted(strategy, [((EOS, 5), (SURE, UNSURE))], max_tokens=2)
     assert provisional.finish is None and provisional.tokens(2, 3) == (EOS,)
     answers = [((EOS, 5), (SURE, UNSURE)), ((4, 5), (SURE, UNSURE)), ((4, 5), (SURE, UNSURE)), ((4, 5), (SURE, UNSURE))]
@@ -83,7 +82,7 @@ def test_an_end_of_sequence_that_is_revised_ends_nothing(strategy: Revising) -> 
     assert (done.answer, done.finish) == ((4, 5), "length")
 
 
-def test_edits_that_come_too_late_are_dropped() -> None:
+def test_edits_that_come_too_late_are_dropped():
     late = [((4, 5), (SURE, SURE)), ((6, 5), (SURE, SURE)), ((7, 5), (SURE, SURE)), ((8, 5), (SURE, SURE))]
     done = scripted(MultiBDEdit(block_size=4, max_post_edit_steps=2), late, max_tokens=2)
     assert (done.answer, done.probabilities, done.finish) == ((7, 5), (SURE, SURE), "length")

@@ -8,7 +8,7 @@ from dlstep.testing.harness import run_case
 
 
 @given(data=st.data())
-def test_fast_dllm_v2_feeds_seeds_blocks_and_parts(data: st.DataObject) -> None:
+def test_fast_dllm_v2_feeds_seeds_blocks_and_parts(data):
     """The shape of a span follows from the block's tokens and from whether it was fed before; blocks are final when full."""
     case = data.draw(cases(FastDLLMV2))
     value = case.strategy

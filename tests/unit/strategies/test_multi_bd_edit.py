@@ -1,7 +1,6 @@
 """Edit sampling against the plainest loop that says its rules."""
 
 from dataclasses import replace
-from random import Random
 
 import pytest
 from hypothesis import given
@@ -35,7 +34,7 @@ def jointly(step: Step, block: Block, rule: MultiBDEdit, memory: Memory) -> tupl
 
 
 @given(rule=EDITS, random=RANDOMS, accept=OWN, edit=OWN)
-def test_edit_sampling_is_its_loop(rule: MultiBDEdit, random: Random, accept: float | None, edit: float | None) -> None:
+def test_edit_sampling_is_its_loop(rule, random, accept, edit):
     memories: dict[int, Memory] = {}
     own = {name: value for name, value in (("accept_threshold", accept), ("edit_threshold", edit)) if value is not None}
     steps, rule = decode(rule, random, strategy_options=own), replace(rule, **own)
@@ -45,39 +44,39 @@ def test_edit_sampling_is_its_loop(rule: MultiBDEdit, random: Random, accept: fl
 
 
 @given(rule=EDITS, random=RANDOMS)
-def test_with_an_edit_threshold_of_one_tokens_are_written_once(rule: MultiBDEdit, random: Random) -> None:
+def test_with_an_edit_threshold_of_one_tokens_are_written_once(rule, random):
     for step in decode(replace(rule, edit_threshold=1.0, remasking=False, remask_threshold=None), random):
         start, end = step.span.wanted.sampled[0], step.span.wanted.sampled[-1] + 1
         pairs = zip(step.before.tokens(start, end), step.after.tokens(start, end), strict=True)
         assert all(old in (new, MASK) for old, new in pairs)
 
 
-def test_a_request_may_set_when_to_remask_only_if_there_is_remasking() -> None:
+def test_a_request_may_set_when_to_remask_only_if_there_is_remasking():
     asked = Request(0, (1,), SamplingParams(strategy_options=(("remask_threshold", 0.2),)))
     refused = add(init(CONFIG, MultiBDEdit(block_size=4)), asked).finished[0]
     assert refused.finish == "rejected" and "remasking" in refused.error
     assert add(init(CONFIG, MultiBDEdit(block_size=4, remasking=True)), asked).waiting
 
 
-def test_a_remask_threshold_without_remasking_is_an_error() -> None:
+def test_a_remask_threshold_without_remasking_is_an_error():
     with pytest.raises(ValueError, match="remasking=True"):
         MultiBDEdit(remask_threshold=0.4)
 
 
-def test_masks_are_filled_before_tokens_are_edited() -> None:
+def test_masks_are_filled_before_tokens_are_edited():
     """The second forward is more certain of an edit that contradicts the fill; after it nothing else is allowed."""
     answers = [((0, 0), (0.9, 0.8)), ((1, 1), (0.99, 0.5)), ((0, 1), (0.9, 0.9))]
     assert under_a_constraint(MultiBDEdit(block_size=4, accept_threshold=0.5), answers) == [(0, MASK), (0, 1), (0, 1)]
 
 
-def test_remasked_positions_count_in_the_measure() -> None:
+def test_remasked_positions_count_in_the_measure():
     rule = MultiBDEdit(block_size=4, accept_threshold=0.5, remasking=True)
     answers = [((0, 0), (0.9, 0.8)), ((0, 1), (0.9, 0.9)), ((0, 1), (0.1, 0.1)), ((1, 1), (0.9, 0.8)), ((1, 0), (0.9, 0.9))]
     texts = [(0, MASK), (0, 1), (MASK, MASK), (1, MASK), (1, 0), (1, 0)]
     assert under_a_constraint(rule, [*answers, ((1, 0), (0.9, 0.9))]) == texts
 
 
-def test_a_block_with_masks_is_not_ready_although_its_passes_are_used_up() -> None:
+def test_a_block_with_masks_is_not_ready_although_its_passes_are_used_up():
     strategy = MultiBDEdit(block_size=4, remasking=True)
     request = Request(0, (5, 5), SamplingParams(max_tokens=2), automaton=AB_OR_BA)
     (sequence,) = add(init(CONFIG, strategy), request).waiting

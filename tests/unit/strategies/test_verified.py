@@ -15,7 +15,6 @@ from dlstep.strategies.self_speculation import SelfSpeculation
 from dlstep.strategies.strided import Strided
 from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY
 from dlstep.testing.laws import (
-    Law,
     constrained,
     lossless,
     progress,
@@ -37,13 +36,13 @@ WRONG = 11
     ("strategy", "changes"),
     [(SelfSpeculation(), {"head_shift": 1}), (SelfSpeculation(), {"mask_id": None}), (Autoregressive(), {"mask_id": None})],
 )
-def test_models_that_do_not_fit_are_refused(strategy: Strategy, changes: dict[str, None]) -> None:
+def test_models_that_do_not_fit_are_refused(strategy, changes):
     with refused("decoding_strategy", "unsupported"):
         init(Config(replace(SPEC, **changes)), strategy)
 
 
 @pytest.mark.parametrize("strategy", [SelfSpeculation(), Autoregressive()])
-def test_pinned_tokens_are_refused_by_name(strategy: Strategy) -> None:
+def test_pinned_tokens_are_refused_by_name(strategy):
     pinned = Request(0, (1, 2), SamplingParams(max_tokens=4, pinned=((1, 5),)))
     reason = refusal(Config(SPEC), strategy, pinned)
     assert reason is not None and (reason.field, reason.code) == ("pinned", "unsupported")
@@ -73,7 +72,7 @@ def decode(strategy: Strategy, max_tokens: int, **limits: Any) -> list[tuple[int
     return spans
 
 
-def test_each_draft_is_verified_and_right_rows_stay_stored() -> None:
+def test_each_draft_is_verified_and_right_rows_stay_stored():
     assert decode(SelfSpeculation(block_size=4), 8) == [
         (0, 2, (2,), 1, 2),  # the prompt, after which the first token is sampled
         (2, 4, (3, 4, 5), 4, 2),  # a draft, whose token at position 4 is wrong; none of its rows is stored
@@ -84,17 +83,17 @@ def test_each_draft_is_verified_and_right_rows_stay_stored() -> None:
     ]
 
 
-def test_one_row_is_autoregressive_decoding() -> None:
+def test_one_row_is_autoregressive_decoding():
     passes = [(0, 2, (2,), 1, 2), (2, 1, (3,), 1, 3), (3, 1, (4,), 1, 0)]
     assert decode(Autoregressive(), 3) == decode(SelfSpeculation(block_size=1), 3) == passes
 
 
-def test_a_budget_that_cuts_the_prompt_changes_only_how_it_is_stored() -> None:
+def test_a_budget_that_cuts_the_prompt_changes_only_how_it_is_stored():
     whole, cut = decode(SelfSpeculation(block_size=2), 8), decode(SelfSpeculation(block_size=2), 8, max_num_batched_tokens=2)
     assert whole == cut
 
 
-def test_only_rows_that_are_stored_like_final_ones_can_be_kept() -> None:
+def test_only_rows_that_are_stored_like_final_ones_can_be_kept():
     strategy = SelfSpeculation(block_size=4)
     state = add(init(Config(SPEC), strategy), Request(0, (1, 2), SamplingParams(max_tokens=8)))
     state = commit(state, ScriptedDriver(rows_of).run(schedule(state)))
@@ -110,6 +109,6 @@ def test_only_rows_that_are_stored_like_final_ones_can_be_kept() -> None:
 @pytest.mark.parametrize("strategy", [SelfSpeculation(block_size=4), Strided()], ids=lambda strategy: type(strategy).__name__)
 @settings(max_examples=25)
 @given(data=st.data())
-def test_laws_of_answers_and_stored_rows(strategy: Strategy, law: Law, data: st.DataObject) -> None:
+def test_laws_of_answers_and_stored_rows(strategy, law, data):
     tried: Callable[..., None] = law
     tried(strategy, data)

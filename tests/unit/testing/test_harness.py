@@ -4,14 +4,14 @@ from hypothesis import given, strategies as st
 
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing.generators import cases
-from dlstep.testing.harness import CaseRun, run_case
+from dlstep.testing.harness import run_case
 
 
 @given(st.data())
-def test_every_step_is_watched_once(data: st.DataObject) -> None:
+def test_every_step_is_watched_once(data):
     case, watched = data.draw(cases(MultiBD)), list[tuple[int, int]]()
 
-    def watch(run: CaseRun) -> None:
+    def watch(run):
         watched.append((len(run.steps), run.state.step))
 
     run = run_case(case, watch=watch)

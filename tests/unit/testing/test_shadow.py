@@ -23,7 +23,7 @@ def shadow_rows(
 
 
 @pytest.mark.parametrize("heat", [0.0, 1.0])
-def test_a_shadow_answers_by_content_and_agrees_with_what_it_lists(heat: float) -> None:
+def test_a_shadow_answers_by_content_and_agrees_with_what_it_lists(heat):
     best = shadow_rows((), SampleSpec(best=3), heat=heat)
     ids = tuple(each for i in range(4) for each in (*best.best_ids[3 * i : 3 * i + 3], best.tokens[i], -1, MASK, VOCABULARY, 7))
     found = shadow_rows(ids, SampleSpec(scored=8), heat=heat)

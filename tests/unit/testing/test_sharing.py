@@ -5,7 +5,6 @@ import random
 import pytest
 
 from dlstep.core import (
-    Event,
     Request,
     SamplingParams,
     init,
@@ -18,12 +17,12 @@ from ...helpers.recorded import setting
 
 
 @pytest.mark.parametrize("heard", [False, True])
-def test_leader_that_misses_an_event_is_sent_the_state(heard: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leader_that_misses_an_event_is_sent_the_state(heard, monkeypatch):
     config, value = setting("multi_bd", random.Random(0))
     decode = Decode(init(config, value), LeadingDriver(shadow(config, value)))
     apply, left = Follower.apply, [KeyboardInterrupt()]
 
-    def applying(self: Follower, event: Event) -> None:
+    def applying(self, event):
         if heard or not left:
             apply(self, event)
         if left:

@@ -47,20 +47,20 @@ def llm() -> LLM:
     return LLM.of(replace(make_llm().engine, chat_template=NAMED))
 
 
-def test_a_conversation_is_rendered_for_an_answer(llm: LLM) -> None:
+def test_a_conversation_is_rendered_for_an_answer(llm):
     tokens = llm.chat_prompt(HELLO)
     assert llm.engine.tokenizer.decode(list(tokens)) == "system: Be kind.<eos>user: Hello<eos>bot:"
     assert tokens.count(EOS_ID) == 2
 
 
-def test_a_given_template_replaces_that_of_the_tokenizer() -> None:
+def test_a_given_template_replaces_that_of_the_tokenizer():
     tokenizer = build_tokenizer()
     tokenizer.chat_template = NAMED
     assert tokenizer.decode(list(chat_prompt(tokenizer, LINES, HELLO))) == "Be kind.\nHello\n"
     assert tokenizer.decode(list(chat_prompt(tokenizer, None, HELLO))) == "system: Be kind.<eos>user: Hello<eos>bot:"
 
 
-def test_special_tokens_are_those_of_the_template() -> None:
+def test_special_tokens_are_those_of_the_template():
     from tokenizers.processors import TemplateProcessing
 
     tokenizer = build_tokenizer()
@@ -69,7 +69,7 @@ def test_special_tokens_are_those_of_the_template() -> None:
     assert chat_prompt(tokenizer, NAMED, HELLO).count(EOS_ID) == 2
 
 
-def test_chat_generates_from_rendered_conversations(llm: LLM) -> None:
+def test_chat_generates_from_rendered_conversations(llm):
     params = SamplingParams(max_tokens=12, ignore_eos=True)
     one = llm.chat(HELLO, params)
     both = llm.chat([told("a"), HELLO], params)
@@ -78,7 +78,7 @@ def test_chat_generates_from_rendered_conversations(llm: LLM) -> None:
     assert "".join(llm.stream(llm.chat_prompt(HELLO), params)) == one[0].text
 
 
-def test_the_embedded_models_answer_the_last_message_of_a_conversation() -> None:
+def test_the_embedded_models_answer_the_last_message_of_a_conversation():
     llm, question = LLM("tiny-bd"), "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
     (plain,) = llm.generate(question)
     before = [{"role": "system", "content": "Be kind."}, *told("Who are you?"), {"role": "assistant", "content": "Max."}]
@@ -87,7 +87,7 @@ def test_the_embedded_models_answer_the_last_message_of_a_conversation() -> None
         assert answer.token_ids == plain.token_ids and "53+39=92" in answer.text
 
 
-def test_a_second_turn_finds_the_pages_of_the_first() -> None:
+def test_a_second_turn_finds_the_pages_of_the_first():
     engine = LLM("tiny-bd", page_size=2, buffer_size=1).engine
     driver = Recording(engine.driver)
     llm = LLM.of(replace(engine, driver=driver, chat_template=LINES))
@@ -108,9 +108,7 @@ def test_a_second_turn_finds_the_pages_of_the_first() -> None:
 THINKS = "{# drops messages #}{{ messages[-1].content }}{% if enable_thinking %} yes{% endif %}"
 
 
-def test_variables_of_the_template_are_set(
-    llm: LLM, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_variables_of_the_template_are_set(llm, capsys, monkeypatch):
     engine = replace(llm.engine, chat_template=THINKS)
     monkeypatch.setattr("dlstep.llm.load_engine", lambda config: engine)
     params, thinking = SamplingParams(max_tokens=4), {"enable_thinking": True}
@@ -129,14 +127,14 @@ def test_variables_of_the_template_are_set(
 
 @pytest.mark.parametrize("last", ["The answer is", "Answer: ", "  def f(x):\n    ", "<|im_end|>\nso "])
 @pytest.mark.parametrize("family", ["sdar", "llada", "llada2"])
-def test_the_last_turn_is_continued(family: str, last: str) -> None:
+def test_the_last_turn_is_continued(family, last):
     template = FAMILIES[family].chat_template
     assert template is not None
     text = render(build_tokenizer(), template, [*told("And now?"), {"role": "assistant", "content": last}], False, True)
     assert text.endswith(last.strip() if family == "llada" else last)
 
 
-def test_a_begun_message_is_continued(llm: LLM) -> None:
+def test_a_begun_message_is_continued(llm):
     begun, params = [*HELLO, {"role": "assistant", "content": "I am"}], SamplingParams(max_tokens=8)
     ways = {"add_generation_prompt": False, "continue_final_message": True}
     text = "system: Be kind.<eos>user: Hello<eos>assistant: I am"
@@ -147,7 +145,7 @@ def test_a_begun_message_is_continued(llm: LLM) -> None:
         llm.chat(begun, continue_final_message=True)
 
 
-def test_a_template_sees_tools_and_no_field_that_is_none() -> None:
+def test_a_template_sees_tools_and_no_field_that_is_none():
     template = "{% generation %}{{ tools }}{% endgeneration %}{{ messages }}"
     messages: list[Any] = [{"role": "user", "content": "a", "name": None}]
     text = render(build_tokenizer(), template, messages, tools=[{"type": "function"}])
@@ -164,7 +162,7 @@ READS = {
 
 
 @given(read=st.sets(st.sampled_from(list(READS))), set_=st.sets(st.sampled_from([*READS, "messages", "range", "a", "x"])))
-def test_a_variable_can_be_set_if_the_template_reads_it(read: set[str], set_: set[str]) -> None:
+def test_a_variable_can_be_set_if_the_template_reads_it(read, set_):
     template = "".join(READS[name] for name in sorted(read)) + "{{ messages[0].content }}"
     given_values = {name: {"k": [1, None, "é"]} if name == "deep" else False for name in sorted(set_)}
     wrong = set_ - read | (set_ & {"documents"})
@@ -185,7 +183,7 @@ for _ in range(9999):
 @pytest.mark.parametrize(
     "given_values", [[1], *({"deep": deep} for deep in (float("nan"), object(), "\ud800", DEEP, "x" * 65536))]
 )
-def test_variables_are_json_of_limited_size(given_values: Any) -> None:
+def test_variables_are_json_of_limited_size(given_values):
     long = isinstance(given_values, dict) and isinstance(given_values["deep"], str) and len(given_values["deep"]) > 1
     with refused("chat_template_kwargs", "too_long" if long else "invalid_type"):
         template_variables(READS["deep"], given_values)
@@ -237,13 +235,13 @@ TURNS = st.lists(st.tuples(ROLES, CONTENTS), min_size=1, max_size=6)
 
 
 @given(st.sampled_from(sorted(TEMPLATES)), TURNS)
-def test_a_message_is_in_the_prompt_or_refused(name: str, turns: list[tuple[str, str]]) -> None:
+def test_a_message_is_in_the_prompt_or_refused(name, turns):
     """Independently of marks: a message is in the prompt if another content of it gives another prompt."""
     tokenizer, template = build_tokenizer(), TEMPLATES[name]
     known = {"developer": "developer" if "developer" in template else "system"}
     messages: list[Any] = [{"role": known.get(role, role), "content": content} for role, content in turns]
 
-    def rendered(messages: list[Any]) -> Any:
+    def rendered(messages):
         return tokenizer.apply_chat_template(messages, chat_template=template, add_generation_prompt=True, tokenize=False)
 
     try:

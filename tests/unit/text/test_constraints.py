@@ -6,10 +6,8 @@ import signal
 import subprocess
 import sys
 import tracemalloc
-from pathlib import Path
 from threading import Event, Timer
 from time import monotonic
-from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -19,7 +17,6 @@ from dlstep.core.automaton import Automaton
 from dlstep.engine.decode import constrained
 from dlstep.text import compilation, constraints
 from dlstep.text.constraints import compiled
-from dlstep.text.dfa import Dfa
 from dlstep.text.limited_worker import LimitedWorker, NotDoneError
 from dlstep.text.token_automaton import token_automaton
 
@@ -44,14 +41,14 @@ REGEXES = ["ab|xc", r"[0-9]{2,4}", r"(a|bc)*d?", r"é+", r"[^x]{1,3}", r"\d+[+-]
 
 @pytest.mark.parametrize("regex", REGEXES)
 @given(data=st.data())
-def test_a_regex_accepts_what_it_matches(regex: str, data: st.DataObject) -> None:
+def test_a_regex_accepts_what_it_matches(regex, data):
     plain = re.compile(regex, re.ASCII)
     text = data.draw(st.from_regex(plain, fullmatch=True) | st.text(alphabet="abcdx0123é+= shel.", max_size=6))
     assert accepts("regex", regex, text) == bool(plain.fullmatch(text))
 
 
 @given(choices=st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=6, unique=True), other=st.text(max_size=5))
-def test_choices_accept_themselves_only(choices: list[str], other: str) -> None:
+def test_choices_accept_themselves_only(choices, other):
     params = SamplingParams(choice=tuple(choices))
     assert params.constraint_source is not None
     for text in (*choices, other):
@@ -65,7 +62,7 @@ CLOSED = st.text(alphabet="a</think>\n", max_size=8) | st.sampled_from(
 
 @pytest.mark.parametrize("opening", ["", "<think>"])
 @given(before=CLOSED, newlines=st.integers(0, 3), text=st.sampled_from(["ab", "xc", "\n", "b", "{}"]), begun=st.booleans())
-def test_a_constraint_may_follow_a_text_between_marks(opening: str, before: str, newlines: int, text: str, begun: bool) -> None:
+def test_a_constraint_may_follow_a_text_between_marks(opening, before, newlines, text, begun):
     reasoning, _, answer = f"{before}</think>{newlines * chr(10)}{text}".partition("</think>")
     given_text = f"{opening if begun else '<thunk>'}{reasoning}</think>{answer}"
     for kind, source in (("regex", "ab|b"), ("choice", '["xc"]'), ("json_schema", '{"type": "object"}')):
@@ -84,7 +81,7 @@ PERSON = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"
     age=st.integers(-(10**15), 10**15),
     spaced=st.booleans(),
 )
-def test_instances_are_texts_of_the_schema(name: str, age: int, spaced: bool) -> None:
+def test_instances_are_texts_of_the_schema(name, age, spaced):
     text = json.dumps({"name": name, "age": age}, ensure_ascii=False, separators=(", ", ": ") if spaced else (",", ":"))
     assert accepts("json_schema", json.dumps(PERSON), text)
 
@@ -110,7 +107,7 @@ def test_instances_are_texts_of_the_schema(name: str, age: int, spaced: bool) ->
         ({"regex": "a", "choice": ("b",)}, "choice", ""),
     ],
 )
-def test_what_cannot_be_compiled_is_refused_by_name(params: dict[str, object], field: str, message: str) -> None:
+def test_what_cannot_be_compiled_is_refused_by_name(params, field, message):
     with pytest.raises(Refused, match=f"^{field}: .*{message}"):
         constrained(Request(0, (1,), SamplingParams(**params)), SPEC)  # type: ignore[arg-type]
 
@@ -122,9 +119,7 @@ LIMITED = [
 
 
 @pytest.mark.parametrize(("kind", "source"), LIMITED)
-def test_one_limit_of_time_and_memory_holds_for_all_of_a_compilation(
-    kind: str, source: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_limit_of_time_and_memory_holds_for_all_of_a_compilation(kind, source, monkeypatch):
     monkeypatch.setattr(constraints, "_worker", worker := LimitedWorker(seconds=1.0))
     message = r" cannot be compiled: it takes (more than 1 seconds|too much memory)"
     for _ in range(2):
@@ -136,7 +131,7 @@ def test_one_limit_of_time_and_memory_holds_for_all_of_a_compilation(
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(None, marks=pytest.mark.full)])
-def test_a_failure_that_does_not_follow_from_the_constraint_is_not_remembered(number: int | None) -> None:
+def test_a_failure_that_does_not_follow_from_the_constraint_is_not_remembered(number):
     """The process is suspended, so that it cannot end before the signal; without a signal, its parent kills it."""
     suspend_compiler()
     if (process := constraints._worker._process) is not None and number is not None:
@@ -147,10 +142,10 @@ def test_a_failure_that_does_not_follow_from_the_constraint_is_not_remembered(nu
     constraints._results.clear()
 
 
-def test_a_schema_that_takes_too_much_memory_is_compiled_with_smaller_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_schema_that_takes_too_much_memory_is_compiled_with_smaller_limits(monkeypatch):
     states: list[int] = []
 
-    def limited(source: str, automaton: Dfa, *rest: Any) -> Automaton:
+    def limited(source, automaton, *rest):
         states.append(len(automaton.rows))
         if len(states) == 1:
             raise MemoryError
@@ -162,7 +157,7 @@ def test_a_schema_that_takes_too_much_memory_is_compiled_with_smaller_limits(mon
 
 
 @pytest.mark.parametrize("texts", [["x" * 500_000, "y" * 500_000], [f"{number:030}"[::-1] for number in range(30_000)]])
-def test_choices_of_a_megabyte_are_refused_without_using_memory_here(texts: list[str]) -> None:
+def test_choices_of_a_megabyte_are_refused_without_using_memory_here(texts):
     source = json.dumps(texts)
     tracemalloc.start()
     with pytest.raises(ValueError, match="cannot be compiled: it"):
@@ -172,7 +167,7 @@ def test_choices_of_a_megabyte_are_refused_without_using_memory_here(texts: list
     assert peak < 10 * len(source)
 
 
-def test_automata_are_kept_within_a_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_automata_are_kept_within_a_number_of_bytes(monkeypatch):
     sizes = [len(compiled("regex", f"a{{{count}}}", SPEC).tables) for count in (1, 2, 3)]
     monkeypatch.setattr(constraints, "MOST_BYTES", sizes[1] + sizes[2])
     compiled("regex", "b", SPEC)
@@ -180,7 +175,7 @@ def test_automata_are_kept_within_a_number_of_bytes(monkeypatch: pytest.MonkeyPa
     assert compiled("regex", "b", SPEC) is compiled("regex", "b", SPEC)
 
 
-def test_a_compilation_is_stopped_and_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compilation_is_stopped_and_can_be_repeated(monkeypatch):
     monkeypatch.setattr(constraints, "_worker", LimitedWorker())
     for delay in (0.0, 1.0):  # before the process has started, and while it works
         compilation = Event()
@@ -211,13 +206,13 @@ def test_a_compilation_is_stopped_and_can_be_repeated(monkeypatch: pytest.Monkey
         ("(" * 3000 + "a" + ")" * 3000, "cannot be compiled: it is not a regular expression"),
     ],
 )
-def test_what_no_automaton_has_is_refused_by_name(regex: str, reason: str) -> None:
+def test_what_no_automaton_has_is_refused_by_name(regex, reason):
     with pytest.raises(ValueError, match=f"regex=.* {reason}"):
         compiled("regex", regex, SPEC)
 
 
 @pytest.mark.full
-def test_a_trace_is_replayed_by_another_process(tmp_path: Path) -> None:
+def test_a_trace_is_replayed_by_another_process(tmp_path):
     """The trace holds the source of the constraint only; `dlstep replay` and `LLM.resume` compile it again."""
     session = tiny_llm().session()
     session.submit("Max has 53 shells.", SamplingParams(max_tokens=24, regex="[0-9]{3}( shells)?"))
@@ -238,7 +233,7 @@ def test_a_trace_is_replayed_by_another_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [20, 200])
-def test_a_text_of_bounded_length_has_as_many_states_as_bytes(length: int) -> None:
+def test_a_text_of_bounded_length_has_as_many_states_as_bytes(length):
     """Escaped quotes must not multiply them, as they do in a search for the string anywhere in a text."""
     schema = json.dumps({"type": "string", "maxLength": length})
     automaton = compiled("json_schema", schema, SPEC)

@@ -53,7 +53,7 @@ stops = st.lists(st.text(st.sampled_from("ab;"), min_size=1, max_size=3), max_si
 
 
 @given(texts, stops, st.lists(st.integers(1, 5), min_size=1))
-def test_pieces_join_to_the_text_cut_at_the_first_stop(text: str, stops: tuple[str, ...], sizes: list[int]) -> None:
+def test_pieces_join_to_the_text_cut_at_the_first_stop(text, stops, sizes):
     tokens = Bytes().encode(cut(text, stops))
     stream = TextStream(Bytes(), stops)
     pieces: list[str] = []
@@ -91,7 +91,7 @@ ALPHABET_OF = byte_characters()
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
 @given(data=st.data(), sizes=st.lists(st.integers(0, 9), min_size=1, max_size=9).filter(any))
-def test_pieces_are_final_and_join_to_the_whole(kind: str, data: st.DataObject, sizes: list[int]) -> None:
+def test_pieces_are_final_and_join_to_the_whole(kind, data, sizes):
     tokenizer = TOKENIZERS[kind]
     tokens = data.draw(tokens_of(tokenizer))
     whole = decode(tokenizer, tokens)
@@ -126,7 +126,7 @@ class Counting:
 
 @pytest.mark.parametrize("size", [1, 3, 32])
 @pytest.mark.parametrize("kind", TOKENIZERS)
-def test_a_push_costs_its_own_tokens(kind: str, size: int) -> None:
+def test_a_push_costs_its_own_tokens(kind, size):
     counting = Counting(TOKENIZERS[kind])
     ordinary = [index for name, index in TOKENIZERS[kind].get_vocab().items() if not name.startswith("<0x")]
     tokens = [ordinary[7 * place % len(ordinary)] for place in range(2000)]
@@ -138,11 +138,11 @@ def test_a_push_costs_its_own_tokens(kind: str, size: int) -> None:
 
 
 @pytest.mark.parametrize(("text", "count"), [("abc", 0), ("abcE", 1), ("abcEN", 2), ("", 0), ("E", 1), ("ENx", 0)])
-def test_what_could_become_a_stop_string_is_held_back(text: str, count: int) -> None:
+def test_what_could_become_a_stop_string_is_held_back(text, count):
     assert held_back(text, ("END", "zz")) == count
 
 
-def test_special_tokens_have_no_text_unless_they_are_spelled() -> None:
+def test_special_tokens_have_no_text_unless_they_are_spelled():
     tokenizer: Any = TOKENIZERS["plain"]
     end, other = (tokenizer.convert_tokens_to_ids(token) for token in ("<end>", "<tool>"))
     tokens, spelled = [0, end, other, 1, end], special_ids(tokenizer, ["<end>", "<tool>", "a"])
@@ -165,7 +165,7 @@ BEGINNING = {adds: beginning(adds) for adds in ("$A", "<bos> $A", "<bos> $A <eos
 
 
 @given(st.lists(st.sampled_from(["<bos>", "a", "b"]), min_size=1, max_size=4), st.sampled_from(sorted(BEGINNING)))
-def test_a_text_that_begins_with_the_beginning_token_gets_no_second_one(parts: list[str], adds: str) -> None:
+def test_a_text_that_begins_with_the_beginning_token_gets_no_second_one(parts, adds):
     tokenizer, plain = BEGINNING[adds], tuple(({"<bos>": 2, "a": 0, "b": 1})[part] for part in parts)
     first = (2,) if adds.startswith("<bos>") and parts[0] != "<bos>" else ()
     assert encode_text(tokenizer, "".join(parts)) == first + plain + ((3,) if adds.endswith("<eos>") else ())

@@ -24,7 +24,7 @@ WORDS = ["".join(letters) for count in range(4) for letters in product("ab1. é"
 
 
 @given(text=REGEXES)
-def test_a_pattern_is_found_where_python_finds_it_among_the_texts_that_dialects_agree_about(text: str) -> None:
+def test_a_pattern_is_found_where_python_finds_it_among_the_texts_that_dialects_agree_about(text):
     found, plain = dfa.pattern(text), re.compile(text)
     for word in WORDS:
         if found.agreed.accepts(word):
@@ -34,13 +34,13 @@ def test_a_pattern_is_found_where_python_finds_it_among_the_texts_that_dialects_
 
 
 @given(text=REGEXES)
-def test_a_regex_matches_whole_texts(text: str) -> None:
+def test_a_regex_matches_whole_texts(text):
     found, plain = dfa.regex(text), re.compile(text)
     assert all(found.accepts(word) == bool(plain.fullmatch(word)) for word in WORDS)
 
 
 @given(one=REGEXES, other=REGEXES)
-def test_products_are_those_of_sets(one: str, other: str) -> None:
+def test_products_are_those_of_sets(one, other):
     first, second = dfa.regex(one), dfa.regex(other)
     both, either, only = dfa.intersection(first, second), dfa.union(first, second), dfa.difference(first, second)
     for word in WORDS:
@@ -54,7 +54,7 @@ PLAIN = (
 
 
 @given(limit=PLAIN, number=PLAIN, zeros=st.integers(0, 2))
-def test_numbers_are_compared_with_a_limit(limit: Decimal, number: Decimal, zeros: int) -> None:
+def test_numbers_are_compared_with_a_limit(limit, number, zeros):
     text = format(number, "f")
     text += "0" * zeros if "." in text else ""
     digits = text.strip("-").replace(".", "")
@@ -63,26 +63,26 @@ def test_numbers_are_compared_with_a_limit(limit: Decimal, number: Decimal, zero
 
 
 @given(step=st.sampled_from([1, 3, 25, 100]), number=PLAIN)
-def test_multiples_are_those_of_decimal(step: int, number: Decimal) -> None:
+def test_multiples_are_those_of_decimal(step, number):
     assert dfa.multiples(step).accepts(format(number, "f")) == (number % step == 0)
 
 
 @pytest.mark.parametrize("text", ["01", "1.", ".5", "-", "+1", "1e3", "1" * 16, "0.1234567", "--1", "1.2.3", ""])
-def test_other_numbers_are_not_written(text: str) -> None:
+def test_other_numbers_are_not_written(text):
     assert not dfa.NUMBERS.accepts(text)
 
 
 @given(letter=st.characters(exclude_categories=()))
-def test_strings_have_the_characters_that_json_writes_plainly_or_with_one_letter(letter: str) -> None:
+def test_strings_have_the_characters_that_json_writes_plainly_or_with_one_letter(letter):
     written = json.dumps(letter, ensure_ascii=False)[1:-1]
     assert dfa.STRINGS.accepts(2 * letter) == (len(written) < 3 and not 0xD800 <= ord(letter) < 0xE000), written
 
 
-def test_the_example_is_a_shortest_text() -> None:
+def test_the_example_is_a_shortest_text():
     assert [dfa.regex(text).example for text in ("bc|aaa", "a*", "x{3}")] == ["bc", "", "xxx"]
 
 
 @pytest.mark.parametrize("text", [r"(?<=a)b", r"a\b", r"(a)\1", "(?i)a", "[]a]", "a{,3}", r"\Aa", "(", "a**", "(?>a)"])
-def test_patterns_that_no_automaton_has_or_dialects_read_differently_are_refused(text: str) -> None:
+def test_patterns_that_no_automaton_has_or_dialects_read_differently_are_refused(text):
     with pytest.raises(ValueError, match=r"is not supported|is not a regular expression"):
         dfa.pattern(text)

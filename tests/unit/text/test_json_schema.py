@@ -234,14 +234,14 @@ fewer = settings(max_examples=max(4, (settings.default.max_examples if settings.
 
 
 @given(schema=SCHEMAS, shared=SHARED, seed=st.integers(0, 99))
-def test_every_text_conforms(schema: dict[str, Any], shared: dict[str, Any], seed: int) -> None:
+def test_every_text_conforms(schema, shared, seed):
     check_with(schema, shared, seed)
 
 
 @pytest.mark.parametrize("form", FORMS)
 @fewer
 @given(data=st.data())
-def test_every_text_of_each_form_conforms(form: str, data: st.DataObject) -> None:
+def test_every_text_of_each_form_conforms(form, data):
     check_with(data.draw(FORMS[form](LEAVES)), data.draw(SHARED), data.draw(st.integers(0, 99)))
 
 
@@ -249,7 +249,7 @@ def test_every_text_of_each_form_conforms(form: str, data: st.DataObject) -> Non
 @pytest.mark.parametrize("form", FORMS)
 @fewer
 @given(data=st.data())
-def test_every_text_of_a_call_conforms_to_the_schema_of_its_function(form: str, data: st.DataObject) -> None:
+def test_every_text_of_a_call_conforms_to_the_schema_of_its_function(form, data):
     schemas = data.draw(st.lists(FORMS[form](LEAVES | st.just({"$ref": "#/$defs/shared"})), min_size=1, max_size=2))
     whole = {f"f{index}": with_definitions(schema, data.draw(SHARED)) for index, schema in enumerate(schemas)}
     tools = [Tool(type="function", function=Function(name=name, parameters=each)) for name, each in whole.items()]
@@ -264,7 +264,7 @@ def test_every_text_of_a_call_conforms_to_the_schema_of_its_function(form: str, 
         assert Draft202012Validator(whole[call["name"]], format_checker=FORMAT_CHECKER).is_valid(call["arguments"]), call
 
 
-def test_properties_have_the_order_of_the_schema_and_others_follow() -> None:
+def test_properties_have_the_order_of_the_schema_and_others_follow():
     names = ["c", "a", "d", "b"]
     schema = {"type": "object", "properties": {name: {"type": "null"} for name in names}, "required": ["d"]}
     seen = {tuple(json.loads(text)) for text in texts_of(schema_automaton(schema), 200, Random(0))}
@@ -341,7 +341,7 @@ EXACT: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("schema", EXACT, ids=map(json.dumps, EXACT))
-def test_exact_keywords_allow_what_conforms_and_nothing_else(schema: dict[str, Any]) -> None:
+def test_exact_keywords_allow_what_conforms_and_nothing_else(schema):
     kind = validator_for(schema, default=Draft202012Validator)
     validator, automaton = kind(schema, format_checker=kind.FORMAT_CHECKER), schema_automaton(schema)
     for value in WHOLE:
@@ -354,7 +354,7 @@ ALPHABET = b'{}[]":,01a-. tru'
 
 
 @pytest.mark.parametrize("schema", [{}, {"type": ["object", "array"]}, {"not": {"type": "object"}}, {"maximum": 1}], ids=str)
-def test_every_short_text_that_is_accepted_conforms(schema: dict[str, Any]) -> None:
+def test_every_short_text_that_is_accepted_conforms(schema):
     automaton = schema_automaton(schema)
     validator = Draft202012Validator(schema)
     level, found = [(b"", 0)], 0
@@ -369,7 +369,7 @@ def test_every_short_text_that_is_accepted_conforms(schema: dict[str, Any]) -> N
 
 
 @pytest.mark.full
-def test_ordinary_schemas_are_accepted(report: Callable[[str], None]) -> None:
+def test_ordinary_schemas_are_accepted(report):
     accepted: list[dict[str, Any]] = []
     refused: Counter[str] = Counter()
     for schema in ORDINARY:
@@ -394,7 +394,7 @@ JUNK = st.recursive(
 
 
 @given(schema=st.dictionaries(st.sampled_from(sorted(_READ)), JUNK, min_size=1, max_size=4))
-def test_any_schema_is_read_or_refused(schema: Any) -> None:
+def test_any_schema_is_read_or_refused(schema):
     try:
         schema_automaton(schema)
     except TooManyStates:
@@ -434,7 +434,7 @@ TEXT = {"type": "string"}
         (3, "json_schema must be a JSON schema, got 3"),
     ],
 )  # fmt: skip
-def test_what_might_not_hold_is_refused_by_its_path(schema: Any, message: str) -> None:
+def test_what_might_not_hold_is_refused_by_its_path(schema, message):
     with pytest.raises(ValueError) as caught:
         schema_automaton(schema)
     assert message in str(caught.value)

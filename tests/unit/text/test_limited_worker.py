@@ -41,7 +41,7 @@ def worker() -> Iterator[LimitedWorker]:
     worker.close()
 
 
-def test_a_process_does_many_jobs_and_each_has_the_whole_time(worker: LimitedWorker) -> None:
+def test_a_process_does_many_jobs_and_each_has_the_whole_time(worker):
     process = process_of(worker)
     worker.seconds = 1.0
     begun = time.monotonic()
@@ -53,9 +53,7 @@ def test_a_process_does_many_jobs_and_each_has_the_whole_time(worker: LimitedWor
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_another_process_does_the_job_after_one_that_was_ended(
-    bomb: str, worker: LimitedWorker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_process_does_the_job_after_one_that_was_ended(bomb, worker, monkeypatch):
     process = process_of(worker)
     monkeypatch.setattr(limited_worker, "BUSY", 2 if bomb == "a long wait" else limited_worker.BUSY)
     worker.seconds = 1.0
@@ -66,20 +64,20 @@ def test_another_process_does_the_job_after_one_that_was_ended(
     assert process_of(worker) is not process
 
 
-def test_a_process_that_was_killed_between_jobs_is_replaced(worker: LimitedWorker) -> None:
+def test_a_process_that_was_killed_between_jobs_is_replaced(worker):
     process = process_of(worker)
     process.kill()
     process.wait()
     assert process_of(worker) is not process
 
 
-def test_a_process_that_never_starts_is_reported(worker: LimitedWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_never_starts_is_reported(worker, monkeypatch):
     monkeypatch.setattr(limited_worker, "WORKER", Path("no_worker.py"))
     with pytest.raises(limited_worker.NotDoneError, match="did not start"):
         echoed(worker, "a")
 
 
-def test_waiting_takes_no_processor_time_and_memory_of_earlier_jobs_is_not_counted(worker: LimitedWorker) -> None:
+def test_waiting_takes_no_processor_time_and_memory_of_earlier_jobs_is_not_counted(worker):
     """On a busy machine a job waits for the processors; what earlier jobs left in memory is not its doing."""
     process = process_of(worker)
     worker.seconds = 0.5
@@ -91,7 +89,7 @@ def test_waiting_takes_no_processor_time_and_memory_of_earlier_jobs_is_not_count
 
 
 @pytest.mark.parametrize("size", [1, 1 << 20])
-def test_a_stopped_process_is_replaced(size: int, worker: LimitedWorker) -> None:
+def test_a_stopped_process_is_replaced(size, worker):
     """SIGSTOP also stops the time limit inside the process; a large job does not even fit into its pipe."""
     process_of(worker).send_signal(signal.SIGSTOP)
     begin = time.monotonic()
@@ -101,10 +99,10 @@ def test_a_stopped_process_is_replaced(size: int, worker: LimitedWorker) -> None
     assert echoed(worker, "c") == "c"
 
 
-def test_the_answer_to_an_interrupted_job_is_never_read(worker: LimitedWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_answer_to_an_interrupted_job_is_never_read(worker, monkeypatch):
     process = process_of(worker)
 
-    def interrupted(*given: object) -> None:
+    def interrupted(*given):
         process.stdin.write(pickle.dumps((10.0, "codecs:encode", ("stale",))))
         process.stdin.flush()
         raise KeyboardInterrupt
@@ -115,13 +113,13 @@ def test_the_answer_to_an_interrupted_job_is_never_read(worker: LimitedWorker, m
     assert process_of(worker) is not process
 
 
-def test_threads_share_a_process(worker: LimitedWorker) -> None:
+def test_threads_share_a_process(worker):
     with ThreadPoolExecutor(8) as threads:
         texts = threads.map(lambda number: echoed(worker, str(number)), range(100))
         assert list(texts) == [str(number) for number in range(100)]
 
 
-def test_a_process_ends_with_the_one_that_started_it() -> None:
+def test_a_process_ends_with_the_one_that_started_it():
     script = (
         "from dlstep.text.limited_worker import LimitedWorker\nworker = LimitedWorker()\n"
         "print(len(worker.ask('builtins:bytes')), worker._process.pid)\n"
@@ -134,7 +132,7 @@ def test_a_process_ends_with_the_one_that_started_it() -> None:
     until(lambda: not (command.exists() and command.read_bytes()), 10)
 
 
-def test_a_forked_process_starts_another_one() -> None:
+def test_a_forked_process_starts_another_one():
     script = (
         "import os\nfrom dlstep.text.limited_worker import LimitedWorker\nworker = LimitedWorker()\n"
         "def pid():\n    assert worker.ask('builtins:bytes') == b''\n    return worker._process.pid\n"

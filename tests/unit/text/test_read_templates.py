@@ -16,7 +16,7 @@ TEXT = st.sampled_from(["Max has ", " shells", "=", ". ", "\n"])
 
 
 @given(parts=st.lists(TEXT | LABELS, min_size=1, max_size=6), numbers=st.data())
-def test_slots_are_where_the_labels_are(parts: list[Any], numbers: st.DataObject) -> None:
+def test_slots_are_where_the_labels_are(parts, numbers):
     parts = [each for part in parts for each in ((part, " and ") if isinstance(part, list) else (part,))]
     if not any(isinstance(part, list) for part in parts):
         parts.append(["0", "1"])
@@ -53,13 +53,13 @@ def test_slots_are_where_the_labels_are(parts: list[Any], numbers: st.DataObject
         (["53+39=", ["zq", "wq", "zw"], "."], "template"),
     ],
 )
-def test_a_template_that_cannot_be_read_is_refused(template: Any, field: str) -> None:
+def test_a_template_that_cannot_be_read_is_refused(template, field):
     wrong_type = template in ("53", [3], [["92", 3]])
     with refused(field, "invalid_type" if wrong_type else "invalid_value"):
         encode_template(TOKENIZER, template)
 
 
-def test_many_slots_and_labels_take_few_encodings() -> None:
+def test_many_slots_and_labels_take_few_encodings():
     count = 0
 
     class Counted:

@@ -29,7 +29,7 @@ def strings(length: int) -> list[tuple[int, ...]]:
 
 
 @given(automaton=byte_automata(), forbidden=st.sets(st.integers(0, len(PIECES) - 1), max_size=2))
-def test_it_accepts_what_its_bytes_spell(automaton: Dfa, forbidden: set[int]) -> None:
+def test_it_accepts_what_its_bytes_spell(automaton, forbidden):
     try:
         made = token_automaton("drawn", automaton, PIECES, sorted(forbidden))
     except ValueError:
@@ -41,7 +41,7 @@ def test_it_accepts_what_its_bytes_spell(automaton: Dfa, forbidden: set[int]) ->
 
 
 @given(automaton=byte_automata())
-def test_every_state_can_be_reached_and_left_and_every_class_has_an_id(automaton: Dfa) -> None:
+def test_every_state_can_be_reached_and_left_and_every_class_has_an_id(automaton):
     try:
         made = token_automaton("drawn", automaton, PIECES)
     except ValueError:
@@ -60,14 +60,14 @@ def test_every_state_can_be_reached_and_left_and_every_class_has_an_id(automaton
     assert ending == reached
 
 
-def test_ids_that_move_alike_share_a_class() -> None:
+def test_ids_that_move_alike_share_a_class():
     pieces = (*[bytes([byte]) for byte in b"abcdefgh"], b"ab", b"gh")
     made = token_automaton("letters", Dfa((((97, 104, 0),),), frozenset([0])), pieces)
     assert made.state_count == 1
     assert {*made.class_of} == {1}  # in one state, two letters are one letter
 
 
-def test_a_table_over_the_limit_is_refused() -> None:
+def test_a_table_over_the_limit_is_refused():
     count = random.Random(0)
     rows = [tuple((byte, byte, count.randrange(60)) for byte in range(97, 123)) for _ in range(60)]
     pieces = tuple(bytes([one, other]) for one in range(97, 123) for other in range(97, 123))
@@ -76,7 +76,7 @@ def test_a_table_over_the_limit_is_refused() -> None:
 
 
 @pytest.mark.parametrize("length", [15_000, MOST_STATES])
-def test_automata_have_any_number_of_states_up_to_the_limit(length: int) -> None:
+def test_automata_have_any_number_of_states_up_to_the_limit(length):
     rows = [((97, 97, state + 1),) for state in range(length)]
     chain = Dfa((*rows, ()), frozenset([length]))
     if length == MOST_STATES:

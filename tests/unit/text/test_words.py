@@ -12,7 +12,7 @@ TOKENS = st.lists(st.none() | st.integers(0, len(PIECES)), max_size=12)  # the l
 
 
 @given(TOKENS)
-def test_texts_between_masks_join_to_the_text_of_their_bytes(tokens: list[int | None]) -> None:
+def test_texts_between_masks_join_to_the_text_of_their_bytes(tokens):
     texts = Pieces(PIECES).texts(tokens)
     assert len(texts) == len(tokens)
     for known, group in groupby(range(len(tokens)), lambda place: tokens[place] is not None and tokens[place] != len(PIECES)):
@@ -25,7 +25,7 @@ def test_texts_between_masks_join_to_the_text_of_their_bytes(tokens: list[int | 
 
 
 @given(st.lists(st.integers(0, len(PIECES) - 1), min_size=1), st.data())
-def test_a_later_call_continues_a_character(tokens: list[int], data: st.DataObject) -> None:
+def test_a_later_call_continues_a_character(tokens, data):
     converter, cut = Pieces(PIECES), data.draw(st.integers(0, len(tokens) - 1), "cut")
     parts = [*converter.texts(tokens[:cut], end=False), *converter.texts(tokens[cut:])]
     assert parts == Pieces(PIECES).texts(tokens)
@@ -33,9 +33,7 @@ def test_a_later_call_continues_a_character(tokens: list[int], data: st.DataObje
 
 @example(before=[2], after=[3], first=None)  # the two would be one character
 @given(TOKENS, TOKENS, st.sampled_from([None, len(PIECES)]))
-def test_a_later_call_that_begins_with_no_bytes_continues_nothing(
-    before: list[int | None], after: list[int | None], first: int | None
-) -> None:
+def test_a_later_call_that_begins_with_no_bytes_continues_nothing(before, after, first):
     converter = Pieces(PIECES)
     converter.texts(before, end=False)
     assert converter.texts([first, *after]) == Pieces(PIECES).texts([first, *after])

@@ -22,7 +22,7 @@ shipped = pytest.mark.parametrize("name", names())
 
 
 @pytest.mark.parametrize("name", QWEN)
-def test_the_model_loads_with_exactly_its_keys(name: str) -> None:
+def test_the_model_loads_with_exactly_its_keys(name):
     model, loading = AutoModelForCausalLM.from_pretrained(path(name), output_loading_info=True)
     assert isinstance(model, Qwen3ForCausalLM)
     assert not any(loading.values()), loading
@@ -33,7 +33,7 @@ def test_the_model_loads_with_exactly_its_keys(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", QWEN)
-def test_the_configuration_tells_how_to_decode(name: str) -> None:
+def test_the_configuration_tells_how_to_decode(name):
     config = AutoConfig.from_pretrained(path(name))
     assert (config.mask_token_id, config.block_size, config.max_position_embeddings) == (1, 8, 512)
     assert (config.vocab_size, config.tie_word_embeddings, config.head_dim) == (192, True, 32)
@@ -53,7 +53,7 @@ def test_the_configuration_tells_how_to_decode(name: str) -> None:
 
 
 @shipped
-def test_the_folder_is_small_and_complete(name: str) -> None:
+def test_the_folder_is_small_and_complete(name):
     files = {file.name: file.stat().st_size for file in path(name).iterdir()}
     assert set(files) == {
         "README.md",
@@ -67,7 +67,7 @@ def test_the_folder_is_small_and_complete(name: str) -> None:
 
 
 @shipped
-def test_a_call_without_parameters_answers_a_story(name: str) -> None:
+def test_a_call_without_parameters_answers_a_story(name):
     llm, (problem,) = LLM(name), problems(1, seed=0)
     (output,) = llm.generate(problem.prompt)
     assert score(problem, output.text).answer and output.finish_reason == "stop" and not output.why_empty

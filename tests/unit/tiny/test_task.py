@@ -24,7 +24,7 @@ def answered(draw: st.DrawFn) -> tuple[Problem, str]:
 
 
 @given(answered(), st.data())
-def test_a_wrong_number_breaks_the_chain(case: tuple[Problem, str], data: st.DataObject) -> None:
+def test_a_wrong_number_breaks_the_chain(case, data):
     problem, response = case
     numbers = list(re.finditer(r"\d+", response))
     place = data.draw(st.sampled_from(numbers))
@@ -34,7 +34,7 @@ def test_a_wrong_number_breaks_the_chain(case: tuple[Problem, str], data: st.Dat
 
 
 @given(answered(), st.data())
-def test_a_missing_or_repeated_sentence_breaks_the_chain(case: tuple[Problem, str], data: st.DataObject) -> None:
+def test_a_missing_or_repeated_sentence_breaks_the_chain(case, data):
     problem, response = case
     sentences = response.split(". ")
     index = data.draw(st.integers(0, len(sentences) - 1))
@@ -44,25 +44,25 @@ def test_a_missing_or_repeated_sentence_breaks_the_chain(case: tuple[Problem, st
 
 
 @given(answered(), st.text(max_size=40))
-def test_any_text_can_be_scored(case: tuple[Problem, str], text: str) -> None:
+def test_any_text_can_be_scored(case, text):
     problem, _ = case
     result = score(problem, text)
     assert result.answer or not result.chain
 
 
 @given(answered())
-def test_stories_are_recognised_and_nothing_else(case: tuple[Problem, str]) -> None:
+def test_stories_are_recognised_and_nothing_else(case):
     prompt = case[0].prompt
     assert is_story(prompt) and is_story(prompt.strip())
     assert not is_story(case[1]) and not is_story(f"Hello. {prompt}") and not is_story(prompt.replace(" has ", " had "))
     assert not is_story(f"{prompt}{prompt}") and not is_story("Hello, how are you?") and not is_story("")
 
 
-def test_training_never_meets_a_held_out_story() -> None:
+def test_training_never_meets_a_held_out_story():
     assert not any(held_out(prompt) for prompt, _ in islice(training_stories(3), 100_000))
 
 
-def test_problems_are_held_out_distinct_and_stable() -> None:
+def test_problems_are_held_out_distinct_and_stable():
     drawn = problems(200, seed=4)
     assert all(held_out(problem.prompt) for problem in drawn)
     assert len({problem.prompt for problem in drawn}) == len(drawn) == 200
@@ -70,12 +70,12 @@ def test_problems_are_held_out_distinct_and_stable() -> None:
     assert problems(50, seed=5) != drawn[:50]
 
 
-def test_the_split_is_the_same_on_every_machine() -> None:
+def test_the_split_is_the_same_on_every_machine():
     assert problems(1, seed=0)[0].prompt == FIRST_PROMPT
     share = sum(held_out(f"story {number}") for number in range(16_000)) / 16_000
     assert 0.05 < share < 0.075
 
 
-def test_an_unknown_model_is_refused_with_the_known_names() -> None:
+def test_an_unknown_model_is_refused_with_the_known_names():
     with pytest.raises(ValueError, match=r"'tiny-xy': the shipped ones are .*tiny-bd"):
         path("tiny-xy")

@@ -91,7 +91,7 @@ def decode_group(grid: Grid, position: int, prompt_length: int) -> int:
 
 
 @given(cases())
-def test_a_place_sees_each_position_up_to_its_group_once(case: Case) -> None:
+def test_a_place_sees_each_position_up_to_its_group_once(case):
     seen = attention(case.rows)[:, 0]
     for row, sample in enumerate(case.samples):
         width = row_width(sample, case.grid)
@@ -104,7 +104,7 @@ def test_a_place_sees_each_position_up_to_its_group_once(case: Case) -> None:
 
 
 @given(cases())
-def test_noise_and_clean_text_are_kept_apart(case: Case) -> None:
+def test_noise_and_clean_text_are_kept_apart(case):
     seen = attention(case.rows)[:, 0]
     copy, group = case.rows.copy, case.rows.group
     for row, place, other in seen.nonzero().tolist():
@@ -118,7 +118,7 @@ def test_noise_and_clean_text_are_kept_apart(case: Case) -> None:
 
 
 @given(causal_cases())
-def test_a_noisy_block_sees_itself_and_what_is_before_it(case: CausalCase) -> None:
+def test_a_noisy_block_sees_itself_and_what_is_before_it(case):
     """Clean places see the clean places up to themselves; blocks see themselves and the clean places before them."""
     seen = attention(case.rows)[:, 0]
     for row, sample in enumerate(case.samples):

@@ -9,7 +9,7 @@ from training.tokenizer import EOS_ID, MASK_ID
 SAMPLES = [Sample((5, 6, 7), tuple(range(10, 31))), Sample((8, 9), tuple(range(40, 50)))]
 
 
-def test_a_joint_model_predicts_the_next_token_and_masked_tokens() -> None:
+def test_a_joint_model_predicts_the_next_token_and_masked_tokens():
     for seed in range(20):
         exercise, weights = joint_blocks(SAMPLES, torch.Generator().manual_seed(seed))
         row, place = exercise.predicted.nonzero(as_tuple=True)

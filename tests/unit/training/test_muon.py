@@ -7,7 +7,7 @@ from training.muon import Float32Muon
 
 
 @pytest.mark.parametrize("shape", [(128, 48), (48, 128), (64, 64)], ids=str)
-def test_updates_are_those_of_torch(shape: tuple[int, int]) -> None:
+def test_updates_are_those_of_torch(shape):
     generator = torch.Generator().manual_seed(0)
     start = torch.randn(shape, generator=generator)
     matrices = [torch.nn.Parameter(start.clone()) for _ in range(2)]

@@ -21,7 +21,7 @@ def facts(run: dict[str, Any]) -> list[Any]:
     return [run["head"], run["text"], run["ended"], frames]
 
 
-def test_the_recording_is_fresh() -> None:
+def test_the_recording_is_fresh():
     """Else: `make recorded`. Probabilities differ a little between machines."""
     stored, made = tiny.recorded()["runs"], record_demo.made()["runs"]
     assert [*map(facts, stored)] == [*map(facts, made)]

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import torch
@@ -36,7 +35,7 @@ PICKED = [
 
 
 @pytest.mark.parametrize("recipe", PICKED)
-def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, recipe: Recipe) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, recipe):
     short = shortened(recipe)
     whole = train(short, tmp_path / "whole", Run(seed=3))
     paused = train(short, tmp_path / "parts", Run(seed=3, steps=3))
@@ -56,7 +55,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, recipe: Recip
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=str)
-def test_stages_follow_each_other(recipe: Recipe) -> None:
+def test_stages_follow_each_other(recipe):
     stages = list(dict.fromkeys(recipe.place(step)[0] for step in range(recipe.steps)))
     assert stages == list(recipe.stages)
     places = [recipe.place(step) for step in range(recipe.warm_up_steps, recipe.steps)]

@@ -9,14 +9,14 @@ import pytest
 from dlstep.core import SamplingParams
 
 if TYPE_CHECKING:  # tests of frames do with the core alone
-    from dlstep import LLM, Session
+    from dlstep import Session
 
 PROMPT = "Max has 3 <b>shells</b> & more"
 PARAMS = SamplingParams(max_tokens=40, ignore_eos=True)
 
 
 @pytest.fixture
-def session(llm: LLM) -> Session:
+def session(llm) -> Session:
     """A session in the middle of two answers."""
     session = llm.session()
     session.submit(PROMPT, PARAMS)

@@ -94,7 +94,7 @@ def check_positions(request: ValueDiff, before: dict[int, int], after: dict[int,
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_difference_leads_from_one_state_to_another(name: str) -> None:
+def test_a_difference_leads_from_one_state_to_another(name):
     for seed in range(4):
         trace, _ = recorded(name, seed)
         states = [*trace.states()]
@@ -105,7 +105,7 @@ def test_a_difference_leads_from_one_state_to_another(name: str) -> None:
             check_difference(old, new)
 
 
-def test_fields_that_nothing_else_shows_are_named() -> None:
+def test_fields_that_nothing_else_shows_are_named():
     """Each field of a state, changed alone, is part of the difference."""
     state = start()
     (sequence,) = state.waiting
@@ -144,7 +144,7 @@ def start() -> State:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_traces_differ_at_the_event_that_was_changed(name: str) -> None:
+def test_traces_differ_at_the_event_that_was_changed(name):
     trace, state = recorded(name, 1)
     assert not diff(trace, trace) and str(diff(trace, trace)) == f"no difference in {len(trace.events)} events"
     for place in range(0, len(trace.events), 3):

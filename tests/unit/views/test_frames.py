@@ -114,13 +114,13 @@ def check(trace: Trace) -> None:
 
 @pytest.mark.parametrize("name", strategies.own())
 @given(data=st.data())
-def test_folded_frames_are_folded_updates(name: str, data: st.DataObject) -> None:
+def test_folded_frames_are_folded_updates(name, data):
     case: Case = data.draw(cases(strategies.load(name), pinned=data.draw(st.booleans())))
     check(run_case(case).trace)
 
 
 @pytest.mark.parametrize("name", strategies.own())
-def test_so_they_are_with_events_of_every_kind_and_from_the_middle_on(name: str) -> None:
+def test_so_they_are_with_events_of_every_kind_and_from_the_middle_on(name):
     for seed in range(4):
         trace, _ = recorded(name, seed)
         check(trace)
@@ -148,7 +148,7 @@ def watched(trace: Trace) -> list[tuple[State, Samples, SequenceState, Frame]]:
 
 
 @pytest.mark.parametrize("name", strategies.own())
-def test_a_frame_tells_its_part_of_the_plan(name: str) -> None:
+def test_a_frame_tells_its_part_of_the_plan(name):
     lost = best = 0
     for seed in range(6):
         gone = set[int]()
@@ -174,7 +174,7 @@ def test_a_frame_tells_its_part_of_the_plan(name: str) -> None:
 
 
 @given(data=st.data())
-def test_the_first_frame_of_a_fork_folds_as_what_it_stands_for(data: st.DataObject) -> None:
+def test_the_first_frame_of_a_fork_folds_as_what_it_stands_for(data):
     trace = run_case(data.draw(cases(strategies.load("multi_bd")))).trace
     state, recorder, frames = trace.first, FrameRecorder(), list[Frame]()
     for event in trace.events:
@@ -191,7 +191,7 @@ def test_the_first_frame_of_a_fork_folds_as_what_it_stands_for(data: st.DataObje
     assert folded([one, *frames[cut:]])[:2] == folded(frames)[:2]
 
 
-def test_rivals_are_at_the_offset_that_they_were_sampled_for() -> None:
+def test_rivals_are_at_the_offset_that_they_were_sampled_for():
     fed = Feeding(4, 8, 0, 8, (10, 12), 3, False, 1, 4, best_ids=(1, 2, 3, 4), best_probabilities=(0.5, 0.25, 0.75, 0.125))
     told = FrameEncoder(0, 10, (b"", b"a", b"b", b"\xc3", b"d")).encode(Frame(1, 1, 1, 0, (), (), fed=fed))
     assert told["rivals"] == {"0": [[1, 0.5, "a"], [2, 0.25, "b"]], "2": [[3, 0.75, "\ufffd"], [4, 0.125, "d"]]}
@@ -199,7 +199,7 @@ def test_rivals_are_at_the_offset_that_they_were_sampled_for() -> None:
 
 
 @pytest.mark.parametrize("regex", [r"\d+[+-]\d+=\d+ shells\.", "ab{3}", None])
-def test_masked_cells_have_the_number_of_ids_that_the_next_plan_allows(regex: str | None) -> None:
+def test_masked_cells_have_the_number_of_ids_that_the_next_plan_allows(regex):
     session = tiny_llm().session()
     session.submit("Max has 53 shells. Later Max buys 39 more.", SamplingParams(max_tokens=24, regex=regex))
     plans = list[Plan]()
@@ -216,7 +216,7 @@ def test_masked_cells_have_the_number_of_ids_that_the_next_plan_allows(regex: st
             assert frame["allowed"].get(str(position - prompt), len(mask.ids())) == len(mask.ids())
 
 
-def test_frames_in_a_wrong_order_are_refused() -> None:
+def test_frames_in_a_wrong_order_are_refused():
     frames = [Frame(seq, seq, seq, 2 * seq, (5, 6) if seq else (), (0.5, 0.5) if seq else ()) for seq in range(3)]
     encoder = FrameEncoder(0, 3, ())
     encoder.encode(frames[0])

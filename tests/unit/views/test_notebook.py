@@ -4,11 +4,10 @@ import re
 from io import StringIO
 from xml.etree.ElementTree import fromstring
 
-import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from rich.console import Console
 
-from dlstep import SamplingParams, Session, State, views
+from dlstep import SamplingParams, State, views
 
 from ...helpers.shadow_llm import make_llm
 
@@ -18,7 +17,7 @@ def read(html: str) -> str:
     return "".join(fromstring(html).itertext())
 
 
-def test_values_are_shown_escaped(session: Session) -> None:
+def test_values_are_shown_escaped(session):
     session.submit([5], SamplingParams(max_tokens=8))
     session.abort(2, "<b>&")
     assert "<b>" not in views.state_html(session.state)
@@ -28,7 +27,7 @@ def test_values_are_shown_escaped(session: Session) -> None:
         assert kind in text
 
 
-def test_long_things_are_cut_short() -> None:
+def test_long_things_are_cut_short():
     session = make_llm(num_pages=1024, max_model_len=4096, max_num_batched_tokens=4096).session()
     session.submit([5] * 3000, SamplingParams(max_tokens=8, ignore_eos=True))
     for _ in range(40):
@@ -39,7 +38,7 @@ def test_long_things_are_cut_short() -> None:
     assert len(str(session.state).splitlines()) < 20
 
 
-def test_notebooks_show_states_in_colour_and_other_values_as_text(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notebooks_show_states_in_colour_and_other_values_as_text(session, monkeypatch):
     monkeypatch.delenv("VIRTUAL_ENV", raising=False)  # IPython warns if the shell has activated another environment
     format_ = InteractiveShell().display_formatter.format
     difference = views.diff(session.state, session.trace.first)
@@ -49,7 +48,7 @@ def test_notebooks_show_states_in_colour_and_other_values_as_text(session: Sessi
     assert format_(session.state)[0]["text/html"] == views.state_html(session.state)
 
 
-def test_no_color_leaves_no_colour(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_color_leaves_no_colour(session, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     console = Console(file=(file := StringIO()), force_terminal=True, color_system="truecolor", width=200)
     (run, _) = views.recording(session.trace)["runs"]

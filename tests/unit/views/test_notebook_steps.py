@@ -89,7 +89,7 @@ def spelled(trace: Trace, texts: list[str]) -> Trace:
 
 
 @given(texts=st.lists(HOSTILE, min_size=1, max_size=6))
-def test_no_token_is_markup(trace: Trace, texts: list[str]) -> None:
+def test_no_token_is_markup(trace, texts):
     plain, html = Parts(views.steps_html(trace)), views.steps_html(spelled(trace, texts))
     parts = Parts(html)
     assert html.isascii() and "\x00" not in html

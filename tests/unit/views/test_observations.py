@@ -61,7 +61,7 @@ def of_last_layer(rows: list[Row], **place: int) -> list[Row]:
 
 
 @given(observed_rows())
-def test_heights_are_the_probabilities(rows: list[Row]) -> None:
+def test_heights_are_the_probabilities(rows):
     place = {name: rows[0][name] for name in ("request", "offset")}
     found = [(row, exp(row["log_probability"])) for row in of_last_layer(rows, **place)]
     (axes,) = candidates_picture(rows, **place).figure.axes
@@ -78,14 +78,14 @@ def test_heights_are_the_probabilities(rows: list[Row]) -> None:
 
 
 @given(observed_rows())
-def test_each_step_and_position_has_one_cell_of_its_entropy(rows: list[Row]) -> None:
+def test_each_step_and_position_has_one_cell_of_its_entropy(rows):
     found = of_last_layer(rows, request=rows[0]["request"])
     names = {row["offset"]: name_of(row) for row in found if row["sampled"]}  # those of the last step
     expected = {(f"step {row['step']}", f"{row['offset']}: {names[row['offset']]}"): row["entropy"] for row in found}
     assert cells(entropy_picture(rows, request=rows[0]["request"])) == expected
 
 
-def test_the_attention_of_a_row_is_that_of_its_heads_and_sums_to_one() -> None:
+def test_the_attention_of_a_row_is_that_of_its_heads_and_sums_to_one():
     session = tiny_llm().session()
     session.submit("Max has 53 shells. Later Max buys 39 more.", SamplingParams(max_tokens=20))
     observation = session.observe(attentions=[2])
@@ -104,12 +104,12 @@ def test_the_attention_of_a_row_is_that_of_its_heads_and_sums_to_one() -> None:
         observation.attention_picture(session.state, 99, layer=2)
 
 
-def test_pictures_of_nothing_name_the_remedy() -> None:
+def test_pictures_of_nothing_name_the_remedy():
     with pytest.raises(ValueError, match="give the rows of observations that sampled it"):
         candidates_picture([], 0)
 
 
-def test_texts_of_pictures_stay_texts() -> None:
+def test_texts_of_pictures_stay_texts():
     session = tiny_llm().session()
     session.submit("Max has 53 shells.", SamplingParams(max_tokens=8))
     texts = [TEXTS[0], "$x$ y", "\N{CJK UNIFIED IDEOGRAPH-4E2D}"]

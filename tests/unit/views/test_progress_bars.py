@@ -11,12 +11,11 @@ from dlstep.views.progress_bars import Bar, capturing_bar, loading_bar, terminal
 from ...helpers.screen import screen
 from ...helpers.shadow_llm import make_llm
 
-Captured = pytest.CaptureFixture[str]
 HIDDEN, SHOWN = "\x1b[?25l", "\x1b[?25h"
 
 
 @pytest.fixture
-def tty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def tty(monkeypatch) -> Iterator[None]:
     """A stderr that takes control sequences, 80 columns wide."""
     for name, value in {"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"}.items():
         monkeypatch.setenv(name, value)
@@ -26,7 +25,7 @@ def tty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("tty")
-def test_nested_bars_share_one_area_and_leave_nothing_behind(capsys: Captured) -> None:
+def test_nested_bars_share_one_area_and_leave_nothing_behind(capsys):
     with waiting_line("loading a model"), loading_bar(100, enabled=True) as load:
         load(50)
         with capturing_bar(enabled=True) as show:
@@ -38,18 +37,18 @@ def test_nested_bars_share_one_area_and_leave_nothing_behind(capsys: Captured) -
     assert screen(err) == ["a line meanwhile"]
 
 
-def test_nothing_is_drawn_where_there_is_no_terminal(capsys: Captured) -> None:
+def test_nothing_is_drawn_where_there_is_no_terminal(capsys):
     with waiting_line("loading a model"), loading_bar(100, enabled=True) as load:
         load(50)
     assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.usefixtures("tty")
-def test_answers_are_shown_as_they_form(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_are_shown_as_they_form(capsys, monkeypatch):
     llm = make_llm()
     shown = Bar.show
 
-    def show(bar: Bar, **values: object) -> None:
+    def show(bar, **values):
         shown(bar, **values)
         bar.refresh()
 

@@ -31,7 +31,7 @@ def masked(sequence: object) -> set[int]:
 
 
 @pytest.mark.parametrize("options", RULES, ids=lambda options: options.get("rule", "threshold"))
-def test_a_stay_covers_exactly_the_states_between_its_forward_passes(options: dict[str, object]) -> None:
+def test_a_stay_covers_exactly_the_states_between_its_forward_passes(options):
     trace = decoded(options)
     found = stays(trace)
     seen: set[int] = set()
@@ -54,7 +54,7 @@ def test_a_stay_covers_exactly_the_states_between_its_forward_passes(options: di
 
 
 @pytest.mark.parametrize("options", RULES, ids=lambda options: options.get("rule", "threshold"))
-def test_the_picture_has_a_mark_for_everything_that_happened(options: dict[str, object]) -> None:
+def test_the_picture_has_a_mark_for_everything_that_happened(options):
     trace = decoded(options)
     picture, found = filling_picture(trace, "<one> & $more"), stays(trace)
     (axes,) = picture.figure.axes

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dlstep import Config, Request, Session, Spec, Trace, add, init, strategies
+from dlstep import Config, Request, Spec, Trace, add, init, strategies
 from dlstep.core import Abort, Add, Adopt, Fail, Prune, Rebuild, Samples, SequenceState, State
 from dlstep.strategies import load
 from dlstep.text.words import counted
@@ -63,7 +63,7 @@ def check(state: State) -> None:
 
 
 @pytest.mark.parametrize("name", strategies.available())
-def test_lines_show_what_a_state_holds_and_fit_a_terminal(name: str) -> None:
+def test_lines_show_what_a_state_holds_and_fit_a_terminal(name):
     for seed in range(3):
         trace, _ = recorded(name, seed)
         for state in trace.states():
@@ -77,7 +77,7 @@ def test_lines_show_what_a_state_holds_and_fit_a_terminal(name: str) -> None:
         assert lines[-1].endswith(counts) and lines[-1][:6].strip() == str(len(trace.events) - 1)
 
 
-def test_a_plan_shows_the_rows_of_its_spans(session: Session) -> None:
+def test_a_plan_shows_the_rows_of_its_spans(session):
     plan, text = session.plan, str(session.plan).replace(",\n    ", ", ")
     for span, line in zip(plan.spans, text.splitlines()[1:], strict=True):
         start, stop, sampled = span.rows.start, span.rows.stop, span.wanted.sampled
@@ -87,7 +87,7 @@ def test_a_plan_shows_the_rows_of_its_spans(session: Session) -> None:
         assert sum(numbers) == len(span.rows.tokens)
 
 
-def test_every_kind_of_event_has_a_line() -> None:
+def test_every_kind_of_event_has_a_line():
     config = Config(Spec(mask_id=0, eos_ids=(1,), vocab_size=9), max_model_len=64, num_pages=4)
     trace = Trace(init(config, load("multi_bd")(block_size=4)))
     (waiting,) = add(trace.first, Request(7, (3, 4))).waiting

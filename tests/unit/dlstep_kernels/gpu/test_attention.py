@@ -36,7 +36,7 @@ BLIND = Problem(((28, 7, 35, 0, 1),), 1, 2, 16, 4, None, torch.float32, 1, False
     block_n=st.sampled_from((16, 32)),
     shares=st.sampled_from((1, 2)),
 )
-def test_equals_the_twin(problem: Problem, parts: int, block_m: int, block_n: int, shares: int) -> None:
+def test_equals_the_twin(problem, parts, block_m, block_n, shares):
     inputs = inputs_of(problem, "cpu")
     chosen = SMALL | {"block_m": block_m, "block_n": block_n, "shares": shares}
     parts_of_inputs = (inputs.queries, inputs.key_pages, inputs.value_pages, inputs.tiles)
@@ -44,14 +44,14 @@ def test_equals_the_twin(problem: Problem, parts: int, block_m: int, block_n: in
     assert_near(answer, expected(inputs, 0.3))
 
 
-def test_too_many_parts_are_refused() -> None:
+def test_too_many_parts_are_refused():
     inputs = inputs_of(STAIRS, "cpu")
     with pytest.raises(AssertionError, match="at most 32 parts are supported, got 33"):
         tiled_attention(inputs.queries, inputs.key_pages, inputs.value_pages, inputs.tiles, scale=0.3, chosen=SMALL, parts=33)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_few_tiles_are_divided_into_smaller_ones(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_tiles_are_divided_into_smaller_ones(dtype, monkeypatch):
     monkeypatch.setattr("dlstep_kernels.gpu.attention.architecture", lambda device: "sm_90")
     queries = torch.empty(1, 32, 128, dtype=dtype)
     usual, few = (launch_parameters(queries, 128, 4, kinds) for kinds in ((), ("few",)))
@@ -62,7 +62,7 @@ def test_few_tiles_are_divided_into_smaller_ones(dtype: torch.dtype, monkeypatch
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_many_tiles_of_short_contexts_run_in_pairs(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_tiles_of_short_contexts_run_in_pairs(dtype, monkeypatch):
     monkeypatch.setattr("dlstep_kernels.gpu.attention.architecture", lambda device: "sm_90")
     many = launch_parameters(torch.empty(1, 32, 128, dtype=dtype), 128, 4, ("many",))
     assert many["occupancy"] * many["num_warps"] * 32 * many["maxnreg"] <= 65536  # registers of a multiprocessor
@@ -75,9 +75,7 @@ def test_many_tiles_of_short_contexts_run_in_pairs(dtype: torch.dtype, monkeypat
     windowed=st.booleans(),
     group=st.integers(1, 8),
 )
-def test_tiles_are_few_or_many_in_short_contexts_only(
-    spans: int, pages: int, kv_heads: int, windowed: bool, group: int
-) -> None:
+def test_tiles_are_few_or_many_in_short_contexts_only(spans, pages, kv_heads, windowed, group):
     shape = bucket_shape(32 * spans, spans, 32, group=group, page_size=32, pages=pages, windowed=windowed)
     kinds = kinds_of(shape, kv_heads, 132)
     assert ("windowed" in kinds) == windowed
@@ -87,7 +85,7 @@ def test_tiles_are_few_or_many_in_short_contexts_only(
 
 
 @pytest.mark.parametrize("head_dim", [80, 96, 112, 128, 256, 512])
-def test_head_dims(head_dim: int) -> None:
+def test_head_dims(head_dim):
     problem = Problem(((20, 3, 23, 0, 2), (0, 2, 2, 0, 4)), 1, 7, head_dim, 8, None, torch.bfloat16, 0, False, head_dim)
     inputs = inputs_of(problem, "cpu")
     answer = tiled_attention(inputs.queries, inputs.key_pages, inputs.value_pages, inputs.tiles, scale=head_dim**-0.5)

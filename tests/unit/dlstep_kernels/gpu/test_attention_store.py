@@ -23,7 +23,7 @@ pytestmark = needs_interpreter
     dtype=st.sampled_from((torch.float32, torch.bfloat16)),
     slots=st.lists(st.integers(-1, 9), min_size=0, max_size=6, unique_by=lambda slot: slot if slot >= 0 else object()),
 )
-def test_stores_what_the_twin_stores(seed: int, kv_heads: int, head_dim: int, dtype: torch.dtype, slots: list[int]) -> None:
+def test_stores_what_the_twin_stores(seed, kv_heads, head_dim, dtype, slots):
     generator = torch.Generator().manual_seed(seed)
     # As a model gives them: heads before rows, keys contiguous, values part of a larger tensor.
     keys = torch.randn(kv_heads, len(slots), head_dim, generator=generator).to(dtype).transpose(0, 1)

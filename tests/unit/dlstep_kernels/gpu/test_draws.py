@@ -35,7 +35,7 @@ def _store_numbers(keys, first, tiles, singles, COUNT: tl.constexpr, GROUP: tl.c
     tile=st.integers(0, 2**20),
     group=st.sampled_from((4, 8)),
 )
-def test_kernels_compute_the_numbers_of_the_twin(keys: list[int], tile: int, group: int) -> None:
+def test_kernels_compute_the_numbers_of_the_twin(keys, tile, group):
     streams, first = torch.tensor(keys), tile * COUNT
     found = [torch.empty(len(keys), COUNT) for _ in range(2)]
     _store_numbers[(len(keys),)](streams, first, *found, COUNT=COUNT, GROUP=group)
@@ -49,6 +49,6 @@ def test_kernels_compute_the_numbers_of_the_twin(keys: list[int], tile: int, gro
     count=st.integers(0, 50),
     first=st.integers(0, 2**20),
 )
-def test_the_kernel_of_uniform_numbers_equals_its_twin(keys: list[int], count: int, first: int) -> None:
+def test_the_kernel_of_uniform_numbers_equals_its_twin(keys, count, first):
     streams = torch.tensor(keys, dtype=torch.int64)
     assert torch.equal(kernels.uniform(streams, count=count, first=first), uniform.twin(streams, count=count, first=first))

@@ -26,9 +26,7 @@ pytestmark = needs_interpreter
     mode=st.sampled_from(("dmax_topk", "iter_smooth_topk")),
     renormalize=st.booleans(),
 )
-def test_merge_equals_the_twin(
-    seed: int, blended: int, count: int, width: int, dtype: torch.dtype, mode: embeddings.MergeMode, renormalize: bool
-) -> None:
+def test_merge_equals_the_twin(seed, blended, count, width, dtype, mode, renormalize):
     """Factors are whole quarters and eighths: what cancels out in a blend cancels exactly, in any order."""
     generator = torch.Generator().manual_seed(seed)
     table = torch.randint(-8, 9, (11, width), generator=generator).div(4).to(dtype)
@@ -58,7 +56,7 @@ def test_merge_equals_the_twin(
     cap=st.sampled_from((None, 30.0)),
     dtype=st.sampled_from(DTYPES),
 )
-def test_shares_equal_the_twin(seed: int, rows: int, width: int, spread: float, cap: float | None, dtype: torch.dtype) -> None:
+def test_shares_equal_the_twin(seed, rows, width, spread, cap, dtype):
     generator = torch.Generator().manual_seed(seed)
     # A view into wider rows: their numbers are not next to each other.
     logits = (torch.randn(rows, width + 3, generator=generator) * spread).to(dtype)[:, :width]

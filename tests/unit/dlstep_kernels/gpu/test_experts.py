@@ -58,9 +58,8 @@ def in_fp8(gate_up: Tensor, down: Tensor) -> tuple[Tensor, ...]:
     odd=None, height=128, bulk=True, activation="silu", quantized=False,
 )  # fmt: skip
 def test_equals_the_twin(
-    seed: int, rows: int, count: int, experts: int, width: int, inner: int, dtype: torch.dtype, layout: str, routing: str,
-    odd: float | None, height: int, bulk: bool, activation: twin.Activation, quantized: bool,
-) -> None:  # fmt: skip
+    seed, rows, count, experts, width, inner, dtype, layout, routing, odd, height, bulk, activation, quantized
+):
     generator = torch.Generator().manual_seed(seed)
     hidden = laid_out(torch.randn(rows, width, generator=generator).to(dtype), layout)
     if odd is not None and rows and layout != "one row":
@@ -94,9 +93,7 @@ def test_equals_the_twin(
     activation=st.sampled_from(ACTIVATIONS),
     quantized=st.booleans(),
 )
-def test_a_row_answers_alone_as_among_others(
-    seed: int, rows: int, dtype: torch.dtype, activation: twin.Activation, quantized: bool
-) -> None:
+def test_a_row_answers_alone_as_among_others(seed, rows, dtype, activation, quantized):
     """Bit for bit: which tile a row is in, and where in it, changes nothing."""
     generator = torch.Generator().manual_seed(seed)
     hidden = torch.randn(rows, 24, generator=generator).to(dtype)

@@ -9,11 +9,11 @@ from hypothesis import example, given, strategies as st
 
 pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
 
-from dlstep_kernels import Drawn, SamplerConfig, head
+from dlstep_kernels import SamplerConfig, head
 from dlstep_kernels.gpu import head as head_kernels
-from dlstep_kernels.vocabulary import Exchange, Share, cut_of
+from dlstep_kernels.vocabulary import Share, cut_of
 
-from ....helpers.sampling_checks import Problem, assert_same, launched, options_of, problems, scores_of, settings_of
+from ....helpers.sampling_checks import assert_same, launched, options_of, problems, scores_of, settings_of
 from ....helpers.triton_interpreter import needs_interpreter
 from ..profiles import up_to
 from ..rank_rounds import all_ranks
@@ -43,9 +43,7 @@ INFINITE = replace(
 @example(problem=MASKED, depth=16, columns=16, bulk=True, biased=False, ranks=1)
 @example(problem=MASKED, depth=16, columns=64, bulk=False, biased=True, ranks=3)
 @example(problem=INFINITE, depth=16, columns=16, bulk=False, biased=False, ranks=2)
-def test_head_and_sample_equals_the_twin(
-    problem: Problem, depth: int, columns: int, bulk: bool, biased: bool, ranks: int
-) -> None:
+def test_head_and_sample_equals_the_twin(problem, depth, columns, bulk, biased, ranks):
     """Hidden states and weights are small integers, so that any order of summation gives the same logits; so do several
     ranks, each of which has the weights of some ids, or of none.
     """
@@ -58,7 +56,7 @@ def test_head_and_sample_equals_the_twin(
     chosen = settings_of(problem, "cpu")
     options = options_of(problem)
 
-    def of_rank(rank: int, exchange: Exchange) -> Drawn:
+    def of_rank(rank, exchange):
         cut = cut_of(problem.width, rank, ranks)
         own, own_bias = (None if each is None else each[cut.first : cut.first + cut.count] for each in (weight, bias))
         assert own is not None

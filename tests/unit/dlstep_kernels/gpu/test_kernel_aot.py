@@ -31,7 +31,7 @@ def compiled(architecture: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     "architecture", [HOPPER, *(pytest.param(each, marks=pytest.mark.stress) for each in ARCHITECTURES if each != HOPPER)]
 )
-def test_quick_cases_compile(architecture: int) -> None:
+def test_quick_cases_compile(architecture):
     """The text of the kernels has not changed since the table was made, so far as these cases show."""
     found = compiled(architecture)
     assert {(one["case"], one["architecture"]) for one in found} == {
@@ -42,7 +42,7 @@ def test_quick_cases_compile(architecture: int) -> None:
     assert not {one["kernel"] for one in found if table.get(one["kernel"]) != one["source"]}, "run `make kernels-aot`"
 
 
-def test_the_table_is_complete_and_without_complaints() -> None:
+def test_the_table_is_complete_and_without_complaints():
     entries = json.loads(RESULTS.read_text())["kernels"]
     found = {(entry["case"], entry["architecture"]) for entry in entries}
     expected = {(case.name, f"sm_{each}") for case in CASES for each in ARCHITECTURES if each >= case.least}

@@ -40,10 +40,7 @@ GROUPINGS = st.sampled_from(((1, 1), (2, 1), (2, 2), (3, 2), (4, 2), (8, 4), (5,
     seed=0, rows=3, width=16, grouping=(4, 1), size=2, count=8, dtype=torch.float32, layout="rows", odd=None, bulk=False,
     programs=1, normalised=True,
 )  # fmt: skip
-def test_equals_the_twin(
-    seed: int, rows: int, width: int, grouping: tuple[int, int], size: int, count: int, dtype: torch.dtype, layout: str,
-    odd: float | None, bulk: bool, programs: int, normalised: bool,
-) -> None:  # fmt: skip
+def test_equals_the_twin(seed, rows, width, grouping, size, count, dtype, layout, odd, bulk, programs, normalised):
     groups, kept = grouping
     hidden, weight, bias = problem_of(seed, rows, groups * size, groups, width, dtype)
     hidden = laid_out(hidden, layout)
@@ -60,7 +57,7 @@ def test_equals_the_twin(
     assert_same(found, (chosen[:rows], weights[:rows]), near_ties(hidden, weight, bias, **ranking))
 
 
-def test_equals_go_by_number() -> None:
+def test_equals_go_by_number():
     hidden, weight, bias = torch.zeros(2, 16), torch.zeros(12, 16), torch.zeros(12)
     bias[7] = 1.0
     for module in (twin, kernels):
@@ -79,7 +76,7 @@ def test_equals_go_by_number() -> None:
     count=st.integers(1, 9),
     dtype=st.sampled_from(DTYPES),
 )
-def test_softmax_equals_the_twin(seed: int, rows: int, experts: int, count: int, dtype: torch.dtype) -> None:
+def test_softmax_equals_the_twin(seed, rows, experts, count, dtype):
     """Many logits of a row are equal."""
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randint(-6, 7, (rows, experts), generator=generator).div(4).to(dtype)

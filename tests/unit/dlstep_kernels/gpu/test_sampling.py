@@ -64,7 +64,7 @@ MASKED = replace(
 @example(problem=HOT, block=16, programs=15, chunk=8)
 @example(problem=MASKED, block=16, programs=1, chunk=8)
 @example(problem=replace(MASKED, temperatures=None, sampler=SamplerConfig()), block=32, programs=2, chunk=8)
-def test_sample_equals_the_twin(problem: Problem, block: int, programs: int, chunk: int) -> None:
+def test_sample_equals_the_twin(problem, block, programs, chunk):
     logits, chosen = logits_of(problem, "cpu"), settings_of(problem, "cpu")
     options = options_of(problem) | {"spread": problem.spread, "additions": problem.width // block + 5}
     with launched(sampling_kernels, block=block, programs=programs), launched(parts, chunk=chunk):
@@ -77,7 +77,7 @@ def test_sample_equals_the_twin(problem: Problem, block: int, programs: int, chu
 @given(problem=problems(rows=3, width=70), cap=st.sampled_from((0.5, 30.0)))
 @example(problem=replace(SMALL, spread=300.0), cap=30.0)
 @example(problem=MASKED, cap=0.5)
-def test_capped_logits_equal_the_twin(problem: Problem, cap: float) -> None:
+def test_capped_logits_equal_the_twin(problem, cap):
     """Also infinite ones, which a cap makes finite."""
     problem = replace(problem, temperatures=problem.temperatures or (0.7,) * problem.rows, named=0)
     logits, chosen = logits_of(problem, "cpu"), settings_of(problem, "cpu")
@@ -95,7 +95,7 @@ def test_capped_logits_equal_the_twin(problem: Problem, cap: float) -> None:
     [SamplerConfig(), SamplerConfig(frozenset(("entropy", "log_sum"))), SamplerConfig(best=2)],
     ids=["plain", "entropy and sum", "best two"],
 )
-def test_far_ranges(sampler: SamplerConfig) -> None:
+def test_far_ranges(sampler):
     """Numbers that a program reads first, or all that it reads, may be far below the rest."""
     logits = torch.full((3, 64), -500.0)
     logits[0, 40], logits[1, 5], logits[2, 17] = 700.0, 90.0, -math.inf
@@ -107,7 +107,7 @@ def test_far_ranges(sampler: SamplerConfig) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("tempered", [True, False])
 @pytest.mark.parametrize("temperature", EXTREME_TEMPERATURES)
-def test_extreme_temperatures_stay_finite(temperature: float, tempered: bool) -> None:
+def test_extreme_temperatures_stay_finite(temperature, tempered):
     """The head's weight is the identity: hidden states are the logits."""
     chosen, logits = extreme_settings(temperature), extreme_logits()
     options = {"vocab_size": 5, "mask_id": None, "sampler": replace(EXTREME_SAMPLER, tempered=tempered)}
@@ -118,7 +118,7 @@ def test_extreme_temperatures_stay_finite(temperature: float, tempered: bool) ->
 
 @settings(max_examples=10)
 @given(sampler=SAMPLERS, dtype=st.sampled_from(DTYPES))
-def test_no_rows(sampler: SamplerConfig, dtype: torch.dtype) -> None:
+def test_no_rows(sampler, dtype):
     nothing = torch.zeros(0, dtype=torch.int64)
     chosen = Settings(noise=sampling.Noise(nothing, nothing, nothing))
     options = {"vocab_size": 5, "mask_id": None, "sampler": sampler}

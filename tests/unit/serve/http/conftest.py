@@ -17,14 +17,14 @@ GOOD_CHAT = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 4}
 
 
 @pytest.fixture(scope="module")
-def shadow(template: Any) -> Iterator[Served]:
+def shadow(template) -> Iterator[Served]:
     """A server without a network behind it."""
     with served(shadow_engine(), chat_template=str(template)) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def http(shadow: Served) -> Iterator[httpx2.Client]:
+def http(shadow) -> Iterator[httpx2.Client]:
     """A client of it."""
     with shadow.http() as client:
         yield client

@@ -62,7 +62,7 @@ def of_session(prompt: str) -> dict[int, tuple[int, int, list[list[Any]]]]:
     return found
 
 
-def test_drafts_keep_their_contract_and_show_the_steps_of_the_decode() -> None:
+def test_drafts_keep_their_contract_and_show_the_steps_of_the_decode():
     engine = tiny_llm().engine
     with served(replace(engine, driver=Paced(engine.driver, 0.03))) as server:
         for prompt in questions(4):
@@ -75,7 +75,7 @@ def test_drafts_keep_their_contract_and_show_the_steps_of_the_decode() -> None:
             assert len(told) > 2, "a reader that is faster than the engine sees most of the steps"
 
 
-def test_usage_comes_last_or_with_every_chunk(tiny: Served) -> None:
+def test_usage_comes_last_or_with_every_chunk(tiny):
     prompt = questions(1)[0]
     with tiny.http() as http:
         used = http.post("/v1/completions", json={"max_tokens": TOKENS, "prompt": prompt}).json()["usage"]
@@ -91,7 +91,7 @@ def test_usage_comes_last_or_with_every_chunk(tiny: Served) -> None:
         assert all(event["usage"]["prompt_tokens"] > 0 for event in told) and told[0]["usage"]["completion_tokens"] == 0
 
 
-def test_silence_is_filled_with_comments_that_the_client_skips() -> None:
+def test_silence_is_filled_with_comments_that_the_client_skips():
     with served(shadow_engine(seconds=0.05), ping_seconds=0.01) as server:
         body = {"prompt": "quiet", "max_tokens": 8, "stream": True}
         with server.http() as http, http.stream("POST", "/v1/completions", json=body) as response:
@@ -117,7 +117,7 @@ def slow_reader(server: Served, body: Event, pause: float) -> Iterator[bytes]:
             time.sleep(pause)
 
 
-def test_a_slow_reader_gets_the_whole_text() -> None:
+def test_a_slow_reader_gets_the_whole_text():
     with served(shadow_engine(num_pages=600, max_model_len=2048, max_num_batched_tokens=4096)) as server:
         body = {"prompt": "slow", "max_tokens": 1500, "stream": True, "dlstep": {"stream": "drafts"}}
         raw = b"".join(slow_reader(server, body, 0.001)).decode()

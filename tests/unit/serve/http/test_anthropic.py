@@ -22,7 +22,7 @@ OWN = [
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def server(tmp_path_factory) -> Iterator[Served]:
     path = tmp_path_factory.mktemp("template") / "template.jinja"
     path.write_text(TEMPLATE)
     with served(tiny_llm().engine, chat_template=str(path), keys=("sesame",)) as server:
@@ -92,7 +92,7 @@ def comparable(message: Event) -> Event:
 
 
 @pytest.mark.parametrize("body", few(BODIES, 3, 9))
-def test_a_stream_is_the_whole_message_and_that_of_the_chat(server: Served, body: Event) -> None:
+def test_a_stream_is_the_whole_message_and_that_of_the_chat(server, body):
     whole = post(server, body)
     assert comparable(folded(server, body)) == comparable(whole) and whole["id"].startswith("msg_")
     request = MessagesRequest.model_validate(body)
@@ -114,7 +114,7 @@ def test_a_stream_is_the_whole_message_and_that_of_the_chat(server: Served, body
     assert whole["stop_sequence"] in (None, "9") and (whole["stop_sequence"] == "9") == ("stop_sequences" in body)
 
 
-def test_a_message_and_results_of_tools_are_history(server: Served) -> None:
+def test_a_message_and_results_of_tools_are_history(server):
     content = post(server, freely("It is 92." + TAGGED[1] + TAGGED[0]))["content"]
     results = [{"type": "tool_result", "tool_use_id": block["id"], "content": "92"} for block in content if "id" in block]
     turns = [
@@ -144,7 +144,7 @@ def test_a_message_and_results_of_tools_are_history(server: Served) -> None:
         ({"stop_sequences": ["x" * 2000]}, "stop_sequences.0"), ({"container": "x"}, "container"),
     ],
 )  # fmt: skip
-def test_errors_have_the_shape_of_both_and_name_the_field(server: Served, fields: Event, param: str) -> None:
+def test_errors_have_the_shape_of_both_and_name_the_field(server, fields, param):
     with server.http() as http:
         response = http.post("/v1/messages", json={**plain(), **fields}, headers={"x-api-key": "sesame"})
         stranger = http.post("/v1/messages", json=plain(), headers={"x-api-key": "other"})

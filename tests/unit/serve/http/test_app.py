@@ -13,7 +13,7 @@ from dlstep import SamplingParams
 from dlstep.text.chat import render
 from training.tokenizer import build_tokenizer
 
-from ....helpers.serving import TEMPLATE, Served, questions, tiny_llm
+from ....helpers.serving import TEMPLATE, questions, tiny_llm
 
 COUNT, AT_ONCE, TOKENS = 48, 32, 48
 PARAMS = SamplingParams(max_tokens=TOKENS)
@@ -43,13 +43,13 @@ async def joined(stream: AsyncIterator[Any]) -> str:
 
 @pytest.mark.parametrize("count", [COUNT, pytest.param(256, marks=pytest.mark.stress)])
 @pytest.mark.parametrize("kind", ["plain", "stream", "drafts"])
-def test_the_async_client_gets_the_texts_of_generate(tiny: Served, kind: str, count: int) -> None:
+def test_the_async_client_gets_the_texts_of_generate(tiny, kind, count):
     prompts = questions(count)
 
-    async def answers() -> list[str]:
+    async def answers():
         async with tiny.async_client() as client:
 
-            async def answer(prompt: str) -> str:
+            async def answer(prompt):
                 if kind == "plain":
                     found = await client.completions.create(model="tiny-bd", prompt=prompt, max_tokens=TOKENS)
                     return found.choices[0].text
@@ -65,7 +65,7 @@ def test_the_async_client_gets_the_texts_of_generate(tiny: Served, kind: str, co
 
 
 @pytest.mark.parametrize("drafts", [False, True])
-def test_chat_is_the_rendered_prompt_answered(tiny: Served, drafts: bool) -> None:
+def test_chat_is_the_rendered_prompt_answered(tiny, drafts):
     messages = [{"role": "user", "content": question} for question in questions(1)]
     prompt = render(build_tokenizer(), TEMPLATE, messages)
     (wanted,) = expected([prompt])
@@ -86,7 +86,7 @@ def test_chat_is_the_rendered_prompt_answered(tiny: Served, drafts: bool) -> Non
         assert final.choices[0].finish_reason == "stop"
 
 
-def test_several_answers_have_seeds_of_their_own(tiny: Served) -> None:
+def test_several_answers_have_seeds_of_their_own(tiny):
     (prompt,) = questions(1)
     with tiny.client() as client:
         found = client.completions.create(model="tiny-bd", prompt=prompt, max_tokens=TOKENS, n=3, temperature=2.0, seed=7)
@@ -95,7 +95,7 @@ def test_several_answers_have_seeds_of_their_own(tiny: Served) -> None:
     assert len(set(wanted)) > 1, "the seeds matter"
 
 
-def test_two_prompts_with_two_answers_each_end_at_a_stop_string(tiny: Served) -> None:
+def test_two_prompts_with_two_answers_each_end_at_a_stop_string(tiny):
     prompts = questions(2)
     params = SamplingParams(max_tokens=TOKENS, stop=("shells", "."))
     with tiny.client() as client:
@@ -110,7 +110,7 @@ def test_two_prompts_with_two_answers_each_end_at_a_stop_string(tiny: Served) ->
     assert {choice.finish_reason for choice in found.choices} == {"stop"}
 
 
-def test_logprobs_are_those_of_the_decisions(tiny: Served) -> None:
+def test_logprobs_are_those_of_the_decisions(tiny):
     (prompt,) = questions(1)
     (output,) = tiny_llm().generate(prompt, PARAMS, progress=False)
     with tiny.client() as client:
@@ -134,7 +134,7 @@ def test_logprobs_are_those_of_the_decisions(tiny: Served) -> None:
 
 @pytest.mark.parametrize("count", [0, 5, 20])
 @pytest.mark.parametrize("mode", ["whole", "settled", "drafts", "steps"])
-def test_top_logprobs_and_ids_are_those_of_generate(tiny: Served, mode: str, count: int) -> None:
+def test_top_logprobs_and_ids_are_those_of_generate(tiny, mode, count):
     (prompt,) = questions(1)
     (output,) = tiny_llm().generate(prompt, replace(PARAMS, top_logprobs=count), progress=False)
     streams, beside = mode != "whole", {"dlstep": {"stream": mode}} if mode != "whole" else {}
@@ -170,7 +170,7 @@ def by_id(top: dict[str, float]) -> dict[int, float]:
     return {int(name.removeprefix("token_id:")): exp(logprob) for name, logprob in top.items()}
 
 
-def test_what_the_answer_took_is_told(tiny: Served) -> None:
+def test_what_the_answer_took_is_told(tiny):
     (prompt,) = questions(1)
     (output,) = tiny_llm().generate(prompt, PARAMS, progress=False)
     with tiny.client() as client:
@@ -182,7 +182,7 @@ def test_what_the_answer_took_is_told(tiny: Served) -> None:
     assert found.usage.total_tokens == found.usage.prompt_tokens + found.usage.completion_tokens
 
 
-def test_options_of_the_strategy_are_those_of_the_engine(tiny: Served) -> None:
+def test_options_of_the_strategy_are_those_of_the_engine(tiny):
     (prompt,) = questions(1)
     wanted = {
         "threshold": SamplingParams(max_tokens=TOKENS, strategy_options={"accept_threshold": 0.3}),
@@ -206,7 +206,7 @@ def test_options_of_the_strategy_are_those_of_the_engine(tiny: Served) -> None:
     assert choice.finish_reason in ("stop", "length")
 
 
-def test_an_echo_begins_with_the_prompt_as_it_is_fed(tiny: Served) -> None:
+def test_an_echo_begins_with_the_prompt_as_it_is_fed(tiny):
     (prompt,) = questions(1)
     (wanted,) = expected([prompt])
     with tiny.client() as client:
@@ -217,7 +217,7 @@ def test_an_echo_begins_with_the_prompt_as_it_is_fed(tiny: Served) -> None:
     assert text.removesuffix(wanted).rstrip("\n") == prompt.rstrip("\n")
 
 
-def test_models_and_errors_are_as_the_client_knows_them(tiny: Served) -> None:
+def test_models_and_errors_are_as_the_client_knows_them(tiny):
     with tiny.client() as client:
         assert [model.id for model in client.models.list()] == ["tiny-bd"]
         with pytest.raises(NotFoundError, match="does not exist"):
@@ -230,7 +230,7 @@ def test_models_and_errors_are_as_the_client_knows_them(tiny: Served) -> None:
         assert caught.value.param == "dlstep.accept_threshold"
 
 
-def test_tokenize_and_detokenize_are_inverse(tiny: Served) -> None:
+def test_tokenize_and_detokenize_are_inverse(tiny):
     (prompt,) = questions(1)
     with tiny.http() as http:
         found = http.post("/tokenize", json={"prompt": prompt, "return_token_strs": True}).json()

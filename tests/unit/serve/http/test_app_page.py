@@ -23,7 +23,7 @@ FILES = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(tmp_path_factory) -> Iterator[Path]:
     """A page of a few files, in place of the one that is shipped."""
     found = tmp_path_factory.mktemp("page")
     for name, content in FILES.items():
@@ -35,20 +35,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def shadow(folder: Path) -> Iterator[Served]:
+def shadow(folder) -> Iterator[Served]:
     """A server that asks for a key."""
     with served(shadow_engine(), keys=("sesame",)) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def http(shadow: Served) -> Iterator[httpx2.Client]:
+def http(shadow) -> Iterator[httpx2.Client]:
     """A client of it."""
     with shadow.http() as client:
         yield client
 
 
-def test_the_page_needs_no_key_and_lets_nothing_else_in(http: httpx2.Client) -> None:
+def test_the_page_needs_no_key_and_lets_nothing_else_in(http):
     for path, name, kind in (
         ("/", "index.html", "text/html"), ("/page/app.js", "app.js", "text/javascript"),
         ("/page/style.css", "style.css", "text/css"),
@@ -68,7 +68,7 @@ def test_the_page_needs_no_key_and_lets_nothing_else_in(http: httpx2.Client) -> 
     "name",
     ["nothing.js", "inner.js", "%2e%2e%2fpage.py", "..%2f__init__.py", "%00.js", ".js"],
 )
-def test_nothing_but_the_files_of_the_page_is_there(http: httpx2.Client, name: str) -> None:
+def test_nothing_but_the_files_of_the_page_is_there(http, name):
     response = http.get(f"/page/{name}")
     assert response.status_code in (401, 404), response.text  # a path that leaves the folder is another one, which needs a key
     assert "/tmp" not in response.text and "Traceback" not in response.text
@@ -92,12 +92,12 @@ def probe(option: dict[str, Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("strategy", ["multi_bd", "dmax"])
-def test_what_may_be_chosen_is_taken_and_what_may_not_is_refused(strategy: str) -> None:
+def test_what_may_be_chosen_is_taken_and_what_may_not_is_refused(strategy):
     with served(shadow_engine(strategy=strategy)) as server, server.http() as http:
         told = http.get("/v1/options").json()
         assert json.dumps(told) == json.dumps(http.get("/v1/options").json())
 
-        def taken(**options: Any) -> bool:
+        def taken(**options):
             response = http.post("/v1/completions", json={"prompt": "x", "max_tokens": 4, "dlstep": options})
             assert response.status_code in (200, 400), response.text
             return response.status_code == 200
@@ -122,7 +122,7 @@ def test_what_may_be_chosen_is_taken_and_what_may_not_is_refused(strategy: str) 
             assert held - {"inner"} <= {option["name"] for option in rule["options"]}
 
 
-def test_there_are_prompts_to_try() -> None:
+def test_there_are_prompts_to_try():
     for embedded, chats in ((True, False), (False, True), (False, False)):
         found = examples(embedded=embedded, chats=chats)
         assert len(found) >= 3 and all(each["name"] for each in found)

@@ -63,7 +63,7 @@ def long_stream(server: Served) -> bool:
         return http.post("/v1/completions", json={"prompt": "x", "max_tokens": 1, "stream": True}).text.endswith("[DONE]\n\n")
 
 
-def test_clients_that_stop_anywhere_are_closed_and_no_other() -> None:
+def test_clients_that_stop_anywhere_are_closed_and_no_other():
     with (
         served(shadow_engine(1.2 * IDLE), idle_timeout=IDLE) as server,
         ExitStack() as stack,
@@ -87,7 +87,7 @@ def _is_open(server: Served, client: tuple[str, int]) -> bool:
     return client in [connection.client for connection in list(server.server.server_state.connections)]
 
 
-def test_new_connections_take_the_place_of_idle_ones_and_of_no_other() -> None:
+def test_new_connections_take_the_place_of_idle_ones_and_of_no_other():
     """Eight may be open: thirty idle ones keep nobody out, and while eight requests run, health checks are answered."""
     engine = shadow_engine()
     assert isinstance(engine.driver, Paced)
@@ -117,7 +117,7 @@ def answer_to(server: Served, sent: bytes) -> int:
 
 
 @pytest.fixture
-def limits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
+def limits(monkeypatch) -> Iterator[list[tuple[int, int]]]:
     """The limits on descriptors, of which the last counts."""
     found: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: found[-1])
@@ -134,7 +134,7 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
         (64, 64, 1),
     ],
 )
-def test_descriptors_are_reserved(soft: int, hard: int, expected: int, limits: list[tuple[int, int]]) -> None:
+def test_descriptors_are_reserved(soft, hard, expected, limits):
     limits.append((soft, hard))
     assert connection_limit(ServeOptions()) == expected
     assert limits[-1][1] == hard and limits[-1][0] <= max(soft, 1000 + RESERVED)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,7 +32,7 @@ TAGS = "\n".join(TAGGED)
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenAI]:
+def client(tmp_path_factory) -> Iterator[OpenAI]:
     path = tmp_path_factory.mktemp("template") / "template.jinja"
     path.write_text(TEMPLATE)
     with served(tiny_llm().engine, chat_template=str(path)) as server:
@@ -93,7 +92,7 @@ def streamed(client: OpenAI, body: dict[str, Any]) -> list[Read]:
         ("I add.</think>" + TAGS, {"turn": "Think."}, ("I add.", "", CALLS, "tool_calls")),
     ],
 )
-def test_the_parts_of_an_answer_are_apart(client: OpenAI, text: str, body: dict[str, Any], expected: Read) -> None:
+def test_the_parts_of_an_answer_are_apart(client, text, body, expected):
     body = asked(text, **body)
     reads = whole(client, body)
     assert reads == streamed(client, body) and len(reads) == body.get("n", 1)
@@ -117,9 +116,7 @@ OPENED, ON = {"turn": "Think."}, {"extra_body": {"chat_template_kwargs": {"think
         ({"tools": None, "response_format": {"type": "json_object"}}, OBJECT, (OBJECT, [], "stop")),
     ],
 )
-def test_a_constrained_answer_may_think_first(
-    client: OpenAI, body: dict[str, Any], begin: str, more: dict[str, Any], answer: str, expected: Any
-) -> None:
+def test_a_constrained_answer_may_think_first(client, body, begin, more, answer, expected):
     asked_for = asked(begin + answer, **{name: value for name, value in body.items() if name != "extra_body"}, **more)
     free = asked_for | {"extra_body": dict(body.get("extra_body", {})), "max_tokens": 60}
     asked_for["extra_body"] |= body.get("extra_body", {})
@@ -128,7 +125,7 @@ def test_a_constrained_answer_may_think_first(
     assert bool(reasoning) == bool(begin) and isinstance(calls[0][1] if calls else json.loads(content), dict)
 
 
-def test_marks_of_a_constrained_answer_may_be_special_tokens(tmp_path: Path) -> None:
+def test_marks_of_a_constrained_answer_may_be_special_tokens(tmp_path):
     path = tmp_path / "template.jinja"
     path.write_text(TEMPLATE)
     engine = shadow_engine(max_model_len=256, special=("<think>", "</think>", "<tool_call>", "</tool_call>"))
@@ -143,7 +140,7 @@ def test_marks_of_a_constrained_answer_may_be_special_tokens(tmp_path: Path) -> 
             assert whole(client, body) == streamed(client, body) == [("I", "", [("add", {"a": [1]})], "tool_calls")]
 
 
-def test_a_call_and_its_result_continue_the_conversation(client: OpenAI) -> None:
+def test_a_call_and_its_result_continue_the_conversation(client):
     body = asked("<think>why</think>" + TAGS)
     message = client.chat.completions.create(**body).choices[0].message
     ids = [call.id for call in message.tool_calls or ()]
@@ -162,7 +159,7 @@ GEMMA_TEMPLATE = """{%- if tools %}Tools: {{ tools | tojson }}{% endif %}
 {% endfor %}"""
 
 
-def test_calls_in_gemmas_format_are_found(tmp_path: Path) -> None:
+def test_calls_in_gemmas_format_are_found(tmp_path):
     path = tmp_path / "template.jinja"
     path.write_text(GEMMA_TEMPLATE)
     calls = '<|tool_call>call:add{a:[53,39],b:<|"|>}<tool_call|><|"|>}<tool_call|><|tool_call>call:stop{}<tool_call|>'

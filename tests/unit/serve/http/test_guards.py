@@ -1,7 +1,6 @@
 """Who is let in: keys, origins and names of the host."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,7 @@ from ....helpers.serving import served, shadow_engine
 from .conftest import COMPLETIONS, GOOD
 
 
-def test_keys_are_asked_for_and_never_shown(tmp_path: Any, capfd: pytest.CaptureFixture[str]) -> None:
+def test_keys_are_asked_for_and_never_shown(tmp_path, capfd):
     with served(shadow_engine(), keys=("sesame", "second"), log_requests=True) as server, server.http() as http:
         for headers in ({}, {"Authorization": "Bearer sesam"}, {"Authorization": "sesame"}, {"Authorization": "Basic sesame"}):
             response = http.post(COMPLETIONS, json=GOOD, headers=headers)
@@ -29,7 +28,7 @@ def test_keys_are_asked_for_and_never_shown(tmp_path: Any, capfd: pytest.Capture
     assert "sesame" not in said.out + said.err
 
 
-def test_other_origins_are_let_in_only_if_named() -> None:
+def test_other_origins_are_let_in_only_if_named():
     page = {"Origin": "http://page.test", "Access-Control-Request-Method": "POST"}
     for origins, allowed in (((), None), (("http://page.test",), "http://page.test")):
         with served(shadow_engine(), keys=("k",), allowed_origins=origins) as server, server.http() as http:
@@ -42,7 +41,7 @@ def test_other_origins_are_let_in_only_if_named() -> None:
 HOSTS = ["evil.test", "127.0.0.1.evil.test", "localhost.evil.test", "evil.test:80", "xn--e1afmkfd", "0x7f.1", "127.1"]
 
 
-def test_names_that_are_not_the_servers_are_refused() -> None:
+def test_names_that_are_not_the_servers_are_refused():
     with served(shadow_engine(), keys=("k",)) as server, server.http() as http:
         for host in HOSTS:
             for path in ("/health", "/", "/v1/models", COMPLETIONS):
@@ -62,7 +61,7 @@ def test_names_that_are_not_the_servers_are_refused() -> None:
      ({"host": "0.0.0.0"}, True), ({"host": "::"}, True), ({"host": "10.0.0.1"}, True), ({"allowed_hosts": ("*",)}, True),
      ({"host": "0.0.0.0", "allowed_hosts": ("a",)}, False)],
 )  # fmt: skip
-def test_a_server_for_everybody_is_addressed_by_any_name(options: dict[str, Any], any_name: bool) -> None:
+def test_a_server_for_everybody_is_addressed_by_any_name(options, any_name):
     assert (hosts_of(ServeOptions(**options)) == ()) == any_name
 
 
@@ -72,20 +71,20 @@ def test_a_server_for_everybody_is_addressed_by_any_name(options: dict[str, Any]
      ("http://x/", "x/", "x:8000", "[x]", "x y", "", "x.", ".x", "*x", "x.*", "bücher.example", "[::1]")]
     + [("allowed_origins", (given,)) for given in ("x.test", "http://x.test/", "http://X.test", "http://", "")],
 )  # fmt: skip
-def test_names_that_no_client_sends_are_refused_at_the_start(option: str, given: tuple[str, ...]) -> None:
+def test_names_that_no_client_sends_are_refused_at_the_start(option, given):
     with refused(option, "invalid_value"):
         ServeOptions(**{option: given})
     ServeOptions(allowed_hosts=("a-b.c", "*.C", "*", "10.0.0.7"), allowed_origins=("*", "null", "app://a", "https://a.b:8443"))
 
 
-def test_keys_need_not_be_ascii() -> None:
+def test_keys_need_not_be_ascii():
     with served(shadow_engine(), keys=("schlüssel-ключ",)) as server, server.http() as http:
         for key, status in (("schlüssel-ключ", 200), ("schlussel", 401), ("schlüssel-ключ2", 401)):
             headers = {"Authorization": f"Bearer {key}".encode()}
             assert http.get("/v1/models", headers=headers).status_code == status
 
 
-def test_json_needs_no_content_type_unless_a_browser_sends_it() -> None:
+def test_json_needs_no_content_type_unless_a_browser_sends_it():
     content = json.dumps(GOOD).encode()
     with served(shadow_engine()) as server, server.http() as http:
         for headers, status in (

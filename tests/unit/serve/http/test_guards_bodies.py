@@ -3,7 +3,6 @@
 import json
 import socket
 
-import httpx2
 import pytest
 
 from ....helpers.serving import served, shadow_engine
@@ -31,12 +30,12 @@ UNREADABLE = [
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_a_body_that_is_no_json_object_is_refused(http: httpx2.Client, path: str, content: bytes, code: str) -> None:
+def test_a_body_that_is_no_json_object_is_refused(http, path, content, code):
     error = error_of(http.post(path, content=content, headers={"Content-Type": "application/json"}))
     assert (error["param"], error["code"]) == (None, code)
 
 
-def test_a_compressed_body_is_refused(http: httpx2.Client) -> None:
+def test_a_compressed_body_is_refused(http):
     content, kind = json.dumps(GOOD).encode(), {"Content-Type": "application/json"}
     assert http.post(COMPLETIONS, content=content, headers=kind | {"Content-Encoding": "identity"}).status_code == 200
     for coding in ("gzip", "br, gzip", "x"):
@@ -44,7 +43,7 @@ def test_a_compressed_body_is_refused(http: httpx2.Client) -> None:
         assert error_of(response)["code"] == "invalid_content_encoding"
 
 
-def test_a_body_that_is_too_large_is_refused_before_it_is_read() -> None:
+def test_a_body_that_is_too_large_is_refused_before_it_is_read():
     with served(shadow_engine(), max_body_bytes=1000) as server, server.http() as http:
         large = {"prompt": "x" * 2000}
         assert error_of(http.post(COMPLETIONS, json=large))["code"] == "body_too_large"
@@ -58,7 +57,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read() -> None:
         assert http.post(COMPLETIONS, json=GOOD).status_code == 200
 
 
-def test_slow_senders_delay_no_other() -> None:
+def test_slow_senders_delay_no_other():
     with served(shadow_engine(), body_timeout=0.5) as server, server.http() as http:
         host, port = server.url.removeprefix("http://").split(":")
         slow = [socket.create_connection((host, int(port))) for _ in range(60)]

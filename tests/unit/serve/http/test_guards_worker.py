@@ -13,11 +13,11 @@ from ....helpers.refusals import refused
 
 
 @pytest.mark.parametrize("most", [1, 3])
-def test_tasks_beyond_the_queue_are_refused_until_others_end(most: int) -> None:
+def test_tasks_beyond_the_queue_are_refused_until_others_end(most):
     counter = Counter("refused", "Refused tasks.", registry=CollectorRegistry())
     release = threading.Event()
 
-    async def run() -> None:
+    async def run():
         worker = WorkerThread("test", most, counter)
         for expected in (0, 1):  # places are free again after the tasks of the first round
             release.clear()
@@ -33,14 +33,14 @@ def test_tasks_beyond_the_queue_are_refused_until_others_end(most: int) -> None:
     asyncio.run(run())
 
 
-def test_owners_take_turns_and_tasks_end_with_their_callers() -> None:
+def test_owners_take_turns_and_tasks_end_with_their_callers():
     counter = Counter("refused", "Refused tasks.", registry=CollectorRegistry())
     done: list[str] = []
 
-    async def run() -> None:
+    async def run():
         worker = FairWorker("test", 4, counter, threading.Event.set)
 
-        def task(owner: str, name: str) -> asyncio.Task[object]:
+        def task(owner, name):
             return asyncio.create_task(
                 worker.run_for(owner, lambda event: (name == "endless" and event.wait(60), done.append(name)))
             )
@@ -60,8 +60,8 @@ def test_owners_take_turns_and_tasks_end_with_their_callers() -> None:
     asyncio.run(run())
 
 
-def test_callers_that_leave_at_any_moment_block_no_other() -> None:
-    async def run(seed: int) -> None:
+def test_callers_that_leave_at_any_moment_block_no_other():
+    async def run(seed):
         random = Random(seed)
         worker = FairWorker("test", 99, Counter("refused", "Refused.", registry=CollectorRegistry()), threading.Event.set)
         tasks = [

@@ -26,14 +26,14 @@ Event = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def shadow(template: Any) -> Iterator[Served]:
+def shadow(template) -> Iterator[Served]:
     """A server without a network that keeps four answers."""
     with served(shadow_engine(), chat_template=str(template), kept_requests=4) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def http(shadow: Served) -> Iterator[httpx2.Client]:
+def http(shadow) -> Iterator[httpx2.Client]:
     """A client of it."""
     with shadow.http() as client:
         yield client
@@ -67,7 +67,7 @@ def answered(http: httpx2.Client, **body: Any) -> str:
     return response.json()["id"]
 
 
-def test_downloads_of_steps_delay_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_downloads_of_steps_delay_no_answer(monkeypatch):
     gate = Signal()
     monkeypatch.setattr(recordings, "recording", lambda *_: "{}" if gate.wait(60) else "")
     with served(shadow_engine()) as server, server.http() as http, ThreadPoolExecutor(40) as threads:
@@ -83,7 +83,7 @@ def test_downloads_of_steps_delay_no_answer(monkeypatch: pytest.MonkeyPatch) -> 
         assert {each.result().status_code for each in downloads} == {200}
 
 
-def test_a_stream_of_steps_is_the_trace_of_a_session(tiny: Served) -> None:
+def test_a_stream_of_steps_is_the_trace_of_a_session(tiny):
     for prompt in questions(3):
         told = events(tiny, prompt=prompt, dlstep=STEPS)
         session = tiny_llm().session()
@@ -110,7 +110,7 @@ def test_a_stream_of_steps_is_the_trace_of_a_session(tiny: Served) -> None:
         assert all("head" not in frame for frame in frames[1:])
 
 
-def test_every_answer_and_every_kind_of_request_has_its_steps(tiny: Served) -> None:
+def test_every_answer_and_every_kind_of_request_has_its_steps(tiny):
     prompts = questions(2)
     told = events(tiny, prompt=prompts, n=2, dlstep=STEPS, logprobs=0)
     with tiny.http() as http:
@@ -137,7 +137,7 @@ def test_every_answer_and_every_kind_of_request_has_its_steps(tiny: Served) -> N
             assert later == [{**run, "frames": [frame for frame in run["frames"] if frame["seq"] > after]}]
 
 
-def test_a_fork_unchanged_is_the_original_and_changed_it_says_so(tiny: Served) -> None:
+def test_a_fork_unchanged_is_the_original_and_changed_it_says_so(tiny):
     prompt = questions(1)[0]
     told = events(tiny, prompt=prompt, dlstep=STEPS)
     origin, frames = told[0]["id"], frames_of(told)
@@ -179,7 +179,7 @@ def forked(server: Served, origin: str, **body: Any) -> list[Event]:
     return [json.loads(line.removeprefix("data: ")) for line in lines]
 
 
-def test_only_the_newest_are_kept_and_a_sentence_says_so(http: httpx2.Client) -> None:
+def test_only_the_newest_are_kept_and_a_sentence_says_so(http):
     first, *others = [answered(http) for _ in range(5)]
     for path, method in (("steps", "GET"), ("fork", "POST")):
         for unknown in (first, "cmpl-0"):
@@ -194,7 +194,7 @@ def test_only_the_newest_are_kept_and_a_sentence_says_so(http: httpx2.Client) ->
     assert all(len(kept(http, other)) == 1 for other in others), "and drop nobody else's"
 
 
-def test_steps_are_rendered_beside_the_event_loop_and_only_those_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_are_rendered_beside_the_event_loop_and_only_those_asked_for(monkeypatch):
     rendered, encoded_frame = list[str](), recordings.encoded_frame
     alive = WeakSet["Rendered"]()
 
@@ -203,7 +203,7 @@ def test_steps_are_rendered_beside_the_event_loop_and_only_those_asked_for(monke
 
         __hash__ = object.__hash__  # type: ignore[assignment]
 
-    def noted(*given: Any) -> Event:
+    def noted(*given):
         rendered.append(current_thread().name)
         assert not alive, "frames pile up, and garbage collection traverses all of them"
         alive.add(frame := Rendered(encoded_frame(*given)))
@@ -221,7 +221,7 @@ def test_steps_are_rendered_beside_the_event_loop_and_only_those_asked_for(monke
     assert "http" not in rendered
 
 
-def test_other_keys_see_nothing() -> None:
+def test_other_keys_see_nothing():
     with served(shadow_engine(), keys=("one", "two")) as server, server.http() as http:
         one, two = ({"Authorization": f"Bearer {key}"} for key in ("one", "two"))
         body = {"prompt": "abc", "max_tokens": 8, "dlstep": STEPS}
@@ -238,7 +238,7 @@ def test_other_keys_see_nothing() -> None:
         assert http.get("/v1/options").status_code == http.get("/v1/requests").status_code == 401
 
 
-def test_requests_under_way_are_listed_shown_and_forked() -> None:
+def test_requests_under_way_are_listed_shown_and_forked():
     engine = shadow_engine()
     assert isinstance(engine.driver, Paced)
     with served(engine) as server, server.http() as http, ThreadPoolExecutor(2) as threads:
@@ -260,7 +260,7 @@ def test_requests_under_way_are_listed_shown_and_forked() -> None:
         assert frames_of(fork.result())[1:] == [] or texts_of(fork.result()) == kept(http, request_id)[0]["text"]
 
 
-def test_what_the_engine_kept_dies_with_it() -> None:
+def test_what_the_engine_kept_dies_with_it():
     engine = shadow_engine(max_num_reqs=1)
     host = DeafHost(engine)
     with served(engine, host=host) as server, server.http() as http, ThreadPoolExecutor(20) as threads:
@@ -280,7 +280,7 @@ def test_what_the_engine_kept_dies_with_it() -> None:
         assert texts_of(forked(server, waiting.result(), seq=0)) == kept(http, waiting.result())[0]["text"]
 
 
-def test_kept_steps_are_bounded_in_positions_and_dropped_in_the_engine_too() -> None:
+def test_kept_steps_are_bounded_in_positions_and_dropped_in_the_engine_too():
     with served(shadow_engine(), kept_positions=200) as server, server.http() as http:
         ids = [answered(http, max_tokens=16, ignore_eos=True) for _ in range(12)]
         states = [http.get(f"/v1/requests/{each}/steps").status_code for each in ids]
@@ -307,7 +307,7 @@ def test_kept_steps_are_bounded_in_positions_and_dropped_in_the_engine_too() -> 
         ("temperature", {"seq": 0, "temperature": 1e-31}), ("prompt", {"seq": 0, "prompt": "x"}),
     ],
 )  # fmt: skip
-def test_a_fork_that_cannot_be_is_refused_by_the_name_of_its_field(http: httpx2.Client, param: str, body: Event) -> None:
+def test_a_fork_that_cannot_be_is_refused_by_the_name_of_its_field(http, param, body):
     request_id = answered(http)
     response = http.post(f"/v1/requests/{request_id}/fork", json=body)
     assert response.status_code == 400, response.text

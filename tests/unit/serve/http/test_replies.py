@@ -24,7 +24,7 @@ CHAT = ChatRequest.model_validate({"messages": [{"role": "user", "content": "x"}
 
 
 @given(cuts=st.lists(st.integers(0, 3), max_size=12), stops=st.sampled_from([(), ("a",), ("xy", "b")]), data=st.data())
-def test_a_slow_reader_loses_no_frame(cuts: list[int], stops: tuple[str, ...], data: st.DataObject) -> None:
+def test_a_slow_reader_loses_no_frame(cuts, stops, data):
     engine = shadow_engine()
     facts = replace(known_facts(engine), tokenizer=engine.tokenizer)
     session_like = data.draw(st.lists(st.lists(st.integers(3, 60), max_size=4), min_size=1, max_size=12))
@@ -71,9 +71,7 @@ def reports(draw: st.DrawFn) -> list[list[News]]:
 
 
 @given(groups=reports(), drafts=st.booleans(), stops=st.sampled_from([(), ("a",), ("xy", "b")]))
-def test_however_a_reader_is_delayed_it_loses_drafts_and_never_text(
-    groups: list[list[News]], drafts: bool, stops: tuple[str, ...]
-) -> None:
+def test_however_a_reader_is_delayed_it_loses_drafts_and_never_text(groups, drafts, stops):
     engine = shadow_engine()
     facts = replace(known_facts(engine), tokenizer=engine.tokenizer)
     pending = PendingRequest(Submit(Request(0, (5,), SamplingParams(stop=stops)), drafts=drafts), "key-0", 0.0, lambda: None)
@@ -96,7 +94,7 @@ def test_however_a_reader_is_delayed_it_loses_drafts_and_never_text(
             assert [cell[3] for cell in cells] == [*window_texts(news.window[0], facts.first.config.spec.pieces)]
 
 
-def test_the_answers_of_a_reply_are_encoded_one_after_another() -> None:
+def test_the_answers_of_a_reply_are_encoded_one_after_another():
     """Encoding holds the interpreter, and so delays all other requests; log probabilities of all answers take much memory."""
     engine, tokens, best = shadow_engine(), [5, 6, 7] * 50, tuple([(token, 0.1) for token in range(5, 25)])
     submit = Submit(Request(0, (5,), SamplingParams(top_logprobs=20)), probabilities=True)

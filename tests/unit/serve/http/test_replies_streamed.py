@@ -139,9 +139,7 @@ HEADS = [Head("completion", "m", True, False, id="cmpl-1")] + [
     length=st.booleans(),
     data=st.data(),
 )
-def test_a_stream_accumulates_to_the_whole(
-    form: CallFormat, kind: Kind, head: Head, stops: tuple[str, ...], thinks: bool, length: bool, data: st.DataObject
-) -> None:
+def test_a_stream_accumulates_to_the_whole(form, kind, head, stops, thinks, length, data):
     special = ids_of(form, kind, "<end>")[0]
     some = st.sampled_from([*form.tokens, CALLS[form], *TEXTS]).map(lambda text: ids_of(form, kind, text))
     called = st.just(ids_of(form, kind, form.tokens[2], CALLS[form], form.tokens[3]))
@@ -162,9 +160,7 @@ def test_a_stream_accumulates_to_the_whole(
 @pytest.mark.parametrize("functions", [(), ("add",)])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("form", FORMATS)
-def test_marks_are_found_whatever_kind_of_token_they_are(
-    form: CallFormat, kind: Kind, functions: tuple[str, ...], thinks: bool
-) -> None:
+def test_marks_are_found_whatever_kind_of_token_they_are(form, kind, functions, thinks):
     head, (think, thought, call, called) = Head("chat", "m", False, False, functions=functions), form.tokens[:4]
     opened = [] if thinks and kind != "spelled" else ids_of(form, kind, think, *(["thought"] if form is GEMMA else []))
     body = ids_of(form, kind, call, CALLS[form], called)
@@ -178,7 +174,7 @@ def test_marks_are_found_whatever_kind_of_token_they_are(
 
 
 @pytest.mark.parametrize(("stops", "given", "finish"), [((), '{"a": "é"}', "tool_calls"), (("é",), '{"a": "', "stop")])
-def test_a_forced_call_that_a_stop_string_cuts_is_not_finished(stops: tuple[str, ...], given: str, finish: str) -> None:
+def test_a_forced_call_that_a_stop_string_cuts_is_not_finished(stops, given, finish):
     head, tokens = Head("chat", "m", False, False, call=""), ids_of(HERMES, "special", CALLS[HERMES])
     found = whole(head, reader(HERMES, "special", head, stops, thinks=False), tokens, 1, FinishInfo("stop", 1 + len(tokens)))
     assert [made["function"] for made in found["calls"]] == [{"name": "add", "arguments": given}]

@@ -45,7 +45,7 @@ class Total(BaseModel):
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def server(tmp_path_factory) -> Iterator[Served]:
     path = tmp_path_factory.mktemp("template") / "template.jinja"
     path.write_text(TEMPLATE)
     with served(tiny_llm().engine, chat_template=str(path)) as server:
@@ -157,14 +157,14 @@ def folded(told: list[Event]) -> list[Event]:
         ({"chat_template_kwargs": {"no": 1}}, "chat_template_kwargs", "unknown_name"),
     ],
 )
-def test_errors_name_the_fields_of_responses(server: Served, fields: Event, param: str, code: str) -> None:
+def test_errors_name_the_fields_of_responses(server, fields, param, code):
     with server.http() as http:
         error = error_of(http.post("/v1/responses", json=plain(**fields)))
     assert (error["param"], error["code"]) == (param, code), error
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
-def test_a_stream_that_fails_ends_with_an_error_of_its_format(template: Any, path: str) -> None:
+def test_a_stream_that_fails_ends_with_an_error_of_its_format(template, path):
     engine = shadow_engine(seconds=0.1)
     engine.driver.failures += [RuntimeError("broken")] * 2
     with served(engine, chat_template=str(template), ping_seconds=0.01) as server, server.http() as http:
@@ -175,7 +175,7 @@ def test_a_stream_that_fails_ends_with_an_error_of_its_format(template: Any, pat
     assert (found["code"] if path == "/v1/responses" else found["error"]["type"]) in ("engine_error", "server_error")
 
 
-def test_an_answer_that_was_ended_early_says_so(server: Served) -> None:
+def test_an_answer_that_was_ended_early_says_so(server):
     for reason, status, cut in (("abort", "cancelled", None), ("length", "incomplete", {"reason": "max_output_tokens"})):
         for body, kind in ((ResponsesRequest(input="x"), ResponseReply), (MESSAGES, MessageReply)):
             chat = kind.chat_of(body)
@@ -200,7 +200,7 @@ def comparable(response: Event) -> Event:
 
 
 @pytest.mark.parametrize("body", few(BODIES, 0, 7, 10, 14))
-def test_a_stream_is_the_whole_response(server: Served, body: Event) -> None:
+def test_a_stream_is_the_whole_response(server, body):
     whole, told = post(server, body), events(server, body)
     assert [event["sequence_number"] for event in told] == [*range(len(told))]
     for event in told:
@@ -216,7 +216,7 @@ def test_a_stream_is_the_whole_response(server: Served, body: Event) -> None:
 
 
 @pytest.mark.parametrize("text", FREE)
-def test_the_output_is_the_message_of_a_chat(server: Served, text: str) -> None:
+def test_the_output_is_the_message_of_a_chat(server, text):
     response, chat = post(server, free(text)), post(server, free(text, responses=False), "/v1/chat/completions")
     message = chat["choices"][0]["message"]
     texts = [item for item in response["output"] if item["type"] == "message"]
@@ -236,7 +236,7 @@ def test_the_output_is_the_message_of_a_chat(server: Served, text: str) -> None:
     assert both[0] == both[1]
 
 
-def test_the_official_client_parses_and_continues(server: Served) -> None:
+def test_the_official_client_parses_and_continues(server):
     with server.client() as opened:
         client: Any = opened
         body: Any = {"model": "tiny-bd", "max_output_tokens": 40}

@@ -54,7 +54,7 @@ OF_CHAT: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_neutral_values_pass_alone_and_together(http: httpx2.Client) -> None:
+def test_neutral_values_pass_alone_and_together(http):
     for path, good, more in ((COMPLETIONS, GOOD, OF_COMPLETIONS), (CHAT, GOOD_CHAT, OF_CHAT)):
         bodies = [{name: value} for name, value in (NEUTRAL | more).items()]
         for body in (*bodies, NEUTRAL | more, dict.fromkeys(NEUTRAL | more, None) | {"dlstep": {}}):
@@ -82,7 +82,7 @@ def test_neutral_values_pass_alone_and_together(http: httpx2.Client) -> None:
         ("stream_options", {"include_usage": None}), ("cache_salt", ""), ("truncate_prompt_tokens", 0),
     ],
 )  # fmt: skip
-def test_what_cannot_be_done_is_refused_by_the_name_of_its_field(http: httpx2.Client, field: str, value: Any) -> None:
+def test_what_cannot_be_done_is_refused_by_the_name_of_its_field(http, field, value):
     body = json.dumps(GOOD | {field: value}).replace("Infinity", "1e400")
     response = http.post(COMPLETIONS, content=body, headers={"Content-Type": "application/json"})
     assert response.status_code == 400, response.text
@@ -103,7 +103,7 @@ def test_what_cannot_be_done_is_refused_by_the_name_of_its_field(http: httpx2.Cl
         ("processors", {"logit_bias": {"bias": {str(token): 1 for token in range(MOST_BIASES + 1)}}}),
     ],
 )  # fmt: skip
-def test_an_option_that_cannot_be_is_refused_by_its_name(http: httpx2.Client, param: str, given: Any) -> None:
+def test_an_option_that_cannot_be_is_refused_by_its_name(http, param, given):
     error = refused(http, GOOD | {"dlstep": {param: given}})
     assert error["param"].startswith(f"dlstep.{param}"), error
     assert not re.search("dotted|path of", error["message"]), "clients cannot give files"
@@ -120,7 +120,7 @@ def test_an_option_that_cannot_be_is_refused_by_its_name(http: httpx2.Client, pa
         ("modalities", ["text", "audio"]), ("prompt_cache_retention", "24h"),
     ],
 )  # fmt: skip
-def test_what_a_chat_cannot_do_is_refused(http: httpx2.Client, field: str, value: Any) -> None:
+def test_what_a_chat_cannot_do_is_refused(http, field, value):
     body = GOOD_CHAT | {field: value}
     param = refused(http, body, CHAT)["param"]
     assert param.split(".")[0] in (field, "max_tokens"), param
@@ -137,7 +137,7 @@ def test_what_a_chat_cannot_do_is_refused(http: httpx2.Client, field: str, value
         {"role": "assistant", "content": [{"type": "refusal", "refusal": "x"}]},
     ],
 )
-def test_fields_that_clients_add_to_a_message_are_accepted(http: httpx2.Client, message: dict[str, Any]) -> None:
+def test_fields_that_clients_add_to_a_message_are_accepted(http, message):
     turns = [{"role": "user", "content": "x"}, {"role": "user", **message}]
     found = http.post("/tokenize", json={"messages": turns}).json()
     assert found["count"] == http.post("/tokenize", json={"prompt": "xx" if message.get("content") else "x"}).json()["count"]
@@ -153,7 +153,7 @@ MANY: dict[str, Any] = {str(number): [] for number in range(20_000)}
      {"stop_token_ids": [*MANY]}, {"prompt": [MANY] * 20_000}],
     ids=lambda more: ", ".join(more)[:20],
 )  # fmt: skip
-def test_of_many_faults_few_are_collected(more: dict[str, Any]) -> None:
+def test_of_many_faults_few_are_collected(more):
     with pytest.raises(ValidationError) as raised:
         CompletionRequest(**GOOD | more)
     assert raised.value.error_count() <= 2 * PART
@@ -197,7 +197,7 @@ def limits(model: Any) -> Iterator[tuple[str, str, dict[str, Any], Any]]:
 
 
 @pytest.mark.parametrize("model", GOODS, ids=lambda model: model.__name__)
-def test_each_limit_in_the_schema_is_applied(model: Any) -> None:
+def test_each_limit_in_the_schema_is_applied(model):
     found = [*limits(model)]
     for name, limit, node, value in found:
         for more in (0, -1 if limit == "minimum" else value if isinstance(value, float) else 1):
@@ -213,16 +213,16 @@ def test_each_limit_in_the_schema_is_applied(model: Any) -> None:
     assert len(found) >= 15 or not issubclass(model, Sampling)
 
 
-def test_fields_of_other_servers_are_processors_before_those_of_dlstep(shadow: Served) -> None:
+def test_fields_of_other_servers_are_processors_before_those_of_dlstep(shadow):
     own = {"min_tokens": 3, "repetition_penalty": 1.5, "logit_bias": {"5": 1}, "dlstep": {"processors": {"min_tokens": {}}}}
     params = params_of(shadow.router.facts, CompletionRequest.model_validate(GOOD | own))
     assert params.processors == (RepetitionPenalty(1.5), MinTokens(3), LogitBias({5: 1}), MinTokens())
 
 
-def test_a_salt_separates_prefixes_and_a_prompt_is_cut_to_its_last_tokens(http: httpx2.Client) -> None:
+def test_a_salt_separates_prefixes_and_a_prompt_is_cut_to_its_last_tokens(http):
     prompt = [*range(5, 45)]
 
-    def used(**more: Any) -> tuple[int, int]:
+    def used(**more):
         usage = http.post(COMPLETIONS, json={"prompt": prompt, "max_tokens": 4, **more}).json()["usage"]
         return usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]
 
@@ -230,7 +230,7 @@ def test_a_salt_separates_prefixes_and_a_prompt_is_cut_to_its_last_tokens(http: 
     assert used(truncate_prompt_tokens=8)[0] == 8 and used(truncate_prompt_tokens=99)[0] == len(prompt)
 
 
-def test_a_begun_message_is_continued_in_chats_as_in_tokenize(http: httpx2.Client) -> None:
+def test_a_begun_message_is_continued_in_chats_as_in_tokenize(http):
     begun = [*GOOD_CHAT["messages"], {"role": "assistant", "content": "y"}]
     ways = {"messages": begun, "add_generation_prompt": False, "continue_final_message": True}
     assert http.post("/tokenize", json=ways).json()["count"] == 2
@@ -258,7 +258,7 @@ def outcome(shadow: Served, model: Any, body: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("model", [*[*GOODS][:3], MessagesRequest], ids=lambda model: model.__name__)
-def test_no_field_is_silently_ignored(shadow: Served, model: Any) -> None:
+def test_no_field_is_silently_ignored(shadow, model):
     good = GOODS[model]
     base = outcome(shadow, model, good)
     assert base
@@ -311,7 +311,7 @@ def check_place(param: str | None, body: Any) -> None:
 
 
 @given(case=mutated())
-def test_no_mutated_body_is_a_fault(shadow: Served, http: httpx2.Client, case: tuple[str, str]) -> None:
+def test_no_mutated_body_is_a_fault(shadow, http, case):
     check_mutants(shadow, http, *case)
 
 
@@ -321,7 +321,7 @@ SHORT = st.text("ab", max_size=2)
 @given(st.lists(SHORT | st.lists(SHORT, max_size=4), max_size=4))
 @example([["a"]])
 @example(["a", [str(number) for number in range(257)]])
-def test_the_schema_of_templates_says_what_is_checked(template: list[str | list[str]]) -> None:
+def test_the_schema_of_templates_says_what_is_checked(template):
     """Clients that keep to the schema are refused only for what depends on the model's tokens."""
     schema = ReadRequest.model_json_schema()["properties"]["template"]
     with pytest.raises(Refused) as refusal:

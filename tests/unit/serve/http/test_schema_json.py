@@ -44,7 +44,7 @@ def bodies(text: str) -> list[tuple[str, dict[str, Any], str]]:
 
 
 @pytest.fixture(scope="module")
-def shadow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def shadow(tmp_path_factory) -> Iterator[Served]:
     """A server whose template writes the arguments of calls."""
     (path := tmp_path_factory.mktemp("template") / "template.jinja").write_text(WRITING)
     with served(shadow_engine(), chat_template=str(path)) as server:
@@ -59,18 +59,18 @@ def batch() -> BatchEngine:
 
 @settings(max_examples=20)
 @given(text=TEXTS)
-def test_no_text_that_is_decoded_twice_is_a_fault(http: httpx2.Client, batch: BatchEngine, text: str) -> None:
+def test_no_text_that_is_decoded_twice_is_a_fault(http, batch, text):
     check(http, batch, text)
 
 
 @pytest.mark.parametrize(
     "text", ["[" * 1500, '{"a":' * 1500, '{"a": "\\ud800"}', "", '{"a": ' + "[" * 150 + "]" * 150 + "}", '{"a": NaN}']
 )
-def test_none_of_these_is_a_fault(http: httpx2.Client, batch: BatchEngine, text: str) -> None:
+def test_none_of_these_is_a_fault(http, batch, text):
     check(http, batch, text)  # Hypothesis raises the limit of recursion
 
 
-def test_a_message_that_the_template_drops_is_refused(http: httpx2.Client, batch: BatchEngine) -> None:
+def test_a_message_that_the_template_drops_is_refused(http, batch):
     messages = [{"role": role, "content": [{"type": "text", "text": role}]} for role in ("developer", "lost", "user")]
     refused = http.post(CHAT, json=GOOD_CHAT | {"messages": messages})
     error = error_of(refused)
@@ -99,7 +99,7 @@ def check(http: httpx2.Client, batch: BatchEngine, text: str) -> None:
             assert response.status_code == 200 or answered[0].body == theirs
 
 
-def test_a_history_is_rendered_with_its_arguments_as_objects(http: httpx2.Client) -> None:
+def test_a_history_is_rendered_with_its_arguments_as_objects(http):
     counts = [http.post(TOKENIZE, json={"messages": calls(text)}).json()["count"] for text in ("", "{}", '{"a": 1}')]
     assert counts[0] == counts[1]
     error = error_of(http.post(TOKENIZE, json={"messages": calls("[1]")}))

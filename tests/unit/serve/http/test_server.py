@@ -43,7 +43,7 @@ def rest_of(connection: socket.socket) -> bytes:
     return found
 
 
-def test_a_client_that_disconnects_frees_its_pages() -> None:
+def test_a_client_that_disconnects_frees_its_pages():
     engine = shadow_engine(0.05, max_model_len=1024, num_pages=1000)
     assert isinstance(engine.driver, Paced)
     with served(engine) as server:
@@ -56,7 +56,7 @@ def test_a_client_that_disconnects_frees_its_pages() -> None:
             assert engine.driver.runs < begun + 150, "its pages were free long before its end"
 
 
-def test_models_can_be_retrieved_and_get_routes_take_head() -> None:
+def test_models_can_be_retrieved_and_get_routes_take_head():
     with served(shadow_engine(), served_model_name="team/model") as server, server.http() as http:
         client = server.client()
         assert client.models.retrieve("team/model") == client.models.list().data[0]
@@ -70,7 +70,7 @@ def test_models_can_be_retrieved_and_get_routes_take_head() -> None:
             assert answer.status_code == 200 and not answer.content and http.get(path).content, path
 
 
-def test_seeds_have_64_bits_with_a_sign() -> None:
+def test_seeds_have_64_bits_with_a_sign():
     with served(shadow_engine()) as server, server.http() as http:
         for seed, status in (((1 << 63) - 1, 200), (-(1 << 63), 200), (1 << 63, 400), (-(1 << 63) - 1, 400)):
             assert http.post(COMPLETIONS, json=GOOD | {"seed": seed}).status_code == status

@@ -34,7 +34,7 @@ def client() -> Any:
         yield OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
 
 
-def test_an_answer_is_parsed_whole_and_streamed(client: OpenAI) -> None:
+def test_an_answer_is_parsed_whole_and_streamed(client):
     facts: Any = {"model": "tiny-bd", "messages": MESSAGES, "max_tokens": 60, "response_format": Total}
     whole = client.chat.completions.parse(**facts).choices[0]
     assert isinstance(whole.message.parsed, Total) and whole.finish_reason == "stop"
@@ -42,13 +42,13 @@ def test_an_answer_is_parsed_whole_and_streamed(client: OpenAI) -> None:
         assert stream.get_final_completion().choices[0].message.parsed == whole.message.parsed
 
 
-def test_a_schema_of_json_object_binds_the_answer(client: OpenAI) -> None:
+def test_a_schema_of_json_object_binds_the_answer(client):
     form: Any = {"type": "json_object", "schema": Total.model_json_schema()}
     answer = client.chat.completions.create(model="tiny-bd", messages=MESSAGES, max_tokens=60, response_format=form)
     Total.model_validate_json(answer.choices[0].message.content or "")
 
 
-def test_a_compilation_that_was_killed_is_tried_again(client: OpenAI) -> None:
+def test_a_compilation_that_was_killed_is_tried_again(client):
     facts: Any = {"model": "tiny-bd", "messages": MESSAGES, "max_tokens": 60}
     asked = {"structured_outputs": {"regex": "[g-i]{4}"}}
     suspend_compiler()
@@ -77,7 +77,7 @@ def streamed_call(client: OpenAI, choice: Any) -> tuple[str, str, str | None]:
 @pytest.mark.parametrize(
     ("choice", "finish"), [("required", "tool_calls"), ({"type": "function", "function": {"name": "add"}}, "stop")]
 )
-def test_a_function_is_called_and_its_result_continues_the_conversation(client: OpenAI, choice: Any, finish: str) -> None:
+def test_a_function_is_called_and_its_result_continues_the_conversation(client, choice, finish):
     answer = client.chat.completions.create(
         model="tiny-bd", messages=MESSAGES, max_tokens=90, tools=TOOLS, tool_choice=choice
     ).choices[0]
@@ -95,7 +95,7 @@ def test_a_function_is_called_and_its_result_continues_the_conversation(client: 
 @pytest.mark.parametrize(
     ("choice", "finish"), [("required", "tool_calls"), ({"type": "function", "function": {"name": "add"}}, "stop")]
 )
-def test_a_fork_of_a_call_is_a_call(client: OpenAI, choice: Any, finish: str) -> None:
+def test_a_fork_of_a_call_is_a_call(client, choice, finish):
     steps = {"dlstep": {"stream": "steps"}}
     answer = client.chat.completions.create(
         model="tiny-bd", messages=MESSAGES, max_tokens=90, tools=TOOLS, tool_choice=choice, extra_body=steps
@@ -110,7 +110,7 @@ def test_a_fork_of_a_call_is_a_call(client: OpenAI, choice: Any, finish: str) ->
 
 
 @pytest.mark.parametrize("mode", ["auto", "required"])
-def test_only_allowed_tools_are_called(client: OpenAI, mode: str) -> None:
+def test_only_allowed_tools_are_called(client, mode):
     allowed = [{"type": "function", "function": {"name": "stop"}}]
     choice: Any = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": allowed}}
     facts: Any = {"model": "tiny-bd", "messages": MESSAGES, "max_tokens": 60, "tools": TOOLS}
@@ -128,7 +128,7 @@ def test_only_allowed_tools_are_called(client: OpenAI, mode: str) -> None:
 
 
 @pytest.mark.parametrize("parameters", [{}, {**PARAMETERS, "strict": True}])
-def test_parameters_may_be_empty_or_strict(client: OpenAI, parameters: dict[str, Any]) -> None:
+def test_parameters_may_be_empty_or_strict(client, parameters):
     tools: Any = [{"type": "function", "function": {"name": "add", "parameters": parameters}}]
     for choice in ("required", {"type": "function", "function": {"name": "add"}}):
         facts: Any = {"model": "tiny-bd", "messages": MESSAGES, "max_tokens": 90, "tools": tools, "tool_choice": choice}

@@ -41,9 +41,7 @@ VALUES = st.recursive(
     spaced=st.booleans(),
     cuts=st.lists(st.integers(0, 60), max_size=6) | st.just([*range(200)]),
 )
-def test_pieces_of_any_size_give_the_call_of_the_whole(
-    arguments: dict[str, object], name: str, named: bool, spaced: bool, cuts: list[int]
-) -> None:
+def test_pieces_of_any_size_give_the_call_of_the_whole(arguments, name, named, spaced, cuts):
     separators = (", ", ": ") if spaced else (",", ":")
     inner = json.dumps(arguments, separators=separators)
     text = inner if named else json.dumps({"name": name, "arguments": arguments}, separators=separators)
@@ -67,17 +65,17 @@ def test_pieces_of_any_size_give_the_call_of_the_whole(
         ({"type": "function", "function": {"name": "stop"}}, "stop"),
     ],
 )
-def test_the_choice_selects_the_functions(choice: object, name: str | None) -> None:
+def test_the_choice_selects_the_functions(choice, name):
     tools = [] if choice is None else TOOLS
     assert chosen(tools, None if choice is None else CHOICE.validate_python(choice)) == name
 
 
 @pytest.mark.parametrize(("choice", "free"), [(None, True), ("auto", True), ("none", False), ("required", False)])
-def test_an_answer_is_free_to_call_functions_by_default(choice: ToolChoice | None, free: bool) -> None:
+def test_an_answer_is_free_to_call_functions_by_default(choice, free):
     assert callable_freely(TOOLS, choice) == (("add", "stop") if free else ()) and callable_freely([], choice) == ()
 
 
-def test_the_schema_is_that_of_the_arguments_or_of_any_call() -> None:
+def test_the_schema_is_that_of_the_arguments_or_of_any_call():
     add, stop = (CHOICE.validate_python({"type": "function", "function": {"name": name}}) for name in ("add", "stop"))
     assert call_schema(TOOLS, add) == {**(TOOLS[0].function.parameters or {}), "additionalProperties": False}
     assert call_schema(TOOLS, stop) == {"type": "object", "properties": {}, "additionalProperties": False}
@@ -97,7 +95,7 @@ def test_the_schema_is_that_of_the_arguments_or_of_any_call() -> None:
         ({}, True),
     ],
 )
-def test_calls_have_the_arguments_that_the_function_names(parameters: dict[str, object], open_ended: bool) -> None:
+def test_calls_have_the_arguments_that_the_function_names(parameters, open_ended):
     function = Function(name="f", parameters={"type": "object", **parameters})
     accepts = schema_automaton(call_schema([Tool(type="function", function=function)], "required")).accepts
     assert accepts('{"name":"f","arguments":{"a":1}}') == ("required" not in parameters)
@@ -106,7 +104,7 @@ def test_calls_have_the_arguments_that_the_function_names(parameters: dict[str, 
 
 
 @pytest.mark.parametrize("draft", ["http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-07/schema#", ""])
-def test_references_of_parameters_lead_to_their_own_definitions(draft: str) -> None:
+def test_references_of_parameters_lead_to_their_own_definitions(draft):
     tools = [
         Function(name=name, parameters={"$schema": draft, "$ref": "#/definitions/a", "definitions": {"a": {"enum": [name]}}})
         for name in "fg"

@@ -13,7 +13,7 @@ QWEN = (
 )
 
 
-def test_the_template_defines_the_format() -> None:
+def test_the_template_defines_the_format():
     assert format_of(QWEN) is HERMES
     for other in (
         None,
@@ -32,7 +32,7 @@ SPACE = st.sampled_from(["", " ", "\n\t"])
 
 
 @given(values=st.lists(VALUES, max_size=3), space=SPACE, first=st.booleans(), more=st.booleans())
-def test_the_arguments_are_the_text_of_the_model(values: list[str], space: str, first: bool, more: bool) -> None:
+def test_the_arguments_are_the_text_of_the_model(values, space, first, more):
     arguments = "{" + ",".join(f'{space}"a{number}":{value}' for number, value in enumerate(values)) + space + "}"
     members = [f'"name"{space}:{space}"add"', f'"arguments"{space}:{space}{arguments}', *(['"id": {"a": [1]}'] if more else [])]
     body = "{" + space + f"{space},{space}".join(members if first else reversed(members)) + space + "}"
@@ -56,6 +56,6 @@ def test_the_arguments_are_the_text_of_the_model(values: list[str], space: str, 
         ("call:add{a:" + "[" * 100_000 + "}", None),
     ],
 )
-def test_gemmas_arguments_become_json(body: str, arguments: str | None) -> None:
+def test_gemmas_arguments_become_json(body, arguments):
     part = GEMMA.part(body, ("add",))
     assert (part.text if part else None) == arguments

@@ -62,7 +62,7 @@ WRONG = st.builds(call, st.sampled_from(["other", "", 3, None]), ARGUMENTS | st.
 )
 @example(pieces=["<tool_call>", call("add", {})], begin="", thinking=False, cuts=[5, 11, 12, 13])
 @example(pieces=["<tool_call>  ", " ", '{"name"'], begin="", thinking=False, cuts=[12, 13])
-def test_pieces_of_any_size_give_the_parts_of_the_whole(pieces: list[str], begin: str, thinking: bool, cuts: list[int]) -> None:
+def test_pieces_of_any_size_give_the_parts_of_the_whole(pieces, begin, thinking, cuts):
     text, end = begin + "".join(pieces), 0
     parts = list[str]()
     for cut in sorted(cuts):
@@ -77,7 +77,7 @@ def test_pieces_of_any_size_give_the_parts_of_the_whole(pieces: list[str], begin
     space=SPACE,
     text=st.sampled_from(["", "I look."]),
 )
-def test_calls_are_those_that_the_model_wrote(calls: list[tuple[str, dict[str, object]]], space: str, text: str) -> None:
+def test_calls_are_those_that_the_model_wrote(calls, space, text):
     answer = (
         f"<think>\nwhy {space}</think>{space}{text}" + "".join([space + call(*each, space=space) for each in calls]) + space
     )
@@ -102,9 +102,7 @@ GEMMA_ARGUMENTS = st.dictionaries(st.sampled_from(["a", "b_1", "é"]), GEMMA_VAL
     ),
     cuts=st.lists(st.integers(0, 200), max_size=8),
 )
-def test_calls_in_gemmas_format_are_those_that_the_model_wrote(
-    calls: list[tuple[str, dict[str, object]]], wrong: str, cuts: list[int]
-) -> None:
+def test_calls_in_gemmas_format_are_those_that_the_model_wrote(calls, wrong, cuts):
     answer, end, pieces = (
         "<|channel>thought\nwhy\n<channel|>Text." + "".join([gemma_call(*each) for each in calls]),
         0,
@@ -118,7 +116,7 @@ def test_calls_in_gemmas_format_are_those_that_the_model_wrote(
 
 
 @given(text=st.text(max_size=20))
-def test_an_answer_without_marks_is_text(text: str) -> None:
+def test_an_answer_without_marks_is_text(text):
     assert read(text) == ("", text, [])
 
 
@@ -139,13 +137,13 @@ def test_an_answer_without_marks_is_text(text: str) -> None:
         "<tool_call>",
     ],
 )
-def test_a_malformed_call_stays_text_and_later_ones_are_read(wrong: str) -> None:
+def test_a_malformed_call_stays_text_and_later_ones_are_read(wrong):
     assert read(wrong) == ("", wrong, [])
     assert read(wrong, call("add", {"b": 2})) == ("", wrong, [("add", {"b": 2})])
     assert read(call("add", {}), wrong) == ("", wrong, [("add", {})])
 
 
-def test_reasoning_may_begin_in_the_prompt_and_never_end() -> None:
+def test_reasoning_may_begin_in_the_prompt_and_never_end():
     assert read("\nwhy\n</think>\n\nso", thinking=True) == ("why", "so", [])
     assert read("<think>why ", call("add", {})) == ("why " + call("add", {}), "", [])
     assert read("so <think>why</think>") == ("", "so <think>why</think>", [])
@@ -158,7 +156,7 @@ def test_reasoning_may_begin_in_the_prompt_and_never_end() -> None:
         "<|tool_call>", "<|tool_call>call:add{", '<|tool_call>call:add{a:<|"|>',
     ],
 )  # fmt: skip
-def test_repeated_tags_are_read_in_linear_time(unit: str) -> None:
+def test_repeated_tags_are_read_in_linear_time(unit):
     text = unit * 5_000
     begin = perf_counter()
     assert read(text, form=GEMMA if unit.startswith(GEMMA.call) else HERMES) == ("", text, [])

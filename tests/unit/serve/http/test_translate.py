@@ -33,11 +33,11 @@ def statuses(server: Served, count: int, at_once: int, **body: Any) -> Counter[i
         return Counter(threads.map(answer, range(count)))
 
 
-def test_prompts_that_are_too_many_are_not_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompts_that_are_too_many_are_not_encoded(monkeypatch):
     encoded: list[object] = []
     encode = translate.encode
 
-    def encodes(texts: Any, prompt: Any, **more: Any) -> tuple[int, ...]:
+    def encodes(texts, prompt, **more):
         encoded.append(prompt)
         return encode(texts, prompt, **more)
 
@@ -50,11 +50,11 @@ def test_prompts_that_are_too_many_are_not_encoded(monkeypatch: pytest.MonkeyPat
         assert len(encoded) == 8
 
 
-def test_texts_do_not_pile_up_before_they_are_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_do_not_pile_up_before_they_are_encoded(monkeypatch):
     monkeypatch.setattr(app, "MOST_TEXTS", 4)
     gate, encode = Event(), translate.encode
 
-    def encodes(*given: Any, **more: Any) -> tuple[int, ...]:
+    def encodes(*given, **more):
         gate.wait(20)
         return encode(*given, **more)
 
@@ -67,7 +67,7 @@ def test_texts_do_not_pile_up_before_they_are_encoded(monkeypatch: pytest.Monkey
         assert "dlstep_requests_refused_total 4.0" in server.router.metrics.text().decode()
 
 
-def test_sampling_parameters_that_the_strategy_sets_itself_are_ignored() -> None:
+def test_sampling_parameters_that_the_strategy_sets_itself_are_ignored():
     """As in the sampler of the model's authors, whose temperature follows its schedule. Clients send these fields always."""
     sent = {"temperature": 1, "top_p": 0.95, "top_k": 40, "min_p": 0.1}
     good = {"prompt": "x", "max_tokens": 12, "seed": 3}
@@ -82,7 +82,7 @@ def test_sampling_parameters_that_the_strategy_sets_itself_are_ignored() -> None
 
 
 @pytest.mark.parametrize("given", [None, True, False])
-def test_special_tokens_are_added_to_texts_unless_the_body_declines(given: bool | None) -> None:
+def test_special_tokens_are_added_to_texts_unless_the_body_declines(given):
     tokenizer, engine = build_tokenizer(), shadow_engine()
     adding = processors.TemplateProcessing(single="<eos> $A", special_tokens=[("<eos>", EOS_ID)])
     tokenizer.backend_tokenizer.post_processor = adding
@@ -97,7 +97,7 @@ def test_special_tokens_are_added_to_texts_unless_the_body_declines(given: bool 
 
 
 @pytest.mark.full
-def test_nothing_is_kept_of_options_that_a_client_made_up() -> None:
+def test_nothing_is_kept_of_options_that_a_client_made_up():
     """Of patterns `re` keeps hundreds, of any length."""
     tracemalloc.start()
     try:

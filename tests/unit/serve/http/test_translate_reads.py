@@ -28,7 +28,7 @@ def slots_of(data: dict[str, Any]) -> list[dict[str, Any]]:
     return [dict(zip(slot["labels"], slot["probabilities"], strict=True)) for slot in data["slots"]]
 
 
-def test_probabilities_are_those_of_read(server: Served) -> None:
+def test_probabilities_are_those_of_read(server):
     prompts = [STORY, OTHER]
     with server.http() as http:
         body = http.post(URL, json={"model": "tiny-bd", "prompt": prompts, "template": TEMPLATE}).json()
@@ -42,11 +42,11 @@ def test_probabilities_are_those_of_read(server: Served) -> None:
     server.until_idle()
 
 
-def test_reads_and_answers_run_at_the_same_time(server: Served) -> None:
+def test_reads_and_answers_run_at_the_same_time(server):
     expected = [output.text for output in tiny_llm().generate([STORY, OTHER], SamplingParams(max_tokens=32), progress=False)]
     read = [[max(slot, key=slot.__getitem__) for slot in output.slots] for output in tiny_llm().read([STORY, OTHER], TEMPLATE)]
 
-    def ask(number: int) -> tuple[str, list[str]]:
+    def ask(number):
         prompt = (STORY, OTHER)[number % 2]
         with server.http() as http:
             text = http.post("/v1/completions", json={"prompt": prompt, "max_tokens": 32}).json()["choices"][0]["text"]
@@ -74,14 +74,14 @@ def test_reads_and_answers_run_at_the_same_time(server: Served) -> None:
         ({"max_tokens": 3}, "max_tokens", "unknown_field"),
     ],
 )
-def test_what_cannot_be_read_is_refused_by_name(server: Served, change: dict[str, Any], param: str, code: str) -> None:
+def test_what_cannot_be_read_is_refused_by_name(server, change, param, code):
     with server.http() as http:
         error = error_of(http.post(URL, json={"prompt": STORY, "template": TEMPLATE} | change))
     assert (error["param"], error["code"]) == (param, code)
 
 
 @pytest.mark.parametrize("failures", [1, 2])
-def test_a_failing_model_is_tried_again_and_then_ends_the_read_alone(failures: int) -> None:
+def test_a_failing_model_is_tried_again_and_then_ends_the_read_alone(failures):
     driver = Paced(tiny_llm().engine.driver)
     with served(replace(tiny_llm().engine, driver=driver)) as server, server.http() as http:
         driver.failures = [RuntimeError("out of memory") for _ in range(failures)]
@@ -91,7 +91,7 @@ def test_a_failing_model_is_tried_again_and_then_ends_the_read_alone(failures: i
         assert server.router.deaths == 0
 
 
-def test_keys_do_not_share_pages() -> None:
+def test_keys_do_not_share_pages():
     engine = shadow_engine(max_model_len=256)
     with served(engine, keys=("one", "two")) as server, server.http() as http:
         cached = [

@@ -9,7 +9,7 @@ from .test_recording_store import pending_of
 
 
 @given(settled=st.lists(st.lists(st.integers(0, 9), max_size=3), max_size=4), by_engine=st.booleans())
-def test_an_answer_with_frames_ends_with_one_last_frame(settled: list[list[int]], by_engine: bool) -> None:
+def test_an_answer_with_frames_ends_with_one_last_frame(settled, by_engine):
     """An engine ends an answer with a frame; if it died, or never did, the router adds one without new tokens."""
     pending, finish_info, total = pending_of(0), FinishInfo("error", 0, "the engine died"), 0
     for seq, tokens in enumerate(settled):

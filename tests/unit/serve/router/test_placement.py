@@ -3,7 +3,6 @@
 from collections import Counter
 from functools import cache
 from math import ceil
-from random import Random
 
 from hypothesis import given, strategies as st
 
@@ -29,7 +28,7 @@ def chosen_of(candidates: list[Candidate]) -> int:
 
 
 @given(Loads, st.randoms())
-def test_the_choice_is_the_longest_known_prefix_within_the_bound(loads: list[tuple[int, int]], random: Random) -> None:
+def test_the_choice_is_the_longest_known_prefix_within_the_bound(loads, random):
     candidates, fair = candidates_of(loads), 1.5 * (sum(requests for requests, _ in loads) + 1) / len(loads)
     number = chosen_of(candidates)
     chosen = next(candidate for candidate in candidates if candidate.number == number)
@@ -43,9 +42,7 @@ def test_the_choice_is_the_longest_known_prefix_within_the_bound(loads: list[tup
 
 
 @given(st.integers(1, 4), st.lists(st.tuples(Keys, st.integers(0, 3)), max_size=80))
-def test_equal_prompts_stay_together_until_their_replica_has_too_much(
-    count: int, coming: list[tuple[tuple[bytes, ...], int]]
-) -> None:
+def test_equal_prompts_stay_together_until_their_replica_has_too_much(count, coming):
     """Requests come and end at random; no replica exceeds the bound, and within it requests stay with their pages."""
     pages, load = [Pages(1000) for _ in range(count)], Counter[int](dict.fromkeys(range(count), 0))
     homes: dict[tuple[bytes, ...], int] = {}
@@ -63,7 +60,7 @@ def test_equal_prompts_stay_together_until_their_replica_has_too_much(
 
 
 @given(st.integers(1, 50), st.integers(1, 6))
-def test_a_beginning_that_all_share_leaves_few_replicas_idle(count: int, times: int) -> None:
+def test_a_beginning_that_all_share_leaves_few_replicas_idle(count, times):
     """All requests have the same pages. When there are as many of them as replicas, half of these work; then most do."""
     pages, load = [Pages(1) for _ in range(count)], [0] * count
     for number in range(times * count):
@@ -76,7 +73,7 @@ def test_a_beginning_that_all_share_leaves_few_replicas_idle(count: int, times: 
 
 
 @given(st.lists(Keys, max_size=20), st.integers(0, 8), Keys)
-def test_pages_know_the_newest_keys(learnt: list[tuple[bytes, ...]], most: int, asked: tuple[bytes, ...]) -> None:
+def test_pages_know_the_newest_keys(learnt, most, asked):
     pages, order = Pages(most), list[bytes]()
     for keys in learnt:
         pages.learn(keys)
@@ -94,7 +91,7 @@ def engine(strategy: str) -> LoadedEngine:
 
 
 @given(st.lists(st.integers(3, 90), min_size=1, max_size=60), st.sampled_from(["multi_bd", "d2f"]))
-def test_keys_are_those_that_the_engine_publishes(prompt: list[int], strategy: str) -> None:
+def test_keys_are_those_that_the_engine_publishes(prompt, strategy):
     first = engine(strategy).first
     request = Request(0, tuple(prompt), SamplingParams(max_tokens=9))
     keys = page_keys(first, request)

@@ -17,7 +17,7 @@ def pending_of(number: int, *, sent: bool = True) -> PendingRequest:
 
 
 @given(data=st.data())
-def test_kept_requests_are_bounded_and_each_is_dropped_once_and_never_before_its_forks(data: st.DataObject) -> None:
+def test_kept_requests_are_bounded_and_each_is_dropped_once_and_never_before_its_forks(data):
     """Against a plain list: requests come, grow, are forked; the engine has what is kept, and what a fork waits for."""
     dropped: list[int] = []
     most, room = data.draw(st.integers(0, 4)), data.draw(st.integers(5, 40))
@@ -60,7 +60,7 @@ def test_kept_requests_are_bounded_and_each_is_dropped_once_and_never_before_its
 
 
 @given(data=st.data(), most=st.integers(2, 8), room=st.integers(10, 60))
-def test_no_key_evicts_requests_of_a_key_within_its_share(data: st.DataObject, most: int, room: int) -> None:
+def test_no_key_evicts_requests_of_a_key_within_its_share(data, most, room):
     kept, owners, mine = RecordingStore(most, room, lambda pending: None), ("key-0", "key-1"), list[str]()
     answers = size = 0
     for number in range(data.draw(st.integers(1, 20))):

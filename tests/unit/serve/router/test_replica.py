@@ -10,12 +10,12 @@ from ....helpers.serving import DeafHost, served, shadow_engine
 
 
 @pytest.mark.parametrize("dies", [True, False], ids=["dies", "falls silent"])
-def test_sent_requests_fail_and_waiting_ones_are_answered(dies: bool) -> None:
+def test_sent_requests_fail_and_waiting_ones_are_answered(dies):
     engine = shadow_engine(max_num_reqs=1)
     host, sent = DeafHost(engine), 1 + AHEAD
     with served(engine, host=host, heartbeat_timeout=3.0) as server, server.http() as http, ThreadPoolExecutor(16) as threads:
 
-        def answer(number: int) -> tuple[int, str | None]:
+        def answer(number):
             response = http.post("/v1/completions", json={"prompt": f"{number}", "max_tokens": 8})
             return response.status_code, response.json().get("error", {}).get("code")
 
@@ -28,7 +28,7 @@ def test_sent_requests_fail_and_waiting_ones_are_answered(dies: bool) -> None:
         server.until_idle()
 
 
-def test_the_server_gives_up_after_so_many_restarts() -> None:
+def test_the_server_gives_up_after_so_many_restarts():
     engine = shadow_engine()
     host = DeafHost(engine, lives=2)
     with served(engine, host=host, max_restarts=1) as server, server.http() as http:

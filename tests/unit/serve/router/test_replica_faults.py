@@ -64,14 +64,14 @@ def until_states(server: Served, *states: str) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def _soon(monkeypatch):
     """Notice missing heartbeats sooner than options allow."""
     monkeypatch.setattr(replica_module, "SILENCE", SILENCE)
     monkeypatch.setattr(settings, "check_ranges", lambda _: None)
 
 
 @pytest.fixture
-def hangs(tmp_path: Path) -> Path:
+def hangs(tmp_path) -> Path:
     """A file; while it exists, forward passes hang."""
     return tmp_path / "hangs"
 
@@ -87,9 +87,7 @@ def all_sent(server: Served, threads: ThreadPoolExecutor, hangs: Path) -> list[F
 
 @pytest.mark.full
 @pytest.mark.parametrize("fault", FAULTS)
-def test_requests_of_the_only_engine_end_with_an_error_and_the_server_is_ready_again(
-    fault: signal.Signals, tmp_path: Path, hangs: Path
-) -> None:
+def test_requests_of_the_only_engine_end_with_an_error_and_the_server_is_ready_again(fault, tmp_path, hangs):
     loads = tmp_path / "loads"
     (host,) = hosts_of(1, loads=loads, hangs=hangs)
     with served(shadow_engine(), hosts=[host], request_timeout=5.0, **SOON) as server, ThreadPoolExecutor(REQUESTS) as threads:
@@ -114,7 +112,7 @@ def test_requests_of_the_only_engine_end_with_an_error_and_the_server_is_ready_a
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_another_engine_answers_unsent_requests_once(fault: signal.Signals, hangs: Path) -> None:
+def test_another_engine_answers_unsent_requests_once(fault, hangs):
     hosts = hosts_of(2, hangs=hangs)
     with served(shadow_engine(), hosts=hosts, **SOON) as server, ThreadPoolExecutor(REQUESTS) as threads:
         until_states(server, "ready", "ready")
@@ -133,7 +131,7 @@ def test_another_engine_answers_unsent_requests_once(fault: signal.Signals, hang
 
 
 @pytest.mark.full
-def test_an_engine_that_goes_on_is_ready_again_and_late_reports_are_ignored(hangs: Path) -> None:
+def test_an_engine_that_goes_on_is_ready_again_and_late_reports_are_ignored(hangs):
     (host,) = hosts_of(1, hangs=hangs)
     options: dict[str, Any] = {"request_timeout": 4.0}
     with served(shadow_engine(), hosts=[host], **options) as server, ThreadPoolExecutor(REQUESTS + 1) as threads:
@@ -166,9 +164,7 @@ def until_begun(server: Served, host: ShadowHost) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("fault", FAULTS)
-def test_an_engine_that_stops_while_it_loads_is_started_again(
-    fault: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_engine_that_stops_while_it_loads_is_started_again(fault, tmp_path, monkeypatch):
     loads = tmp_path / "loads"
     loads.touch()
     first, second = hosts_of(1)[0], hosts_of(1, loads=loads)[0]
@@ -186,7 +182,7 @@ def test_an_engine_that_stops_while_it_loads_is_started_again(
 
 
 @pytest.mark.full
-def test_an_engine_loads_for_longer_than_heartbeats_may_stay_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_loads_for_longer_than_heartbeats_may_stay_away(tmp_path, monkeypatch):
     loads = tmp_path / "loads"
     loads.touch()
     (host,) = hosts_of(1, loads=loads)
@@ -201,12 +197,12 @@ def test_an_engine_loads_for_longer_than_heartbeats_may_stay_away(tmp_path: Path
 
 
 @pytest.mark.full
-def test_a_forward_pass_that_hangs_ends_its_requests_and_the_engine(hangs: Path) -> None:
+def test_a_forward_pass_that_hangs_ends_its_requests_and_the_engine(hangs):
     (host,) = hosts_of(1, seconds=0.02, hangs=hangs)
     with served(shadow_engine(), hosts=[host], engine_timeout=2.0) as server, ThreadPoolExecutor(1) as threads:
         hangs.touch()
 
-        def text() -> str:
+        def text():
             with server.http() as http:
                 return http.post("/v1/completions", json=LONG | {"stream": True}).text
 
@@ -230,7 +226,7 @@ def aged(server: Served, host: Any) -> int:
 
 
 @pytest.mark.full
-def test_a_warm_engine_may_hang_for_a_minute_and_a_fresh_one_for_longer(hangs: Path) -> None:
+def test_a_warm_engine_may_hang_for_a_minute_and_a_fresh_one_for_longer(hangs):
     (host,) = hosts_of(1, hangs=hangs)
     with served(shadow_engine(), hosts=[host]) as server, ThreadPoolExecutor(1) as threads:
         hangs.touch()
@@ -247,7 +243,7 @@ def test_a_warm_engine_may_hang_for_a_minute_and_a_fresh_one_for_longer(hangs: P
 
 @pytest.mark.full
 @pytest.mark.parametrize("stream", [False, True])
-def test_request_timeout_holds_while_a_forward_pass_hangs(hangs: Path, stream: bool) -> None:
+def test_request_timeout_holds_while_a_forward_pass_hangs(hangs, stream):
     (host,) = hosts_of(1, seconds=0.02, hangs=hangs)
     with served(shadow_engine(), hosts=[host], request_timeout=1.0) as server, server.http() as http:
         hangs.touch()
@@ -261,7 +257,7 @@ def test_request_timeout_holds_while_a_forward_pass_hangs(hangs: Path, stream: b
         server.until_idle()
 
 
-def test_shutdown_ends_although_the_engine_is_stopped(hangs: Path) -> None:
+def test_shutdown_ends_although_the_engine_is_stopped(hangs):
     (host,) = hosts_of(1, hangs=hangs)
     with served(shadow_engine(), hosts=[host], drain_seconds=0.5) as server, ThreadPoolExecutor(REQUESTS) as threads:
         under_way = all_sent(server, threads, hangs)
@@ -276,7 +272,7 @@ def test_shutdown_ends_although_the_engine_is_stopped(hangs: Path) -> None:
 
 
 @pytest.mark.full
-def test_a_pause_of_the_server_is_not_the_engines() -> None:
+def test_a_pause_of_the_server_is_not_the_engines():
     """The event loop stands for longer than an engine may be silent, as when the server is stopped, or the machine sleeps."""
     (host,) = hosts_of(1)
     with served(shadow_engine(), hosts=[host], **SOON) as server:
@@ -355,14 +351,12 @@ def early(text: str, expected: list[tuple[int, str]]) -> bool:
 
 @pytest.mark.full
 @pytest.mark.parametrize(("seconds", "clients"), [(8.0, 8), pytest.param(60.0, 48, marks=pytest.mark.stress)])
-def test_random_stops_and_kills_make_no_answer_wrong_and_none_twice(
-    seconds: float, clients: int, report: Callable[[str], None]
-) -> None:
+def test_random_stops_and_kills_make_no_answer_wrong_and_none_twice(seconds, clients, report):
     random_faults(seconds, clients, report)
 
 
 @pytest.mark.full
-def test_a_stopped_reader_of_stderr_delays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_reader_of_stderr_delays_nothing(monkeypatch):
     (host,) = hosts_of(1)
     reader, writer = os.pipe()
     os.set_blocking(writer, False)

@@ -4,9 +4,7 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from time import monotonic
 
 import httpx2
@@ -16,8 +14,7 @@ import pytest
 from dlstep import SamplingParams
 from dlstep.core import Request
 from dlstep.serve.engine_loop import EngineLoop
-from dlstep.serve.messages import Cancel, News, Submit
-from dlstep.serve.router.pending_requests import PendingRequest
+from dlstep.serve.messages import Cancel, Submit
 from dlstep.serve.router.replica import AHEAD, Replica
 
 from ....helpers.serving import Paced, served, shadow_engine, stalls_of_loop
@@ -28,7 +25,7 @@ LONG = {"max_tokens": 100, "ignore_eos": True}
 
 
 @pytest.mark.parametrize("strategy", ["multi_bd", "d2f"])
-def test_random_requests_and_aborts_in_few_pages_leave_nothing_behind(strategy: str) -> None:
+def test_random_requests_and_aborts_in_few_pages_leave_nothing_behind(strategy):
     """The engine loop alone: every request ends exactly once, aborted or not, and no page stays owned."""
     draws = random.Random(3)
     engine = shadow_engine(strategy=strategy)
@@ -47,7 +44,7 @@ def test_random_requests_and_aborts_in_few_pages_leave_nothing_behind(strategy: 
     live: list[int] = []
     aborted = set[int]()
 
-    def apply(news: News) -> None:
+    def apply(news):
         tokens.setdefault(news.id, []).extend(news.tokens)
         if news.finish_info is not None:
             ends[news.id] += 1
@@ -70,11 +67,11 @@ def test_random_requests_and_aborts_in_few_pages_leave_nothing_behind(strategy: 
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_dropped_clients_free_their_pages_at_once(stream: bool, capfd: pytest.CaptureFixture[str]) -> None:
+def test_dropped_clients_free_their_pages_at_once(stream, capfd):
     engine = shadow_engine(seconds=0.05, num_pages=1200, max_model_len=1024)
     with served(engine, log_requests=True) as server:
 
-        async def drop() -> None:
+        async def drop():
             async with httpx2.AsyncClient(base_url=server.url, timeout=30) as client:
                 bodies = [{"prompt": f"{n}", "stream": stream, "max_tokens": 1000, "ignore_eos": True} for n in range(32)]
                 tasks = [asyncio.create_task(client.post("/v1/completions", json=body)) for body in bodies]
@@ -96,7 +93,7 @@ def test_dropped_clients_free_their_pages_at_once(stream: bool, capfd: pytest.Ca
 
 @pytest.mark.full
 @pytest.mark.parametrize("seconds", [10, pytest.param(60, marks=pytest.mark.stress)])
-def test_overload_is_refused_with_429_and_is_over_when_it_is_over(seconds: float, report: Callable[[str], None]) -> None:
+def test_overload_is_refused_with_429_and_is_over_when_it_is_over(seconds, report):
     """Sixty clients that ask again at once, where twenty find room: the others are refused, and memory does not grow."""
     process, found, sizes = psutil.Process(), Counter[int](), list[int]()
     with stalls_of_loop() as stalls, served(shadow_engine(seconds=0.005, max_num_reqs=4), max_queue=8) as server:
@@ -117,20 +114,20 @@ def test_overload_is_refused_with_429_and_is_over_when_it_is_over(seconds: float
     assert grown < 16
 
 
-def test_owners_of_keys_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_owners_of_keys_take_turns(monkeypatch):
     """One owner's many requests do not delay another one's few."""
     engine = shadow_engine(max_num_reqs=1)
     driver, order, send = engine.driver, list[str](), Replica.send
     assert isinstance(driver, Paced)
 
-    def watched(replica: Replica, pending: PendingRequest, now: float) -> None:
+    def watched(replica, pending, now):
         order.append(pending.owner)
         send(replica, pending, now)
 
     monkeypatch.setattr(Replica, "send", watched)
     with served(engine, keys=("first", "second"), max_queue=100) as server, server.http() as http:
 
-        def answer(key: str) -> None:
+        def answer(key):
             headers = {"Authorization": f"Bearer {key}"}
             body = {"prompt": "x", "max_tokens": 16}
             assert http.post("/v1/completions", json=body, headers=headers).status_code == 200
@@ -150,12 +147,12 @@ def test_owners_of_keys_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(owner != first for owner in order[had : had + 6]) == 3, order
 
 
-def test_a_request_that_waits_too_long_is_told_to_come_again() -> None:
+def test_a_request_that_waits_too_long_is_told_to_come_again():
     engine, had = shadow_engine(max_num_reqs=1), 1 + AHEAD
     assert isinstance(engine.driver, Paced)
     with served(engine, queue_timeout=0.2) as server, server.http() as http, ThreadPoolExecutor(24) as threads:
 
-        def answer(number: int) -> tuple[int, str | None]:
+        def answer(number):
             response = http.post("/v1/completions", json={"prompt": f"{number}", "max_tokens": 32})
             return response.status_code, response.json().get("error", {}).get("code")
 
@@ -169,7 +166,7 @@ def test_a_request_that_waits_too_long_is_told_to_come_again() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_request_that_takes_too_long_ends_with_what_is_settled(stream: bool) -> None:
+def test_a_request_that_takes_too_long_ends_with_what_is_settled(stream):
     with served(shadow_engine(seconds=0.02), request_timeout=0.3) as server, server.http() as http:
         body = {"prompt": "x", **LONG, "stream": stream, "dlstep": {"max_nfe": 1000}}
         response = http.post("/v1/completions", json=body)
@@ -186,7 +183,7 @@ def test_a_request_that_takes_too_long_ends_with_what_is_settled(stream: bool) -
         server.until_idle()
 
 
-def test_a_request_can_be_cancelled_by_its_id_and_by_its_owner_only() -> None:
+def test_a_request_can_be_cancelled_by_its_id_and_by_its_owner_only():
     engine = shadow_engine(seconds=0.1)
     assert isinstance(engine.driver, Paced)
     with served(engine, keys=("mine", "other")) as server, server.http() as http:
@@ -208,7 +205,7 @@ def test_a_request_can_be_cancelled_by_its_id_and_by_its_owner_only() -> None:
         assert gone.status_code == 404 and gone.json()["error"]["code"] == "request_not_found"
 
 
-def test_a_forward_that_fails_once_is_done_again() -> None:
+def test_a_forward_that_fails_once_is_done_again():
     engine = shadow_engine()
     driver = engine.driver
     assert isinstance(driver, Paced)
@@ -219,7 +216,7 @@ def test_a_forward_that_fails_once_is_done_again() -> None:
         assert http.post("/v1/completions", json={"prompt": "x", "max_tokens": 32}).json()["choices"][0]["text"] == wanted
 
 
-def test_a_forward_that_fails_twice_ends_its_requests_and_no_others() -> None:
+def test_a_forward_that_fails_twice_ends_its_requests_and_no_others():
     engine = shadow_engine()
     driver = engine.driver
     assert isinstance(driver, Paced)
@@ -245,15 +242,13 @@ REQUESTS_OF_ALL_KINDS: list[tuple[str, dict[str, object]]] = [
 
 
 @pytest.mark.parametrize("ahead", [0, pytest.param(100, marks=pytest.mark.full)], ids=["router", "engine"])
-def test_requests_that_have_not_started_at_shutdown_get_503(
-    ahead: int, template: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_requests_that_have_not_started_at_shutdown_get_503(ahead, template, monkeypatch):
     engine = shadow_engine(max_num_reqs=1)
     assert isinstance(engine.driver, Paced)
     monkeypatch.setattr("dlstep.serve.router.replica.AHEAD", ahead)
     with served(engine, chat_template=str(template), drain_seconds=60.0) as server, ThreadPoolExecutor(24) as threads:
 
-        def answer(number: int) -> httpx2.Response:
+        def answer(number):
             path, body = REQUESTS_OF_ALL_KINDS[number % len(REQUESTS_OF_ALL_KINDS)]
             return httpx2.post(server.url + path, json=body, timeout=60)
 

@@ -9,7 +9,7 @@ from dlstep.serve.router.router import FairQueue
 
 
 @given(owners=st.lists(st.sampled_from("abc"), max_size=40))
-def test_owners_take_turns_and_each_is_served_in_order(owners: list[str]) -> None:
+def test_owners_take_turns_and_each_is_served_in_order(owners):
     queue = FairQueue()
     for number, owner in enumerate(owners):
         queue.push(PendingRequest(Submit(Request(number, (0,))), owner, 0.0, lambda: None))

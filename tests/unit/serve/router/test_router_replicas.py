@@ -2,7 +2,6 @@
 
 import random
 import re
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -62,7 +61,7 @@ def hit_rate(replicas: int) -> tuple[float, list[float]]:
 
 
 @pytest.mark.full
-def test_two_engines_find_as_many_shared_prefixes_as_one(report: Callable[[str], None]) -> None:
+def test_two_engines_find_as_many_shared_prefixes_as_one(report):
     one, _ = hit_rate(1)
     two, tokens = hit_rate(2)
     report(f"shared prefixes: {one:.3f} of prompt tokens found by one engine, {two:.3f} by two, {two / one:.3f} of it")
@@ -75,12 +74,12 @@ def asked(number: int) -> dict[str, object]:
     return {"prompt": [3 + number] * 20, "max_tokens": 40, "ignore_eos": True, "temperature": 0.5}
 
 
-def test_another_engine_answers_requests_whose_clients_received_nothing() -> None:
+def test_another_engine_answers_requests_whose_clients_received_nothing():
     deaf, other = DeafHost(shadow_engine()), hosts_of(1)[0]
     with served(shadow_engine(), hosts=[deaf, other]) as server, server.http() as http, ThreadPoolExecutor(16) as threads:
         server.until(lambda: all(replica.phase == "ready" for replica in server.router.replicas))
 
-        def answer(number: int) -> tuple[int, bool]:
+        def answer(number):
             response = http.post("/v1/completions", json=asked(number) | {"stream": bool(number % 2)})
             return response.status_code, "engine_died" in response.text
 
@@ -100,7 +99,7 @@ def test_another_engine_answers_requests_whose_clients_received_nothing() -> Non
         server.until_idle()
 
 
-def test_a_request_is_restarted_only_once() -> None:
+def test_a_request_is_restarted_only_once():
     """The request itself may kill engines."""
     first, second = DeafHost(shadow_engine()), DeafHost(shadow_engine())
     with served(shadow_engine(), hosts=[first, second]) as server, server.http() as http, ThreadPoolExecutor(2) as threads:
@@ -114,11 +113,11 @@ def test_a_request_is_restarted_only_once() -> None:
         assert answer.result().status_code == 503
 
 
-def test_engines_that_load_at_once_share_one_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engines_that_load_at_once_share_one_tokenizer(monkeypatch):
     """Each has a thread, and concurrent imports of transformers fail."""
     loading, loads = Lock(), list[object]()
 
-    def load(folder: object) -> object:
+    def load(folder):
         assert loading.acquire(blocking=False)
         sleep(0.05)
         loading.release()
@@ -133,7 +132,7 @@ def test_engines_that_load_at_once_share_one_tokenizer(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("replica", [0, 1])
-def test_a_fork_stays_with_the_engine_that_has_its_steps(replica: int) -> None:
+def test_a_fork_stays_with_the_engine_that_has_its_steps(replica):
     with served(shadow_engine(), hosts=hosts_of(2)) as server, server.http() as http:
         server.until(lambda: all(each.phase == "ready" for each in server.router.replicas))
         server.router.replicas[1 - replica].phase = "restarting"
