@@ -109,7 +109,7 @@ def page(text: str, row: RuleRow) -> str:
     return replaced(text, "picture", section(row))
 
 
-COLUMNS = ("family", "class in transformers", "recognised by", "mask id", "shift", "rule", "block size", "strategies")
+COLUMNS = ("family", "class in transformers", "recognised by", "mask id", "shift", "block size", "strategies")
 # "Title" (other words), 2025, arXiv 2505.22618; or one word instead of the title.
 _PAPER = re.compile(r'(?:"([^"]+)"(?: \([^)]*\))?|([\w.-]+)), (20\d\d), arXiv (\d{4}\.\d{5})')
 

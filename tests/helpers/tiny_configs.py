@@ -100,6 +100,23 @@ def llada(heads: tuple[int, int], biases: bool) -> Facts:
     }
 
 
+def a2d(kind: str, name: str = "diffusion-mdlm-v0.1") -> Callable[[tuple[int, int], bool], Facts]:
+    """Facts of a class of transformers without its causal mask: the configuration is that of the class."""
+
+    def facts(heads: tuple[int, int], biases: bool) -> Facts:
+        names = {"model_type": f"a2d-{kind.lower()}", "architectures": [f"A2D{kind}LMHeadModel"], "_name_or_path": name}
+        layers = {"layer_types": ["full_attention"] * 2, "max_window_layers": 2, "sliding_window": None}
+        return (
+            shape(heads)
+            | names
+            | layers
+            | {"mask_token_id": MASK_ID}
+            | ({} if kind == "Qwen2" else {"attention_bias": biases, "head_dim": HEAD_DIM})
+        )
+
+    return facts
+
+
 def fast_dllm_v2(heads: tuple[int, int], biases: bool) -> Facts:
     del biases
     return shape(heads) | remote("Fast_dLLM_Qwen", "Fast_dLLM_QwenForCausalLM", "fast_dllm") | {"bd_size": 16}
@@ -228,6 +245,10 @@ FACTS: dict[str, Callable[[tuple[int, int], bool], Facts]] = {
     "sdar": sdar,
     "idlm": idlm,
     "sdar_moe": sdar_moe,
+    "a2d_qwen3": a2d("Qwen3"),
+    "a2d_qwen2": a2d("Qwen2"),
+    "a2d_llama": a2d("Llama"),
+    "opdlm": a2d("Qwen3", "OPDLM-4B"),
     "llada2": llada2,
     "llada2_moe": llada2,
     "llada2_mini": llada2,
@@ -256,7 +277,9 @@ def as_qwen2(facts: Facts) -> Reference:
 
 
 def as_llama(facts: Facts) -> Reference:
-    return LlamaConfig(**taken(facts, "attention_bias", "mlp_bias", "head_dim"), bos_token_id=None), LlamaForCausalLM
+    return LlamaConfig(
+        **taken(facts, "attention_bias", "head_dim"), mlp_bias=facts.get("mlp_bias", False), bos_token_id=None
+    ), LlamaForCausalLM
 
 
 def as_qwen3(facts: Facts) -> Reference:
@@ -314,6 +337,10 @@ REFERENCES: dict[str, Callable[[Facts], Reference]] = {
     "sdar": as_qwen3,
     "idlm": as_qwen3,
     "sdar_moe": as_qwen3_moe,
+    "a2d_qwen3": as_qwen3,
+    "a2d_qwen2": as_qwen2,
+    "a2d_llama": as_llama,
+    "opdlm": as_qwen3,
     "nemotron_labs_diffusion": as_ministral3,
     "diffusion_gemma": as_diffusion_gemma,
 } | dict.fromkeys(("llada2", "llada2_moe", "llada2_mini", "llada2dot1_mini", "llada2_mini_dmax"), as_glm4_moe)

@@ -46,7 +46,7 @@ def write_checkpoint(
     config, network_class = REFERENCES[family](stated)
     network = network_class._from_config(config, attn_implementation="sdpa", dtype=torch.float32).eval()
     fill(network, seed)
-    tensors = dict(PUBLISHED[family](untied(network)))
+    tensors = dict(PUBLISHED.get(family, same_names)(untied(network)))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(stated, indent=2))
     save_shards(folder, tensors, shards)
@@ -168,15 +168,7 @@ def nemotron_names(tensors: dict[str, Tensor]) -> Named:
 
 
 PUBLISHED: dict[str, Callable[[dict[str, Tensor]], Named]] = {
-    "dream": same_names,
-    "diffucoder": same_names,
-    "dream_reasoner": same_names,
-    "stable_diffcoder": same_names,
     "llada": llada_names,
-    "fast_dllm_v2": same_names,
-    "sdar": same_names,
-    "idlm": same_names,
     "sdar_moe": single_experts,
     "nemotron_labs_diffusion": nemotron_names,
-    "diffusion_gemma": same_names,
 } | dict.fromkeys(("llada2", "llada2_moe", "llada2_mini", "llada2dot1_mini", "llada2_mini_dmax"), llada2_names)

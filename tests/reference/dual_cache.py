@@ -7,6 +7,7 @@ dual cache also what lies behind it.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import log
 from typing import Any
 
 from torch import Tensor
@@ -26,12 +27,19 @@ class Rules:
     rule: Any = None
 
 
-def best(network: Dense, rows: dict[int, Tensor], quota: int) -> dict[int, int]:
-    """The tokens of the `quota` most confident positions."""
+def certainty(network: Dense, row: Tensor, order: str) -> float:
+    """The probability of a row's proposal, or the negated entropy of the row."""
+    chances = [chance for chance in network.chances(row) if chance]
+    return max(chances) if order == "confidence" else sum(chance * log(chance) for chance in chances)
+
+
+def best(network: Dense, rows: dict[int, Tensor], order: str, quota: int) -> dict[int, int]:
+    """The tokens of the `quota` positions that are the most certain."""
     proposals = {position: network.propose(row) for position, row in rows.items()}
-    ordered = sorted(proposals, key=lambda position: -proposals[position].probability)
+    scores = {position: certainty(network, row, order) for position, row in rows.items()}
+    ordered = sorted(scores, key=lambda position: -scores[position])
     if quota < len(ordered):
-        network.note(proposals[ordered[quota - 1]].probability - proposals[ordered[quota]].probability)
+        network.note(scores[ordered[quota - 1]] - scores[ordered[quota]])
     return {position: proposals[position].token for position in ordered[:quota]}
 
 
@@ -56,7 +64,7 @@ def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules, pins
             if rules.rule is None:
                 chosen = accepted(network, rows, rules.accept_threshold, inclusive=True)
             else:
-                chosen = best(network, rows, even_shares(count, rules.rule.steps_per_block)[step])
+                chosen = best(network, rows, rules.rule.order, even_shares(count, rules.rule.steps_per_block)[step])
             for position, token in chosen.items():
                 canvas[position] = token
             step += 1

@@ -14,6 +14,7 @@ import torch
 from dlstep.core.spec import TRAININGS
 from dlstep.models import load_checkpoint
 from dlstep.models.families import FAMILIES
+from dlstep.rules.quota import Quota
 
 from ..helpers.random_checkpoints import PAD_ID, save_tokenizer
 from ..helpers.tiny_configs import FACTS
@@ -39,13 +40,16 @@ def options_of(name: str, random: Random) -> dict[str, Any]:
     """Fields of a strategy."""
     accept = {"accept_threshold": random.choice((0.1, 0.3, 0.6))}
     size = {"block_size": random.choice((1, 3, 4))}
+    cached = accept | {"cache": random.choice(("none", "prefix", "dual"))}
+    # As most authors decode: the most certain positions, in even shares.
+    shares = {"rule": Quota(random.choice((1, 2, 4)), order=random.choice(("confidence", "entropy"))), "cache": "none"}
     own: dict[str, dict[str, Any]] = {
         "fast_dllm_v2": accept | {"block_size": 2, "buffer_size": 2, "fdv2_use_block_cache": random.random() < 0.7},
         "strided": {"block_size": random.choice((0, 1, 3))},
         "autoregressive": {},
         "self_speculation": size,
         "causal_blocks": accept | size,
-        "dual_cache": accept | {"block_size": 4, "cache": random.choice(("none", "prefix", "dual"))},
+        "dual_cache": {"block_size": 4} | random.choice((cached, shares)),
     }
     return own.get(name, accept | {"block_size": 4, "buffer_size": random.choice((1, 2, 3))})
 

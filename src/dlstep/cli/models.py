@@ -33,9 +33,9 @@ def run(options: Namespace) -> int:
         print(json_text(rows))
         return 0
     console = Console()
-    for name, network, recognised, mask_id, shift, rule, size, able in map(cells, rows):
+    for name, network, recognised, mask_id, shift, size, able in map(cells, rows):
         console.print(Text.assemble((name, "bold"), f", {network}"))
-        facts = f"mask {mask_id}, shift {shift}, rule {rule}, {size.replace(', ', ' ')}"
+        facts = f"mask {mask_id}, shift {shift}, {size.replace(', ', ' ')}"
         print_wrapped(console, (f"recognised by {recognised}", facts, f"strategies {able}"))
     return 0
 
@@ -64,6 +64,7 @@ def family_row(family: "Family") -> dict[str, Any]:
         "accept_rule": family.accept_rule,
         "block_option": family.block_option,
         "options": dict(family.options),
+        "training": family.training,
         "strategies": sorted(able, key=lambda name: name != own),
     }
 
@@ -76,14 +77,13 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
     more += [f"named {row['published']}"] if row["published"] else []
     recognised = "; ".join([", ".join(signs), *more]) if signs else "model_name only"
     size = row["options"].get(row["block_option"])
-    masked = "as the folder says" if row["mask_id"] is None else str(row["mask_id"])
+    masked = "as stated" if row["mask_id"] is None else str(row["mask_id"])
     return (
         row["name"],
         row["network"],
         recognised.replace("\\b", "").replace("\\", "").replace("w*", "...").replace("-?", "-"),
         masked if row["masked"] else "none",
         str(row["head_shift"]),
-        row["accept_rule"],
         row["block_option"] if size is None else f"{row['block_option']}, {size}",
-        ", ".join(row["strategies"]),
+        ", ".join(row["strategies"]) if row["training"] else "by training",
     )

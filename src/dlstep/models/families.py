@@ -203,6 +203,26 @@ def _native(name: str, network: type[PreTrainedModel], config: Callable[[Facts],
     return Family(name, network, Signs((network.__name__,)), config, weights=experts)
 
 
+def _a2d(kind: str, network: type[PreTrainedModel], config: Callable[[Facts], Arguments], mask_id: int | None) -> Family:
+    """Return the family of an autoregressive network without its causal mask, which was trained as MDLM.
+
+    The folders of all its classes are alike, however they were trained: only names tell.
+    """
+    signs = Signs((f"A2D{kind}LMHeadModel",), (f"a2d-{kind.lower()}",), published="mdlm")
+    return Family(
+        f"a2d_{kind.lower()}",
+        network,
+        signs,
+        config,
+        mask=Token(("<|mask|>",), mask_id),
+        ends=(END_OF_TEXT, END_OF_TURN),
+        decoding_strategy="dual_cache",
+        training=BIDIRECTIONAL,
+    )
+
+
+A2D_QWEN3 = _a2d("Qwen3", Qwen3ForCausalLM, configs.qwen3, 151669)
+
 _ENTRIES = (
     DREAM,
     replace(DREAM, name="diffucoder", signs=replace(DREAM.signs, published="diffucoder")),
@@ -270,6 +290,17 @@ _ENTRIES = (
         signs=Signs(("SDARMoeForCausalLM",), ("sdar_moe",)),
         config=configs.qwen3_moe,
         weights=SINGLE_EXPERTS,
+    ),
+    A2D_QWEN3,
+    _a2d("Qwen2", Qwen2ForCausalLM, configs.qwen2, None),
+    _a2d("Llama", LlamaForCausalLM, configs.llama, None),
+    replace(  # made from the same network, but with small blocks
+        A2D_QWEN3,
+        name="opdlm",
+        signs=replace(A2D_QWEN3.signs, published="opdlm"),
+        decoding_strategy="multi_bd",
+        training=BLOCK_CAUSAL,
+        options={"block_size": 4},
     ),
     LLADA2,
     replace(LLADA2, name="llada2_moe", signs=Signs()),
@@ -357,7 +388,8 @@ def _detect(folder: Path, facts: dict[str, Any]) -> Family:
     """Return the family that fits config.json.
 
     If several fit, return the one whose tensor the files contain, else the first whose field is true in config.json,
-    else the first that the checkpoint's name matches, else the first that requires none of these.
+    else the first that the checkpoint's name matches, else the first that requires none of these. Raises ValueError if
+    there is none.
     """
     named = list(_class_names(facts))
     candidates = [family for family in FAMILIES.values() if _fits(family.signs, facts.get("model_type"), named)]
@@ -376,7 +408,13 @@ def _detect(folder: Path, facts: dict[str, Any]) -> Family:
     for family in candidates:
         if family.signs.published and re.search(family.signs.published, names, re.IGNORECASE):
             return family
-    return next((family for family in candidates if not family.signs.published and not family.signs.tensor), candidates[0])
+    if others := [family for family in candidates if not family.signs.published and not family.signs.tensor]:
+        return others[0]
+    known = " or ".join(f"{family.name} (named {family.signs.published})" for family in candidates)
+    raise ValueError(
+        f"give model_name, which can be {known}: neither config.json nor the name of {folder}, of model_type "
+        f"{facts.get('model_type')!r:.80}, tells how the network was trained"
+    )
 
 
 def _fits(signs: Signs, model_type: object, named: list[str]) -> bool:

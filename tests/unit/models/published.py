@@ -46,6 +46,13 @@ QWEN3_8B: dict[str, Any] = QWEN25_7B | {
     "num_key_value_heads": 8,
     "vocab_size": 151936,
 }
+# Each is the configuration of the network that it was made of, under another class; the layer kinds are the library's.
+A2D_QWEN3 = QWEN3_8B | {"model_type": "a2d-qwen3", "architectures": ["A2DQwen3LMHeadModel"], "tie_word_embeddings": True}
+A2D_QWEN3 |= {"hidden_size": 1024, "intermediate_size": 3072, "max_window_layers": 28, "num_attention_heads": 16}
+A2D_QWEN3 |= {"num_hidden_layers": 28, "eos_token_id": 151645, "layer_types": ["full_attention"] * 28}
+A2D_QWEN2 = QWEN25_7B | {"model_type": "a2d-qwen2", "architectures": ["A2DQwen2LMHeadModel"], "tie_word_embeddings": True}
+A2D_QWEN2 |= {"hidden_size": 896, "intermediate_size": 4864, "max_window_layers": 24, "num_attention_heads": 14}
+A2D_QWEN2 |= {"num_hidden_layers": 24, "num_key_value_heads": 2, "layer_types": ["full_attention"] * 24, "vocab_size": 151936}
 DREAM_REASONER_8B = QWEN3_8B | remote("Dream", "DreamModel", "dream") | {"mask_token_id": 151669}
 SDAR_8B = QWEN3_8B | remote("sdar", "SDARForCausalLM", "sdar") | {"block_size": 4, "mask_token_id": 151669}
 SDAR_8B |= dict.fromkeys(("debug", "micro_forward", "skip_checkpoint", "use_deepep"), False) | {"ep_size": 1}

@@ -181,7 +181,7 @@ def test_published_files_state_nothing_unknown():
     families = {
         "DREAM_7B": "dream", "FAST_DLLM_V2_7B": "fast_dllm_v2", "DREAM_REASONER_8B": "dream_reasoner", "SDAR_8B": "sdar",
         "SDAR_1_7B": "sdar", "SDAR_30B": "sdar_moe", "LLADA_8B": "llada", "STABLE_DIFFCODER_8B": "stable_diffcoder",
-        "LLADA2_MINI": "llada2", "DIFFUSION_GEMMA_26B": "diffusion_gemma",
+        "LLADA2_MINI": "llada2", "DIFFUSION_GEMMA_26B": "diffusion_gemma", "A2D_QWEN3": "a2d_qwen3", "A2D_QWEN2": "a2d_qwen2",
     }  # fmt: skip
     for name, family in families.items():
         assert made(family, vars(published)[name])[1] == (), name

@@ -16,6 +16,8 @@ from ...helpers.files import edit
 from ...helpers.tiny_families import FACTS, write_checkpoint
 from .folders import Facts, described, folder_of, strategy_of
 from .published import (
+    A2D_QWEN2,
+    A2D_QWEN3,
     DIFFUSION_GEMMA_26B,
     DREAM_7B,
     FAST_DLLM_V2_7B,
@@ -44,6 +46,8 @@ SHARED = ("diffucoder", "llada2_moe", "llada2_mini", "llada2dot1_mini", "llada2_
         (SDAR_8B, "sdar", "Qwen3", 151669, (151643, 151645), 0, 1e6, {"block_size": 4}, "multi_bd", 32768),
         (IDLM_8B, "idlm", "Qwen3", 151669, (151643, 151645), 1, 1e6, {"block_size": 3}, "strided", 32768),
         (SDAR_30B, "sdar_moe", "Qwen3Moe", 151669, (151643, 151645), 0, 1e6, {"block_size": 4}, "multi_bd", 32768),
+        (A2D_QWEN3, "a2d_qwen3", "Qwen3", None, (151645, 151643), 0, 1e6, {}, "dual_cache", 32768),
+        (A2D_QWEN2, "a2d_qwen2", "Qwen2", None, (151643, 151645), 0, 1e6, {}, "dual_cache", 131072),
         (LLADA_8B, "llada", "Llama", 126336, (126081, 126348), 0, 5e5, {}, "dual_cache", 4096),
         (STABLE_DIFFCODER_8B, "stable_diffcoder", "Llama", None, (2,), 0, 5e5, {"block_size": 4}, "multi_bd", 8192),
         (LLADA2_MINI, "llada2", "Glm4Moe", 156895, (156892,), 0, 6e5, {"block_size": 32}, "multi_bd", 32768),
@@ -51,7 +55,8 @@ SHARED = ("diffucoder", "llada2_moe", "llada2_mini", "llada2dot1_mini", "llada2_
 )
 def test_published_configs(tmp_path, facts, family, network, mask_id, eos_ids, shift, rope_theta, options, strategy, length):
     # Id 5 is another token of this tokenizer, so the one of Stable-DiffCoder must come from it.
-    found = described(tmp_path, facts, mask_token="<mask>" if mask_id is None else None)
+    place = tmp_path / "mdlm" if family.startswith("a2d") else tmp_path
+    found = described(place, facts, mask_token="<mask>" if mask_id is None else None)
     assert (found.family.name, found.family.network.__name__) == (family, f"{network}ForCausalLM")
     assert (found.spec.mask_id, found.spec.eos_ids) == (MASK_ID if mask_id is None else mask_id, eos_ids)
     assert (found.spec.head_shift, found.decoding_strategy, found.max_model_len) == (shift, strategy, length)

@@ -7,7 +7,18 @@ from dlstep.models.families import name_of
 
 from ...helpers.tiny_families import write_checkpoint
 from .folders import described, folder_of, strategy_of
-from .published import DREAM_7B, DREAM_REASONER_8B, IDLM_8B, LLADA2_MINI, LLADA_8B, QWEN3_8B, SDAR_8B, STABLE_DIFFCODER_8B
+from .published import (
+    A2D_QWEN2,
+    A2D_QWEN3,
+    DREAM_7B,
+    DREAM_REASONER_8B,
+    IDLM_8B,
+    LLADA2_MINI,
+    LLADA_8B,
+    QWEN3_8B,
+    SDAR_8B,
+    STABLE_DIFFCODER_8B,
+)
 
 
 def test_a_name_overrides_what_the_folder_says(tmp_path):
@@ -41,11 +52,21 @@ def test_a_name_overrides_what_the_folder_says(tmp_path):
         ("a", SDAR_8B, {"use_regular_causal": False}, "sdar"),
         ("a", SDAR_8B, {"architectures": None, "auto_map": None}, "sdar"),
         ("a", STABLE_DIFFCODER_8B, {"architectures": ["LlamaForCausalLM"]}, "stable_diffcoder"),
+        ("Qwen3-0.6B-diffusion-mdlm-v0.1", A2D_QWEN3, {}, "a2d_qwen3"),
+        ("Qwen2.5-Coder-0.5B-Instruct-diffusion-mdlm-v0.1", A2D_QWEN2, {}, "a2d_qwen2"),
+        ("models--divelab--OPDLM-0.6B/snapshots/12ab", A2D_QWEN3, {}, "opdlm"),
         ("a", LLADA_8B, {"model_type": None, "architectures": None}, "llada"),
     ],
 )
 def test_the_most_particular_sign_decides(tmp_path, place, facts, changes, family):
     assert described(tmp_path / place, facts, mask_token="<mask>", **changes).family.name == family
+
+
+@pytest.mark.parametrize("place", ["Qwen3-0.6B-diffusion-bd3lm-v0.1", "models--divelab--Qwen3-4B-a2d-init/snapshots/12ab"])
+def test_what_only_a_name_can_tell_is_asked_for(tmp_path, place):
+    with pytest.raises(ValueError, match=r"^give model_name, which can be a2d_qwen3 \(named mdlm\) or opdlm \(named opdlm\): "):
+        described(tmp_path / place, A2D_QWEN3, mask_token="<mask>")
+    assert read_description(tmp_path / place, "opdlm").options == {"block_size": 4}
 
 
 @pytest.mark.parametrize("shards", [1, 2])
