@@ -9,23 +9,29 @@ from .window import BlockRules, open_window
 
 @dataclass(frozen=True, kw_only=True)
 class Rules(BlockRules):
-    """Hyperparameters; `from_prompt` counts blocks from the prompt's end, the prompt being one group of its own."""
+    """Hyperparameters; `from_prompt` counts blocks from the prompt's end, the prompt being one group of its own.
+
+    With `grid_origin="prompt_end"`, the prompt has blocks as well, all full but the first.
+    """
 
     semi_complete_threshold: float = 0.9
     always_force: bool = False
     from_prompt: bool = False
+    grid_origin: str = "start"
 
 
 def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules, pins: Mapping[int, int] | None = None) -> list[int]:
     """The answer to `prompt`, whose positions end before `limit`; `pins` are the tokens of pinned positions."""
     size, length = rules.block_size, len(prompt)
 
-    def group(position: int) -> int:
-        if not rules.from_prompt:
-            return position // size
-        return 0 if position < length else 1 + (position - length) // size
+    first = length if rules.from_prompt or rules.grid_origin == "prompt_end" else length // size * size
 
-    window = open_window(prompt, limit, length if rules.from_prompt else length // size * size, rules, pins)
+    def group(position: int) -> int:
+        if rules.from_prompt and position < length:
+            return -1
+        return (position - first) // size
+
+    window = open_window(prompt, limit, first, rules, pins)
 
     def forward() -> None:
         logits = network.predict(window.text, group)

@@ -42,6 +42,10 @@ def unmasked_once(random: Random) -> Options:
     return windows(random, semi_complete_threshold=random.choice((0.25, 0.5, 0.9, 1.0)))
 
 
+def on_a_grid(random: Random) -> Options:
+    return unmasked_once(random) | {"grid_origin": random.choice(("start", "prompt_end"))}
+
+
 def edited(random: Random) -> Options:
     remask: Options = {"remasking": True, "remask_threshold": random.choice((0.2, 0.4, 0.6))} if random.random() < 0.4 else {}
     return windows(
@@ -92,7 +96,7 @@ def slides(random: Random) -> Options:
 
 
 OPTIONS: dict[str, Callable[[Random], Options]] = {
-    "multi_bd": unmasked_once,
+    "multi_bd": on_a_grid,
     "d2f": unmasked_once,
     "multi_bd_edit": edited,
     "dmax": refreshed,

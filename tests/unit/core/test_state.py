@@ -177,6 +177,19 @@ def test_a_long_prefix_is_found_to_its_end_also_where_groups_are_longer_than_pag
     assert len(plan.admissions[0].shared) == 60, "a prefix that is stored was not found whole"
 
 
+@given(size=st.integers(2, 5), first=st.integers(1, 20), second=st.integers(1, 20))
+def test_prompts_share_pages_if_the_blocks_that_begin_at_their_ends_are_alike(size, first, second):
+    config = replace(CONFIG, page_size=1, num_pages=300, max_model_len=64)
+    device, text = ShadowDriver(1, 300, SPEC), tuple(range(1, 21))
+    state = init(config, MultiBD(block_size=size, buffer_size=1, grid_origin="prompt_end"))
+    for number, length in enumerate((first, second)):
+        state = add(state, Request(number, text[:length], SamplingParams(max_tokens=1, ignore_eos=True)))
+        plan = schedule(state)
+        state = finish(state, device)
+    shared = len(plan.admissions[0].shared)
+    assert shared == (min(first, second) if first % size == second % size else 0)
+
+
 def test_pages_that_led_to_an_error_are_not_found_again():
     state = add(init(CONFIG, ONE_BLOCK), Request(0, tuple(range(1, 13)), SamplingParams(max_tokens=8)))
 

@@ -1,0 +1,82 @@
+"""Blocks that begin where the prompt ends, against the authors' loop, which pads the prompt on the left to whole blocks.
+
+The loop is that of dllm's sampler for bd3lm (ZHZisZZ/dllm 0799718), written anew from reading it, at temperature 0.
+"""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from dlstep.rules.quota import Quota
+
+from .authors_code import best_first, even_shares
+from .engine import compare, random_cases
+from .loops import BLOCK, Options
+from .models import EOS, MASK, NEVER, Dense, before_end
+
+PAD = 0  # what is fed at padded positions, which no position sees
+
+
+def padded_logits(network: Dense, padding: int, tokens: Sequence[int], size: int) -> Tensor:
+    """Logits of `tokens` after `padding` positions, which see no padding; blocks are counted from the first padded position."""
+    padded = torch.tensor([PAD] * padding + list(tokens))
+    places = torch.arange(len(padded))
+    valid, blocks = places >= padding, places // size
+    sees = (blocks[None, :] <= blocks[:, None]) & valid[None, :] & valid[:, None]
+    sees |= torch.eye(len(padded), dtype=torch.bool) & ~valid  # a row that sees nothing has no softmax
+    with torch.inference_mode():
+        logits = network.network(
+            input_ids=padded[None],
+            position_ids=(places - padding).clamp(min=0)[None],
+            attention_mask=sees[None, None],
+            use_cache=False,
+        ).logits[0]
+    return logits.roll(network.shift, 0)[padding:]
+
+
+def decode(network: Dense, prompt: Sequence[int], limit: int, fields: Options) -> list[int]:
+    """The answer: block after block, each with its shares, until a block has an end of sequence."""
+    size, steps, text, length = fields["block_size"], fields["rule"].steps_per_block, list(prompt), len(prompt)
+    padding = -length % size
+    while len(text) < limit and EOS not in text[length:]:
+        block = range(len(text), min(len(text) + size, limit))
+        text += [MASK] * len(block)
+        for share in even_shares(len(block), steps):
+            logits = padded_logits(network, padding, text, size)
+            proposals = {position: network.propose(logits[position]) for position in block if text[position] == MASK}
+            chances = {position: proposal.probability for position, proposal in proposals.items()}
+            ordered = sorted(chances.values(), reverse=True)
+            if share < len(ordered):
+                network.note(ordered[share - 1] - ordered[share])
+            for position in best_first(chances, share):
+                text[position] = proposals[position].token
+    answer = text[length:]
+    ended = before_end(answer)
+    return answer if ended is None else ended
+
+
+def single_blocks(random: Random) -> dict[str, Any]:
+    """Single blocks, with shares that leave no remainder, where the authors round otherwise."""
+    rule = Quota(random.choice((1, 2, 4)))
+    return {"block_size": BLOCK, "buffer_size": 1, "grid_origin": "prompt_end", "rule": rule}
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+@pytest.mark.parametrize("count", [50, pytest.param(200, marks=pytest.mark.stress)])
+def test_blocks_from_the_prompts_end_decode_like_bd3lm(pairs, count, shift, report):
+    cases = [case for case in random_cases(71, 12 * count, BLOCK, single_blocks) if not (case.limit - len(case.prompt)) % BLOCK]
+    assert len(cases) > count and sum(case.eos_bias > NEVER for case in cases) > count // 2
+    tally = compare(pairs, cases[:count], "multi_bd", decode, shift)
+    report(f"bd3lm, shift {shift}: {tally}")
+    assert tally.compared > 2 * count // 3 and tally.stopped > count // 10
+    elsewhere = [
+        case
+        for case in cases[:count]
+        if len(case.prompt) % BLOCK and case.options.pop("grid_origin") and case.max_tokens > BLOCK
+    ]
+    with pytest.raises(AssertionError, match="Case"):  # blocks from position 0 on give other answers
+        compare(pairs, elsewhere, "multi_bd", decode, shift)
