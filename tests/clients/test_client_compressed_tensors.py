@@ -19,7 +19,7 @@ pytestmark = pytest.mark.clients
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def folder(tmp_path_factory):
     """A folder with all compressed checkpoints. Widths of 320 and 64 leave blocks incomplete."""
     path = tmp_path_factory.mktemp("compressed")
     write_checkpoint(path / "plain", "sdar", hidden_size=256, intermediate_size=320)

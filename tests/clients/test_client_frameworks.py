@@ -28,7 +28,7 @@ NO_STREAM = ("promptfoo",)
 STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
 
 
-def closed(**properties: object) -> dict[str, object]:
+def closed(**properties):
     """The schema of an object with exactly these properties."""
     return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
 

@@ -3,10 +3,8 @@
 import json
 import secrets
 import subprocess
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from socket import create_server
-from typing import Any
 
 import pytest
 from openai import BadRequestError, OpenAI
@@ -18,13 +16,13 @@ from .third_party import KEY, MODEL, answers, environment, llm, outside, until
 
 PROMPTS = [problem.prompt for problem in problems(32, seed=13)]
 TOKENS = 48
-DRAFTS: dict[str, Any] = {"dlstep": {"stream": "drafts"}}
+DRAFTS = {"dlstep": {"stream": "drafts"}}
 
 pytestmark = pytest.mark.clients
 
 
 @pytest.fixture(scope="module")
-def proxied(server, tmp_path_factory) -> Iterator[OpenAI]:
+def proxied(server, tmp_path_factory):
     """The official client of a LiteLLM proxy, which is configured with the server as an OpenAI-compatible one."""
     folder, key = tmp_path_factory.mktemp("litellm"), f"sk-{secrets.token_hex(24)}"
     model = {"model": f"openai/{MODEL}", "api_base": f"{server.url}/v1", "api_key": KEY}
@@ -45,32 +43,32 @@ def proxied(server, tmp_path_factory) -> Iterator[OpenAI]:
         process.wait()
 
 
-def completion(proxied: OpenAI, prompt: str, **more: Any) -> str:
+def completion(proxied, prompt, **more):
     """The text of a completion."""
     return proxied.completions.create(model=MODEL, prompt=prompt, max_tokens=TOKENS, **more).choices[0].text
 
 
-def streamed(proxied: OpenAI, prompt: str, **more: Any) -> str:
+def streamed(proxied, prompt, **more):
     """The text of a stream, joined. LiteLLM's last chunk has no text."""
     chunks = proxied.completions.create(model=MODEL, prompt=prompt, max_tokens=TOKENS, stream=True, **more)
     return "".join(choice.text or "" for chunk in chunks for choice in chunk.choices)
 
 
-def chat(proxied: OpenAI, prompt: str) -> str:
+def chat(proxied, prompt):
     """The text of a chat's turn."""
-    messages: Any = [{"role": "user", "content": prompt}]
+    messages = [{"role": "user", "content": prompt}]
     found = proxied.chat.completions.create(model=MODEL, messages=messages, max_tokens=TOKENS)
     return found.choices[0].message.content or ""
 
 
-def streamed_chat(proxied: OpenAI, prompt: str, **more: Any) -> str:
+def streamed_chat(proxied, prompt, **more):
     """The text of a streamed turn, joined."""
-    messages: Any = [{"role": "user", "content": prompt}]
+    messages = [{"role": "user", "content": prompt}]
     chunks = proxied.chat.completions.create(model=MODEL, messages=messages, max_tokens=TOKENS, stream=True, **more)
     return "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)
 
 
-KINDS: dict[str, Callable[[OpenAI, str], str]] = {
+KINDS = {
     "completion": completion,
     "stream": streamed,
     "stream with drafts": lambda proxied, prompt: streamed(proxied, prompt, extra_body=DRAFTS),

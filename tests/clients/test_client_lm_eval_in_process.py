@@ -1,9 +1,7 @@
 """lm_eval in process, lm_eval over HTTP and `dlstep eval` give the same texts and score on the same documents."""
 
 import json
-import subprocess
 import sysconfig
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +22,7 @@ KINDS = {"completions": [], "chat-completions": ["--apply_chat_template"]}  # of
 pytestmark = pytest.mark.clients
 
 
-def in_process(folder: Path, *arguments: str, before: str = "") -> "subprocess.CompletedProcess[str]":
+def in_process(folder, *arguments, before=""):
     """lm_eval with dlstep as a model of its own; statements may run before."""
     root = HERE.parents[1]
     paths = {"src": str(root / "src"), "root": str(root), "site": sysconfig.get_path("purelib")}
@@ -33,7 +31,7 @@ def in_process(folder: Path, *arguments: str, before: str = "") -> "subprocess.C
     return ran([*program, "run", "--model", "dlstep", *arguments], folder, OMP_NUM_THREADS="1")
 
 
-def found(folder: Path) -> tuple[dict[str, str], float]:
+def found(folder):
     """The texts by prompt, and the score."""
     (samples,) = (folder / "found").rglob("samples_*.jsonl")
     (results,) = (folder / "found").rglob("results_*.json")

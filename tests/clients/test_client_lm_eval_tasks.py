@@ -3,8 +3,6 @@
 import json
 import shutil
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import pytest
 from transformers import AutoTokenizer
@@ -41,11 +39,10 @@ KINDS = {
 }
 
 pytestmark = pytest.mark.clients
-Logged = tuple[dict[str, list[dict[str, Any]]], dict[str, Any]]
 
 
 @cache
-def choices() -> list[list[str]]:
+def choices():
     """For each problem the first equation of a model's answer, and the same with another last digit."""
     outputs = LLM("tiny-llada").generate([each.prompt for each in PROBLEMS], SamplingParams(max_tokens=16), progress=False)
     right = [output.text.partition(" ")[0] for output in outputs]
@@ -53,7 +50,7 @@ def choices() -> list[list[str]]:
     return [[text, text[:-1] + str((int(text[-1]) + 3) % 10)] for text in right]
 
 
-def told(folder: Path, model: str, *tasks: str, options: tuple[str, ...] = ()) -> "Any":
+def told(folder, model, *tasks, options=()):
     """lm_eval's run on these tasks, which answers the problems in the folder."""
     (folder / "tasks").mkdir()
     rows = [
@@ -67,12 +64,12 @@ def told(folder: Path, model: str, *tasks: str, options: tuple[str, ...] = ()) -
     return in_process(folder, "--model_args", model, *chosen, *options)
 
 
-def logged(folder: Path, model: str, *tasks: str, options: tuple[str, ...] = ()) -> Logged:
+def logged(folder, model, *tasks, options=()):
     """The logged rows of each task, in the order of the problems, and the results."""
     ended = told(folder, model, *tasks, options=options)
     assert ended.returncode == 0, ended.stdout[-20_000:]
     (results,) = (folder / "found").rglob("results_*.json")
-    rows: dict[str, list[dict[str, Any]]] = {}
+    rows = {}
     for name in tasks:
         (samples,) = (folder / "found").rglob(f"samples_{name}_*.jsonl")
         rows[name] = sorted(map(json.loads, samples.read_text().splitlines()), key=lambda row: row["doc_id"])
@@ -91,7 +88,7 @@ def test_a_given_beginning_is_continued(tmp_path):
         talks = [[{"role": "system", "content": "Be brief."}, {"role": "user", "content": each.prompt}] for each in PROBLEMS]
         for talk in talks:
             talk += [{"role": "assistant", "content": beginning}] if beginning else []
-        kinds: dict[str, Any] = {"add_generation_prompt": not beginning, "continue_final_message": bool(beginning)}
+        kinds = {"add_generation_prompt": not beginning, "continue_final_message": bool(beginning)}
         assert found == [tokenizer.apply_chat_template(talk, tokenize=False, **kinds) for talk in talks]
         assert all(text.endswith(f"<assistant>{beginning.rstrip()}") for text in found)
         prompts = [tokenizer.encode(text, add_special_tokens=False) for text in found]

@@ -5,14 +5,14 @@ import re
 import httpx2
 import pytest
 
-from .third_party import HERE, KEY, Server, client
+from .third_party import HERE, KEY, client
 
 EXAMPLES = 40  # of each operation, beside those that the schema alone gives
 
 pytestmark = pytest.mark.clients
 
 
-def answered(server: Server) -> float:
+def answered(server):
     """Answers that the engine has given so far."""
     text = httpx2.get(f"{server.url}/metrics").text
     return sum(map(float, re.findall(r"^vllm:request_success_total\S* (\S+)$", text, re.MULTILINE)))

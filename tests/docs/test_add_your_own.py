@@ -23,15 +23,15 @@ PAGES = ("add_a_strategy", "add_a_rule")
 FORKING = Path(__file__).with_name("forking.py")
 
 
-def path_of(page: str) -> Path:
+def path_of(page):
     return ROOT / "docs" / f"{page}.md"
 
 
-def commands(text: str) -> list[list[str]]:
+def commands(text):
     return [shlex.split(line, comments=True) for line in text.replace("\\\n", " ").splitlines() if line.strip()]
 
 
-def wheel(folder: Path) -> Path:
+def wheel(folder):
     """Return the wheel of the sources: that in `dist` if it has the same files, or else a new one."""
     sources = {
         str(path.relative_to(ROOT / "src")): path.read_bytes()
@@ -58,7 +58,7 @@ class Installed:
     bin: Path
     environment: dict[str, str]
 
-    def run(self, arguments: list[str], folder: Path, stdin: str | None = None) -> tuple[int, str]:
+    def run(self, arguments, folder, stdin=None):
         """Return exit code and output, stdout and stderr as a terminal shows them."""
         done = subprocess.run(
             [str(self.bin / arguments[0]), *arguments[1:]],
@@ -75,7 +75,7 @@ class Installed:
 
 
 @pytest.fixture(scope="session")
-def installed(tmp_path_factory) -> Installed:
+def installed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("installed")
     venv.create(folder / "env", with_pip=False)
     bin = folder / "env" / "bin"
@@ -105,11 +105,11 @@ class Job:
     folder: Path
 
 
-def jobs_of(page: str, folder: Path) -> list[Job]:
+def jobs_of(page, folder):
     """Return the commands of a page; save its files in the new `folder` under their names."""
     folder.mkdir()
     of_page = blocks_of(path_of(page))
-    jobs: list[Job] = []
+    jobs = []
     for block in of_page:
         if block.file is not None:
             (folder / block.file).write_text(block.text, encoding="utf-8")
@@ -132,7 +132,7 @@ def test_every_line_works_as_pasted_in_an_empty_folder(installed, tmp_path):
     assert code == 0, answer
     report = json.loads(answer.splitlines()[-1])
     assert report["package"].startswith(str(installed.bin.parent)), "dlstep is not the one of the wheel"
-    outputs: dict[tuple[str, str], str] = {}
+    outputs = {}
     for job, (code, output) in zip(jobs, [*results, *report["jobs"]], strict=True):
         fails = " FAILED\n" in (job.block.printed or "")  # a law that the page shows to fail
         assert code == int(fails), f"{shlex.join(job.arguments)}\n{output}"

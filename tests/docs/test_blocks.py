@@ -9,17 +9,15 @@ only, and so does every command with its own sizes (see `page_runner.QUICK`).
 
 import json
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 import yaml
 from huggingface_hub import constants
 
-from ..helpers.hub import Hub, hub_of
-from ..helpers.servers import nothing_goes_wrong_unseen  # noqa: F401  # pyright: ignore[reportUnusedImport]
-from .blocks import PAGES, Block, blocks_of, page_name
+from ..helpers.hub import hub_of
+from ..helpers.servers import nothing_goes_wrong_unseen  # noqa: F401
+from .blocks import PAGES, blocks_of, page_name
 from .page_runner import PYTHON, QUICK, SHELL, Checkpoints, PageRunner, check_command_lines, commands
 
 # Pages whose blocks another test runs, with a set-up of its own.
@@ -36,21 +34,21 @@ REQUEST = {
 }
 
 
-def is_quick(block: Block) -> bool:
+def is_quick(block):
     """Return whether the quick form runs the block exactly as pasted, or cannot run it at all."""
     words = [line.split() for line in commands(block.text)] if block.language in SHELL else []
     return block.note != "slow" and (block.printed is not None or not any(one[1:2] and one[1] in QUICK for one in words))
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory) -> Iterator[Hub]:
+def hub(tmp_path_factory):
     """A hub on the loopback address."""
     with hub_of(Checkpoints(tmp_path_factory.mktemp("hub"))) as server:
         yield server
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch, hub) -> Iterator[Path]:
+def folder(tmp_path, monkeypatch, hub):
     """The current folder, empty but for a batch file, with the hub and a terminal of 80 columns."""
     (tmp_path / "page").mkdir()
     (tmp_path / "page" / "in.jsonl").write_text(json.dumps(REQUEST) + "\n")
@@ -68,7 +66,7 @@ def folder(tmp_path, monkeypatch, hub) -> Iterator[Path]:
             del sys.modules[name]
 
 
-def run_page(blocks: list[Block], folder: Path, *, exact: bool) -> None:
+def run_page(blocks, folder, *, exact):
     with ExitStack() as stack:
         runner = PageRunner(folder, stack, exact=exact)
         for block in blocks:

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import fields
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from .blocks import ROOT, tokens_of
 
 CODE = re.compile(r"`([^`]+)`")
 WORD = re.compile(r"[a-z]\w+")
-OWNERS: list[type[Any]] = [
+OWNERS = [
     EngineConfig,
     SamplingParams,
     ServeOptions,
@@ -25,9 +24,9 @@ OPTIONS = {field.name for owner in OWNERS for field in fields(owner)}
 VALUES = {"rule": set(rules.own()), "decoding_strategy": set(strategies.own())}
 
 
-def table_rows() -> list[tuple[str, str, str]]:
+def table_rows():
     """Return the first two cells and the note of each row."""
-    inlines: list[list[str]] = []
+    inlines = []
     for token in tokens_of(ROOT / "docs" / "coming_from.md"):
         if token.type == "tr_open":
             inlines.append([])
@@ -39,9 +38,9 @@ def table_rows() -> list[tuple[str, str, str]]:
 ROWS = table_rows()
 
 
-def foreign_names(cell: str) -> list[str]:
+def foreign_names(cell):
     """Return the option names in the first cell of a row."""
-    found: list[str] = []
+    found = []
     for code in CODE.findall(cell):
         inner = re.fullmatch(r"SamplingParams\((.*)\)", code)
         found += [
@@ -50,7 +49,7 @@ def foreign_names(cell: str) -> list[str]:
     return found
 
 
-def named_options(text: str) -> set[str]:
+def named_options(text):
     """Return the options of dlstep that a text names."""
     return set(WORD.findall(text.replace("-", "_"))) & OPTIONS
 

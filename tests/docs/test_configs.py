@@ -1,7 +1,6 @@
 """Every file of configs/ is complete and fits its family; there is one for each strategy and family."""
 
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,7 +35,7 @@ class Described:
     max_model_len: int = 4096
 
 
-def described(name: str, model: str | None) -> Described:
+def described(name, model):
     """The facts of the family, or of the embedded model."""
     if model is not None:
         facts = embedded_facts()[model]
@@ -49,7 +48,7 @@ def described(name: str, model: str | None) -> Described:
     return Described(name, spec, family.decoding_strategy, family.training, {**family.options, **SIZES.get(name, {})})
 
 
-def options_of(path: Path) -> dict[str, Any]:
+def options_of(path):
     """The options of the engine in a file for an evaluation, whose own options are right."""
     flat = options_in(str(path), "eval")
     own = {name: value for name, value in flat.items() if name in OWN}

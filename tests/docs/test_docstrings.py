@@ -2,13 +2,11 @@
 
 import ast
 import inspect
-from collections.abc import Iterator
 from dataclasses import is_dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import FunctionType, MethodType
-from typing import Any
 
 from docstring_parser import parse_from_object
 
@@ -23,16 +21,16 @@ PUBLIC = (
 )
 
 
-def reexported(module: Any) -> set[str]:
+def reexported(module):
     """Return the names that the module imports for its users, in the form `x as x`."""
     tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
     aliases = [alias for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names]
     return {alias.name for alias in aliases if alias.asname == alias.name}
 
 
-def public() -> dict[str, Any]:
+def public():
     """Return the public classes and functions by path."""
-    found: list[Any] = [BufferPolicy, EngineConfig]
+    found = [BufferPolicy, EngineConfig]
     found += [group.load(name) for group in (strategies.PLUGINS, rules.PLUGINS) for name in group.own()]
     for name in PUBLIC:
         module = import_module(name)
@@ -45,7 +43,7 @@ def public() -> dict[str, Any]:
     return {f"{value.__module__}.{value.__qualname__}": value for value in plain if isinstance(value, type | FunctionType)}
 
 
-def parameters(value: Any) -> set[str]:
+def parameters(value):
     """Return the names of the parameters of a function or of a class's constructor."""
     if isinstance(value, type) and (getattr(value, "_is_protocol", False) or not isinstance(value.__init__, FunctionType)):
         return set()
@@ -54,13 +52,13 @@ def parameters(value: Any) -> set[str]:
 
 
 @cache
-def documented(value: Any) -> dict[str, str]:
+def documented(value):
     """Return the parameters or fields that the docstrings of a function or class describe, with their texts."""
     described = [(param.arg_name.lstrip("*"), param.description) for param in parse_from_object(value).params]
     return {name: " ".join(text.split()) for name, text in described if text}
 
 
-def faults(path: str, value: Any) -> Iterator[str]:
+def faults(path, value):
     """Yield what is wrong with the docstring of a function, or with those of a class and of the methods that it defines."""
     known = parameters(value).union(inspect.get_annotations(value) if isinstance(value, type) else ())
     above = value.__mro__[1:-1] if isinstance(value, type) else ()

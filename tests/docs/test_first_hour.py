@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ import pytest
 from ..helpers.random_checkpoints import write_checkpoint
 from ..helpers.waiting import until
 from .blocks import ROOT, blocks_of
-from .test_add_your_own import FORKING, Installed, installed, path_of
+from .test_add_your_own import FORKING, installed, path_of
 
 __all__ = ["installed"]
 
@@ -48,45 +48,45 @@ class Task:
     more: str = ""
 
     @property
-    def arguments(self) -> list[str]:
+    def arguments(self):
         """The command, with the path of the docs replaced by that of a folder."""
         return shlex.split(f"{self.line} {self.more}".replace("my-model", "./mine"), comments=True)
 
 
-def answers(output: str, folder: Path) -> None:
+def answers(output, folder):
     assert output.startswith(ANSWER)
 
 
-def prints_what_the_readme_shows(output: str, folder: Path) -> None:
+def prints_what_the_readme_shows(output, folder):
     assert [line.rstrip() for line in output.splitlines()] == TEN_LINES_PRINTED.splitlines()
 
 
-def takes_fewer_passes(output: str, folder: Path) -> None:
+def takes_fewer_passes(output, folder):
     (found,) = json.loads(output.partition("]\n")[0] + "]")
     assert found["text"] == ANSWER.strip() and found["nfe"] == 4
 
 
-def compares_both_rules(output: str, folder: Path) -> None:
+def compares_both_rules(output, folder):
     rows = json.loads((folder / "rules" / "rows.json").read_text())
     assert len(rows) == 8 and {row["rule"] for row in rows} == {"threshold", "./my_rule.py"}
 
 
-def forks(output: str, folder: Path) -> None:
+def forks(output, folder):
     *_, own, faster, other = output.splitlines()
     assert own.startswith("DoubtBound(doubt=0.1) 6 ") and faster.startswith("DoubtBound(doubt=0.9) 4 ")
     assert other.startswith("Quota(steps_per_block=2") and all(line.endswith(ANSWER.strip()) for line in (own, faster, other))
 
 
-def finds_no_problem(output: str, folder: Path) -> None:
+def finds_no_problem(output, folder):
     assert "problems: none" in output and "Qwen3ForCausalLM" in output
 
 
-def decodes_own_checkpoint(output: str, folder: Path) -> None:
+def decodes_own_checkpoint(output, folder):
     name, count = output.split()
     assert (name, int(count)) == ("mine", 8)
 
 
-def evaluates_both_sets(output: str, folder: Path) -> None:
+def evaluates_both_sets(output, folder):
     table = json.loads((folder / "stories" / "table.json").read_text())
     lines = (folder / "stories" / "answers.jsonl").read_text().splitlines()
     assert len(table) == 2 and len(lines) == 2 * 3
@@ -118,7 +118,7 @@ OF_THE_TEST = ("python ten_lines.py", "python load.py", f"dlstep generate '{STOR
 
 
 @contextmanager
-def serving(installed: Installed, folder: Path) -> Iterator[str]:
+def serving(installed, folder):
     """Run `dlstep serve` on a free port; yield its address once the model is loaded."""
     log = folder / "serve.log"
     arguments = [str(installed.bin / "dlstep"), "serve", "--port", "0"]
@@ -131,7 +131,7 @@ def serving(installed: Installed, folder: Path) -> Iterator[str]:
             server.wait(60)
 
 
-def prepared(folder: Path) -> None:
+def prepared(folder):
     """Save the files of the docs, and a checkpoint with random weights."""
     for block in blocks_of(path_of("add_a_rule")):
         if block.file is not None:

@@ -2,7 +2,6 @@
 
 import ast
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,14 +12,14 @@ PACKAGE = ROOT / "src" / "dlstep"
 SEES_ALL = {"batch/facts.py", "core/errors.py"}  # files of packages below it; names of frames, no files
 
 
-def rows() -> dict[str, int]:
+def rows():
     """The row of each package and module of `dlstep`, from top to bottom."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
     (layers,) = [contract["layers"] for contract in contracts if contract["type"] == "layers"]
     return {name: row for row, names in enumerate(layers) for name in names.split(" : ")}
 
 
-def paths(node: ast.AST, file: Path) -> Iterator[Path]:
+def paths(node, file):
     """The paths that the code of a file derives from its own."""
     try:
         path = eval(compile(ast.Expression(node), "", "eval"), {"Path": Path, "__file__": str(file), "__builtins__": {}})  # pyright: ignore
@@ -33,7 +32,7 @@ def paths(node: ast.AST, file: Path) -> Iterator[Path]:
             yield from paths(child, file)
 
 
-def arrows_up(name: str, source: str) -> list[str]:
+def arrows_up(name, source):
     """The paths of a module that lead to a package above its own, or out of all packages."""
     known, found = rows(), list[str]()
     own = Path(name).parts[0].removesuffix(".py")

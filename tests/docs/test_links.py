@@ -4,7 +4,6 @@ import json
 import re
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
@@ -18,7 +17,7 @@ MOVED = re.compile(r"[^\w\- ]")
 
 
 @cache
-def text_of(path: Path) -> str:
+def text_of(path):
     text = path.read_text(encoding="utf-8")
     if path.suffix != ".ipynb":
         return text
@@ -26,9 +25,9 @@ def text_of(path: Path) -> str:
 
 
 @cache
-def anchors(path: Path) -> set[str]:
+def anchors(path):
     """Return the anchors of a page: its headings, as a code host and MyST write them, and `id`s of its HTML."""
-    found: set[str] = set(re.findall(r"""\bid=["']([^"']+)""", text_of(path)))
+    found = set(re.findall(r"""\bid=["']([^"']+)""", text_of(path)))
     tokens = MARKDOWN.parse(text_of(path))
     for opening, inline in pairwise(tokens):
         if opening.type == "heading_open":
@@ -41,8 +40,8 @@ def anchors(path: Path) -> set[str]:
     return found
 
 
-def links(path: Path) -> list[str]:
-    found: list[str] = []
+def links(path):
+    found = []
     for token in MARKDOWN.parse(text_of(path)):
         for each in [token, *(token.children or [])]:
             if each.type in ("link_open", "image"):
@@ -52,7 +51,7 @@ def links(path: Path) -> list[str]:
     return [link for link in found if not ELSEWHERE.match(link)]
 
 
-def fault(path: Path, link: str) -> str | None:
+def fault(path, link):
     """Return what is wrong with a link; None if it leads somewhere."""
     file, _, anchor = unquote(link).partition("#")
     target = (path.parent / file).resolve() if file else path

@@ -9,25 +9,25 @@ TABLE = "tests/tested_elsewhere.toml"
 DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
-def defines_something(path: Path) -> bool:
+def defines_something(path):
     """Return whether a file defines a function or a class."""
     return any(isinstance(node, DEFINITIONS) for node in ast.parse(path.read_text(encoding="utf-8")).body)
 
 
-def own_test(module: str) -> str:
+def own_test(module):
     """Return the path of the test file of a module of `src`; leading underscores are dropped."""
     *folders, name = Path(module.removeprefix("dlstep/")).with_suffix("").parts
     return "/".join(["tests", "unit", *folders, f"test_{name.strip('_')}.py"])
 
 
 def test_every_module_has_a_test_of_its_name_or_an_entry():
-    listed: dict[str, list[str]] = tomllib.loads((ROOT / TABLE).read_text(encoding="utf-8"))
+    listed = tomllib.loads((ROOT / TABLE).read_text(encoding="utf-8"))
     modules = {
         path.relative_to(ROOT / "src").as_posix(): path
         for path in ROOT.glob("src/**/*.py")
         if path.name != "__init__.py" or defines_something(path)
     }
-    faults: list[str] = []
+    faults = []
     for module in sorted(modules.keys() | listed.keys()):
         own = own_test(module)
         if module not in modules:

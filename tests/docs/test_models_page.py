@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 from dlstep import tiny
 from dlstep.cli import main
@@ -45,7 +44,7 @@ def test_the_matrix_has_every_family(capsys):
     assert "bidirectional" in rows["multi_bd"]["dream"]
 
 
-SECTION: dict[str, Any] = {
+SECTION = {
     "decoding_strategy": "causal_blocks",
     "training": "bidirectional",
     "head_shift": 1,

@@ -11,7 +11,7 @@ from ..mutants.mutant import applied
 
 @pytest.mark.full
 def test_every_mutant_applies_compiles_and_differs():
-    stale: list[str] = []
+    stale = []
     for mutant in MUTANTS:
         source = mutant.path.read_text(encoding="utf-8")
         try:

@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from types import ModuleType
 from xml.etree import ElementTree
 
 import pytest
@@ -19,7 +18,7 @@ LARGEST = 25_000  # bytes
 
 
 @pytest.fixture(scope="module")
-def maker() -> ModuleType:
+def maker():
     """Return the script that writes them."""
     return script("make_pictures")
 

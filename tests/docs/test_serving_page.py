@@ -17,7 +17,7 @@ def test_the_page_names_every_option_that_limits_something_and_no_other():
     assert {name for name in named if name.startswith(("max_queue", "queue_", "request_", "body_", "drain_"))} <= own
 
 
-def metric_names() -> set[str]:
+def metric_names():
     """The names that `/metrics` has."""
     return set(re.findall(r"^# TYPE (\S+)", Metrics((), ()).text().decode(), re.MULTILINE))
 

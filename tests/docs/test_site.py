@@ -6,10 +6,8 @@ import pickle
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -24,7 +22,7 @@ DOCS = ROOT / "docs"
 PACKAGES = ("dlstep", "dlstep.core", "dlstep.rules", "dlstep.strategies", "dlstep.testing", "dlstep.views")
 
 
-def build(builder: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def build(builder, folder):
     """Build the site as `make docs` does."""
     command = [sys.executable, "-m", "sphinx", "-q", "-n", "-W", "--keep-going", "-b", builder]
     command += ["-d", str(folder / "doctrees"), str(DOCS), str(folder / "site")]
@@ -33,7 +31,7 @@ def build(builder: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory) -> Path:
+def built(tmp_path_factory):
     """Return the folder of all pages, read and with resolved references, but not written as HTML."""
     folder = tmp_path_factory.mktemp("site")
     done = build("dummy", folder)
@@ -42,12 +40,12 @@ def built(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def domains(built) -> dict[str, Any]:
+def domains(built):
     """Return what the reference describes, by domain."""
     return pickle.loads((built / "environment.pickle").read_bytes()).domaindata
 
 
-def public_names(package: str) -> Iterator[str]:
+def public_names(package):
     """Yield the names that a package exports."""
     tree = ast.parse(Path(str(import_module(package).__file__)).read_text(encoding="utf-8"))
     for node in ast.walk(tree):
@@ -60,7 +58,7 @@ def public_names(package: str) -> Iterator[str]:
             yield from (each.id for each in ast.walk(target) if isinstance(each, ast.Name))
 
 
-def places(package: str, name: str) -> set[str]:
+def places(package, name):
     """Return all full names of an exported value: `dlstep.core.add` is `dlstep.add` as well."""
     value = getattr(import_module(package), name)
     return {f"{each}.{name}" for each in PACKAGES if getattr(import_module(each), name, None) is value}

@@ -6,7 +6,6 @@ test_blocks.py runs the examples.
 import re
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from dlstep import rules, strategies
 from dlstep.core import Rule
 
 FOLDER = Path(__file__).parents[2] / "docs" / "strategies"
-OWNERS: dict[str, type[Any]] = {
+OWNERS = {
     **{name: strategies.load(name) for name in strategies.available()},
     **{name: rules.load(name) for name in rules.available()},
 }
@@ -23,14 +22,14 @@ RULES = [name for name in NAMES if name in rules.available()]
 BY_HAND = "## Five rows by hand\n"
 
 
-def examples(page: str) -> list[tuple[str, str]]:
+def examples(page):
     """Return the code blocks and what they print. Every code block must be followed by its output."""
     pairs = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.DOTALL)
     assert page.count("```python\n") == len(pairs), "a code block of the page is not followed by its output"
     return pairs
 
 
-def shown(default: object) -> str:
+def shown(default):
     """Return a default as the table shows it: of a rule, the name of its module."""
     return type(default).__module__.rpartition(".")[2] if isinstance(default, Rule) else str(default)
 

@@ -14,9 +14,9 @@ ANYTHING = "\0"
 
 
 @cache
-def messages() -> str:
+def messages():
     """Return the texts of the sources, one to a line, with a mark for each part that is put in."""
-    found: list[str] = []
+    found = []
     for path in sorted((ROOT / "src" / "dlstep").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -27,9 +27,9 @@ def messages() -> str:
     return "\n".join(found)
 
 
-def quoted() -> list[str]:
+def quoted():
     """Return the messages in the first column of the tables."""
-    found: list[str] = []
+    found = []
     first = False
     for token in tokens_of(ROOT / "docs" / "troubleshooting.md"):
         if token.type == "tr_open":

@@ -10,9 +10,7 @@ from dlstep.core import (
     NO_SAMPLES,
     Config,
     Request,
-    Rule,
     SamplingParams,
-    SequenceState,
     SpanSamples,
     Spec,
     add,
@@ -33,7 +31,7 @@ FOLDER = Path(__file__).parents[2] / "docs" / "strategies"
 MASK, DOT = 99, 50
 
 
-def table(name: str) -> list[tuple[str, ...]]:
+def table(name):
     """Return the cells of the five rows."""
     section = (FOLDER / f"{name}.md").read_text().partition("## Five rows by hand")[2].partition("\n## ")[0]
     rows = [line for line in section.splitlines() if re.match(r"\| `", line)]
@@ -41,9 +39,7 @@ def table(name: str) -> list[tuple[str, ...]]:
     return [tuple(cell.strip(" `") for cell in row.strip("|").split("|")) for row in rows]
 
 
-def after(
-    rule: Rule, tokens: list[int], chances: list[float], seconds: list[float] | None = None, size: int = 32
-) -> SequenceState:
+def after(rule, tokens, chances, seconds=None, size=32):
     """Return the sequence after the first forward pass, which samples these tokens at all positions."""
     state = init(Config(Spec(MASK, (98,), 100)), DualCache(size, "none", rule))
     state = add(state, Request(0, (1,), SamplingParams(max_tokens=len(tokens), ignore_eos=True)))
@@ -65,7 +61,7 @@ def after(
     return sequence
 
 
-def unmasked(block: Block) -> str:
+def unmasked(block):
     """Return the offsets that hold a token."""
     return " ".join(str(offset) for offset, token in enumerate(block.tokens) if token != MASK)
 

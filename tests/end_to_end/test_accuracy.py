@@ -1,11 +1,10 @@
 """Accuracy of the embedded models on held-out problems, printed and checked: on 100, and on 500 by `make stress`."""
 
 from functools import cache
-from typing import Any
 
 import pytest
 
-from dlstep import LLM, EngineConfig, Output, SamplingParams, strategies, tiny
+from dlstep import LLM, EngineConfig, SamplingParams, strategies, tiny
 from dlstep.engine.strategy_choice import embedded_models_for
 
 LIMIT = SamplingParams(max_tokens=64)
@@ -13,13 +12,13 @@ COUNTS = [100, pytest.param(500, marks=pytest.mark.stress)]
 
 
 @cache
-def answers(strategy: str, count: int, **options: Any) -> list[Output]:
+def answers(strategy, count, **options):
     """Outputs of all problems, greedy where the strategy lets a request choose."""
     llm = LLM(decoding_strategy=strategy, **options)
     return llm.generate([problem.prompt for problem in tiny.problems(count, seed=0)], LIMIT, progress=False)
 
 
-def measured(strategy: str, count: int, **options: Any) -> tuple[float, float, float]:
+def measured(strategy, count, **options):
     """Share of right answers in percent, tokens per forward pass, and forward passes per answer."""
     outputs = answers(strategy, count, **options)
     scored = zip(tiny.problems(count, seed=0), outputs, strict=True)

@@ -4,12 +4,11 @@ import ast
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import cache
 
 import pytest
 
-from dlstep import Output, Request, SamplingParams, tiny
+from dlstep import Request, SamplingParams, tiny
 
 from .decoders import DECODERS, LIMIT, exact, fed_end, first, holds_all, prompts
 
@@ -17,19 +16,19 @@ PROBLEMS = 10  # the fewest of which each strategy preempts one where pages are 
 COUNTS = [PROBLEMS, pytest.param(16, marks=pytest.mark.stress)]
 
 
-def tokens(outputs: list[Output]) -> list[tuple[int, ...]]:
+def tokens(outputs):
     """The answer, in short."""
     return [output.token_ids for output in outputs]
 
 
 @cache
-def expected(name: str, count: int = PROBLEMS) -> list[tuple[int, ...]]:
+def expected(name, count=PROBLEMS):
     """Answers of an engine in which nothing is short and nothing shared, one request at a time."""
     llm = DECODERS[name].llm(enable_prefix_caching=False, max_num_reqs=1)
     return [llm.generate(prompt, LIMIT, progress=False)[0].token_ids for prompt in prompts(count)]
 
 
-def pages(name: str, page_size: int, times: float = 1.0) -> dict[str, int]:
+def pages(name, page_size, times=1.0):
     """The fewest pages that hold one request of 128 tokens, or so many times as many."""
     least = -(-fed_end(name, 128) // page_size)
     held = int(times * least)
@@ -53,7 +52,7 @@ ENGINES = {
 def test_answers_do_not_depend_on_the_engine(name, engine, count):
     session = DECODERS[name].llm(**ENGINES[engine](name)).session()
     numbers = [session.submit(prompt, LIMIT) for prompt in prompts(count)]
-    preempted: set[int] = set()
+    preempted = set()
     while not session.state.done:
         session.step()
         preempted.update(session.plan.preemptions)
@@ -117,7 +116,7 @@ for line in sys.stdin:
 
 
 @pytest.fixture(scope="module")
-def other_process() -> Iterator[subprocess.Popen[str]]:
+def other_process():
     """A process that resumes what it is given a line about, each time with a new LLM, and prints the answers."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", CHILD], text=True, **pipes) as child:

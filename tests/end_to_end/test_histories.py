@@ -1,7 +1,5 @@
 """Sessions, streams and calls of one `LLM` in turns: each request is answered as if it were alone."""
 
-from collections.abc import Callable
-
 import pytest
 
 from dlstep import strategies
@@ -16,7 +14,7 @@ ENGINES = {
 }
 
 
-def play(crowd: Crowd, rounds: int, report: Callable[[str], None]) -> None:
+def play(crowd, rounds, report):
     """So many rounds and the end: no answer is wrong, no page is owned."""
     for _ in range(rounds):
         crowd.round()

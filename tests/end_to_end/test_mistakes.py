@@ -11,13 +11,12 @@ import shlex
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 from unittest.mock import patch
 
 import httpx2
@@ -49,17 +48,17 @@ RULE = Mine
 RULE = HEAD.format("return [0]")
 
 
-def edited(folder: Path, **changes: Any) -> None:
+def edited(folder, **changes):
     """Change fields of config.json; None removes a field."""
     facts = json.loads((folder / "config.json").read_text()) | changes
     (folder / "config.json").write_text(json.dumps({name: value for name, value in facts.items() if value is not None}))
 
 
-def truncated(folder: Path) -> None:
+def truncated(folder):
     (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-5000])
 
 
-CHECKPOINTS: dict[str, Callable[[Path], object]] = {
+CHECKPOINTS = {
     "no_config": lambda folder: (folder / "config.json").unlink(),
     "bin_only": lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
     "gguf_only": lambda folder: (folder / "model.safetensors").rename(folder / "model.gguf"),
@@ -116,22 +115,22 @@ class Mistake:
     act: Callable[[], str] | None = None
 
 
-def command(line: str, *said: str, code: int = 2) -> Mistake:
+def command(line, *said, code=2):
     """A command line; `generate` stands for `dlstep generate STORY`."""
     return Mistake(f"dlstep {line}", said, code)
 
 
-def rule(file: str, *said: str, code: int = 2) -> Mistake:
+def rule(file, *said, code=2):
     """A rule in one of the files."""
     return Mistake(f"dlstep generate STORY --rule ./{file}", said, code)
 
 
-def python(typed: str, *said: str) -> Mistake:
+def python(typed, *said):
     """An expression, with the names of `from dlstep import LLM, SamplingParams`."""
     return Mistake(typed, said, 0, partial(raised, typed))
 
 
-def raised(typed: str) -> str:
+def raised(typed):
     """The message of the exception that an expression raises."""
     names = {"LLM": LLM, "SamplingParams": SamplingParams, "STORY": STORY, "llm": tiny_llm()}
     try:
@@ -142,14 +141,14 @@ def raised(typed: str) -> str:
     return output.error
 
 
-def body(said: tuple[str, ...], path: str = "/v1/completions", code: int = 400, **fields: Any) -> Mistake:
+def body(said, path="/v1/completions", code=400, **fields):
     """A request of HTTP; without a prompt among its fields, it has the story and eight tokens."""
     given = fields if "messages" in fields else {"prompt": STORY, "max_tokens": 8} | fields
     shown = {name: value for name, value in given.items() if value != STORY} if fields else given
     return Mistake(f"POST {path} {json.dumps(shown)}", said, code, partial(answered, path, given, code))
 
 
-def answered(path: str, given: dict[str, Any], code: int) -> str:
+def answered(path, given, code):
     """The message of the server's answer."""
     response = httpx2.post(f"{os.environ['MISTAKES_SERVER']}{path}", json=given, timeout=60)
     assert response.status_code == code, response.text
@@ -281,7 +280,7 @@ HTTP = [
 MISTAKES = [*COMMANDS, *RULES, *PYTHON, *HTTP]
 
 
-def unanswered() -> str:
+def unanswered():
     """What loading a model says whose hub accepts the connection and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
@@ -298,7 +297,7 @@ HUB = Mistake(
 )
 
 
-def printed(mistake: Mistake) -> tuple[int, str]:
+def printed(mistake):
     """Make the mistake. Return the exit code and what is printed, of the table's files in the current folder."""
     if mistake.act is not None:
         return mistake.code, mistake.act()
@@ -316,7 +315,7 @@ def printed(mistake: Mistake) -> tuple[int, str]:
 
 
 @contextmanager
-def prepared(folder: Path) -> Iterator[None]:
+def prepared(folder):
     """Make `folder` the current one, with the files and checkpoints of the table, a run, and a server."""
     for name, text in FILES.items():
         (folder / name).write_text(text)
@@ -334,7 +333,7 @@ def prepared(folder: Path) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Iterator[Path]:
+def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("mistakes")
     with prepared(path):
         yield path
@@ -382,7 +381,7 @@ def test_missing_extra_is_one_sentence(folder, line, extra, monkeypatch):
     assert code == 2 and extra in sentence and "\n" not in sentence
 
 
-def table() -> str:
+def table():
     """Return the mistakes and what is printed as Markdown."""
     rows = ["| mistake | what is printed |", "|---|---|"]
     for mistake in [*MISTAKES, HUB]:

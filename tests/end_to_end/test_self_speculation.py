@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from dlstep import LLM, Output, SamplingParams, tiny
+from dlstep import LLM, SamplingParams, tiny
 from dlstep.core.draws import key, token_uniform
 from dlstep.engine.strategy_choice import embedded_facts
 
@@ -32,23 +32,23 @@ ENGINES = {
 
 
 @cache
-def prompts(count: int) -> tuple[tuple[int, ...], ...]:
+def prompts(count):
     tokenizer = AutoTokenizer.from_pretrained(tiny.path(MODEL))
     return tuple(tuple(tokenizer.encode(problem.prompt + "\n")) for problem in tiny.problems(count, seed=21))
 
 
 @cache
-def plain(count: int, name: str) -> list[Output]:
+def plain(count, name):
     llm = LLM(MODEL, decoding_strategy="autoregressive", dtype="float32")
     return llm.generate(list(prompts(count)), PARAMS[name], progress=False)
 
 
-def answers(count: int, name: str, **options: object) -> list[Output]:
-    llm = LLM(MODEL, decoding_strategy="self_speculation", dtype="float32", **options)  # pyright: ignore[reportArgumentType]
+def answers(count, name, **options):
+    llm = LLM(MODEL, decoding_strategy="self_speculation", dtype="float32", **options)
     return llm.generate(list(prompts(count)), PARAMS[name], progress=False)
 
 
-def margin(ids: tuple[int, ...], params: SamplingParams) -> float:
+def margin(ids, params):
     """The difference between the logits of the two best ids after `ids`, with their noise."""
     mask_id = embedded_facts()[MODEL]["mask_token_id"]
     network = AutoModelForCausalLM.from_pretrained(tiny.path(MODEL), dtype=torch.float32)
@@ -63,7 +63,7 @@ def margin(ids: tuple[int, ...], params: SamplingParams) -> float:
     return best - second
 
 
-def differing(ours: list[Output], theirs: list[Output], params: SamplingParams) -> int:
+def differing(ours, theirs, params):
     """Check that answers differ only where the choice was close; return how many differ."""
     count = 0
     for prompt, one, other in zip(prompts(len(ours)), ours, theirs, strict=True):

@@ -2,15 +2,13 @@
 
 import json
 import re
-from collections.abc import Callable
 from random import Random
-from typing import Any
 
 import pytest
 from hypothesis import Phase, given, settings, strategies as st
 from jsonschema import Draft202012Validator
 
-from dlstep import Output, SamplingParams
+from dlstep import SamplingParams
 from dlstep.text.constraints import compiled
 
 from ..unit.text.test_json_schema import REFUSED, SCHEMAS, SHARED, with_definitions
@@ -23,7 +21,7 @@ PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # to shrink a batch woul
 LETTERS = st.sampled_from(["a", "b", "é", "[a-c]", "[^x]", r"\d", r"\.", "."])
 
 
-def repeated(part: str, times: str) -> str:
+def repeated(part, times):
     """A regex of a repeated part."""
     return f"(?:{part}){times}"
 
@@ -39,7 +37,7 @@ REGEXES = st.recursive(
 )
 
 
-def params_of(name: str, drawn: tuple[int, float, int], **constraint: Any) -> SamplingParams:
+def params_of(name, drawn, **constraint):
     """Parameters with a constraint, and with a temperature where the strategy does not set its own."""
     max_tokens, temperature, seed = drawn
     if name == "diffusion_gemma":
@@ -47,7 +45,7 @@ def params_of(name: str, drawn: tuple[int, float, int], **constraint: Any) -> Sa
     return SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed, **constraint)
 
 
-def spelled(name: str, params: SamplingParams) -> bool:
+def spelled(name, params):
     """Whether the constraint is accepted, and the tokenizer of the model can spell a text that it allows."""
     assert params.constraint_source is not None
     try:
@@ -58,7 +56,7 @@ def spelled(name: str, params: SamplingParams) -> bool:
     return True
 
 
-def decoded(name: str, requests: list[SamplingParams], valid: list[Callable[[str], bool]]) -> int:
+def decoded(name, requests, valid):
     """Decode the requests in one batch, and return how many got an answer.
 
     Each answer must be valid; requests without one must be rejected because nothing fits, in tokens
@@ -66,7 +64,7 @@ def decoded(name: str, requests: list[SamplingParams], valid: list[Callable[[str
     """
     kept = [(params, is_valid) for params, is_valid in zip(requests, valid, strict=True) if spelled(name, params)]
     texts = Random(0).sample(prompts(16), len(kept))
-    outputs: list[Output] = first(name).generate(list(texts), [params for params, _ in kept], progress=False)
+    outputs = first(name).generate(list(texts), [params for params, _ in kept], progress=False)
     for output, (params, is_valid) in zip(outputs, kept, strict=True):
         if output.finish_reason == "rejected":
             assert "no text that matches" in str(output.error), output.error
@@ -75,20 +73,17 @@ def decoded(name: str, requests: list[SamplingParams], valid: list[Callable[[str
     return sum(output.finish_reason != "rejected" for output in outputs)
 
 
-Made = Callable[[Any, Any], tuple[dict[str, Any], Callable[[str], bool]]]
-
-
-def of_schema(schema: dict[str, Any], shared: dict[str, Any]) -> tuple[dict[str, Any], Callable[[str], bool]]:
+def of_schema(schema, shared):
     whole = with_definitions(schema, shared)
     validator = Draft202012Validator(whole)
     return {"json_schema": whole}, lambda text: validator.is_valid(json.loads(text))
 
 
-def of_regex(regex: str, _: None) -> tuple[dict[str, Any], Callable[[str], bool]]:
+def of_regex(regex, _):
     return {"regex": regex}, lambda text: re.fullmatch(regex, text) is not None
 
 
-KINDS: dict[str, tuple[st.SearchStrategy[Any], Made]] = {
+KINDS = {
     "schemas": (st.tuples(SCHEMAS, SHARED), of_schema),
     "regexes": (st.tuples(REGEXES, st.none()), of_regex),
 }

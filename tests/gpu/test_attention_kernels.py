@@ -18,7 +18,7 @@ PREFILL = ((0, 700, 700, 0, 32), (512, 300, 812, 100, 7))
 MIXED = (*DECODE, *PREFILL, (3000, 1, 3001, 0, 1))
 
 
-def check(problem: Problem, parts: int | None = None) -> None:
+def check(problem, parts=None):
     """Attend on the device, and compare."""
     from dlstep_kernels.gpu.attention import tiled_attention
 

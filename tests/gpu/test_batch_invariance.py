@@ -1,7 +1,6 @@
 """Whether an answer in bf16 depends on how many others are decoded with it: counted, not required."""
 
 from operator import eq
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,7 @@ pytestmark = pytest.mark.gpu
 BATCHES = (1, 8, 32)
 
 
-def answers(batch: int, dtype: str, **options: Any) -> list[tuple[int, ...]]:
+def answers(batch, dtype, **options):
     """Tokens of the answers to 32 problems, `batch` at a time."""
     prompts = [problem.prompt for problem in tiny.problems(32, seed=7)]
     llm = LLM(device="cuda", dtype=dtype, max_num_reqs=batch, **options)

@@ -1,7 +1,6 @@
 """The embedded models answer on a CUDA device what they answer on a CPU, under every strategy."""
 
 from operator import eq
-from typing import Any
 
 import pytest
 
@@ -10,7 +9,7 @@ from dlstep import LLM, SamplingParams, tiny
 pytestmark = pytest.mark.gpu
 LIMIT = SamplingParams(max_tokens=64)
 # Every strategy, and the exact variants of those that read what older tokens stored.
-DECODERS: dict[str, dict[str, Any]] = {
+DECODERS = {
     "multi_bd": {"decoding_strategy": "multi_bd"},
     "edit": {"decoding_strategy": "multi_bd", "sampling_mode": "edit"},
     "d2f": {"decoding_strategy": "d2f"},
@@ -24,7 +23,7 @@ DECODERS: dict[str, dict[str, Any]] = {
 EXACT = [name for name in DECODERS if name not in ("fast_dllm_v2", "dual_cache")]
 
 
-def answers(count: int, seed: int, params: SamplingParams = LIMIT, **options: Any) -> list[tuple[int, ...]]:
+def answers(count, seed, params=LIMIT, **options):
     """Tokens of the answers to held-out problems."""
     prompts = [problem.prompt for problem in tiny.problems(count, seed=seed)]
     return [output.token_ids for output in LLM(**options).generate(prompts, params, progress=False)]
@@ -48,8 +47,8 @@ def test_bf16_answers_are_nearly_as_often_right(name, cuda_device, report):
     """Rounding may send an answer another way, which must not be a worse one: at most 6 of 64 fewer are right."""
     problems = tiny.problems(64, seed=3)
     prompts = [problem.prompt for problem in problems]
-    right: list[int] = []
-    tokens: list[list[tuple[int, ...]]] = []
+    right = []
+    tokens = []
     for dtype in ("bfloat16", "float32"):
         outputs = LLM(device=cuda_device, dtype=dtype, **DECODERS[name]).generate(prompts, LIMIT, progress=False)
         right.append(sum(tiny.score(one, output.text).answer for one, output in zip(problems, outputs, strict=True)))

@@ -1,7 +1,6 @@
 """Captured forward passes answer, bit for bit, what the same kernels answer when they are launched one by one."""
 
 import re
-from typing import Any
 
 import pytest
 import torch
@@ -25,7 +24,7 @@ CONSTRAINED = (
     SamplingParams(max_tokens=24, regex=SUMS, temperature=0.7, seed=5),
     SamplingParams(max_tokens=24, choice=("12", "7 apples", "yes")),
 )
-CAPTURED: dict[str, dict[str, Any]] = {
+CAPTURED = {
     "multi_bd": {"decoding_strategy": "multi_bd"},
     "edit": {"decoding_strategy": "multi_bd", "sampling_mode": "edit", "penalty_lambda": 0.1},
     "d2f": {"decoding_strategy": "d2f"},
@@ -46,7 +45,7 @@ def test_graphs_change_nothing(name, dtype, cuda_device):
     outputs = []
     for eager in (True, False):
         llm = LLM(device=cuda_device, dtype=dtype, enforce_eager=eager, max_num_reqs=10, **CAPTURED[name])
-        driver: Any = llm.engine.driver
+        driver = llm.engine.driver
         captured = driver.graph_count
         assert bool(captured) != eager
         outputs.append(llm.generate(PROMPTS, params, progress=False))
@@ -59,7 +58,7 @@ def test_graphs_of_all_sizes_share_compiled_layers(cuda_device):
     torch.compiler.reset()
     with dynamo.patch(error_on_recompile=True):
         llm = LLM(device=cuda_device, dtype="bfloat16", max_num_reqs=10, **CAPTURED["multi_bd"])
-    driver: Any = llm.engine.driver
+    driver = llm.engine.driver
     assert driver.graph_count > 10
 
 
@@ -72,7 +71,7 @@ def test_graphs_change_nothing_under_constraints(dtype, capacity, cuda_device, m
     outputs = []
     for eager in (True, False):
         llm = LLM(device=cuda_device, dtype=dtype, enforce_eager=eager, max_num_reqs=10, decoding_strategy="multi_bd")
-        driver: Any = llm.engine.driver
+        driver = llm.engine.driver
         captured = driver.graph_count
         outputs.append(llm.generate(PROMPTS, params, progress=False))
         outputs[-1] += llm.generate(PROMPTS[:5], params[:5], progress=False)
@@ -85,7 +84,7 @@ def test_graphs_change_nothing_under_constraints(dtype, capacity, cuda_device, m
 
 def test_graphs_captured_when_sizes_are_met_again_change_nothing(cuda_device):
     lazy, ready = (LLM(device=cuda_device, max_num_reqs=10, capture_graphs=when) for when in ("lazy", "start"))
-    driver: Any = lazy.engine.driver
+    driver = lazy.engine.driver
     assert not driver.graph_count
     assert lazy.generate(PROMPTS, LIMIT, progress=False) == ready.generate(PROMPTS, LIMIT, progress=False)
     assert driver.graph_count
@@ -93,7 +92,7 @@ def test_graphs_captured_when_sizes_are_met_again_change_nothing(cuda_device):
 
 def test_graphs_that_were_freed_are_captured_again(cuda_device):
     llm = LLM(device=cuda_device, max_num_reqs=10)
-    driver: Any = llm.engine.driver
+    driver = llm.engine.driver
     before = llm.generate(PROMPTS, LIMIT, progress=False)
     driver.drop_graphs()
     assert not driver.graph_count
@@ -106,7 +105,7 @@ def test_memory_that_pages_may_not_have_is_left_to_others(cuda_device):
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info()
     share = 1 - (free - 2 * GIB) / total
-    options: dict[str, Any] = {"num_pages": -1, "gpu_memory_utilization": share, "capture_graphs": "lazy"}
+    options = {"num_pages": -1, "gpu_memory_utilization": share, "capture_graphs": "lazy"}
     llm = LLM(device=cuda_device, max_num_reqs=4000, **options)
     llm.generate(PROMPTS, LIMIT, progress=False)
     assert 1.5 * GIB < free - torch.cuda.mem_get_info()[0] < 2.1 * GIB

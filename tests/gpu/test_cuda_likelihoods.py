@@ -1,16 +1,14 @@
 """Likelihoods on a CUDA device equal those on a CPU: the fused head reports probabilities over every id."""
 
-from typing import Any
-
 import pytest
 
-from dlstep import LLM, LogLikelihood, tiny
+from dlstep import LLM, tiny
 from dlstep.engine.likelihood import Likelihoods, MonteCarlo
 from dlstep.text.prompts import encode_text
 
 pytestmark = pytest.mark.gpu
 # Each decoder with the error that is allowed for each token of an answer, in nats, in fp32.
-DECODERS: dict[str, dict[str, Any]] = {
+DECODERS = {
     "canvas": {"model": "tiny-llada", "decoding_strategy": "dual_cache"},
     "exact": {"model": "tiny-bd", "decoding_strategy": "multi_bd", "block_size": 1},
     "causal": {"model": "tiny-joint", "decoding_strategy": "autoregressive"},
@@ -18,7 +16,7 @@ DECODERS: dict[str, dict[str, Any]] = {
 ERROR = 1e-3
 
 
-def likelihoods(**options: Any) -> list[LogLikelihood]:
+def likelihoods(**options):
     """The likelihoods of right and wrong answers to embedded stories."""
     engine = LLM(dtype="float32", **options).engine
     texts = [(each.prompt, f"{each.answer + wrong} shells.") for each in tiny.problems(8, seed=3) for wrong in (0, 1)]

@@ -1,7 +1,5 @@
 """Scored ids on a CUDA device: answers of strategies that score some, launched one by one and in graphs."""
 
-from typing import Any
-
 import pytest
 
 from dlstep import LLM, SamplingParams, tiny
@@ -14,15 +12,13 @@ WARM = SamplingParams(max_tokens=48, temperature=0.7, seed=5)
 FILTERED = SamplingParams(max_tokens=48, temperature=0.7, top_p=0.9, seed=5)
 
 
-def outputs(device: str, dtype: str, params: SamplingParams, *, eager: bool) -> list[Any]:
+def outputs(device, dtype, params, *, eager):
     prompts = [problem.prompt for problem in tiny.problems(16, seed=9)]
     strategy = NamingGrid(rule=Loyal(0.5))
-    options: dict[str, Any] = {"decoding_strategy": strategy} | (
-        {"enforce_eager": True} if eager else {"capture_graphs": "lazy"}
-    )
+    options = {"decoding_strategy": strategy} | ({"enforce_eager": True} if eager else {"capture_graphs": "lazy"})
     llm = LLM(device=device, dtype=dtype, max_num_reqs=6, **options)
     found = llm.generate(prompts, params, progress=False)
-    driver: Any = llm.engine.driver
+    driver = llm.engine.driver
     assert bool(driver.graph_count) == (device == "cuda" and not eager and params is not FILTERED)
     return found
 

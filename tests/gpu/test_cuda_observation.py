@@ -11,7 +11,7 @@ pytestmark = pytest.mark.gpu
 ERRORS = {"float32": 1e-4, "bfloat16": 0.1}
 
 
-def params(number: int) -> SamplingParams:
+def params(number):
     """Greedy and random requests in turn, every third with a processor."""
     processors = (RepetitionPenalty(1.5),) if number % 3 == 2 else ()
     return SamplingParams(max_tokens=32, temperature=0.8 * (number % 2), seed=number, processors=processors)

@@ -1,7 +1,5 @@
 """FP8 on a CUDA device: kernels compared with their twins, and embedded models with captured graphs."""
 
-from typing import Any
-
 import pytest
 import torch
 
@@ -42,10 +40,10 @@ def test_scaled_linear_matches_float64(sizes, rows, dtype):
 @pytest.mark.parametrize("model", MODELS)
 def test_graphs_do_not_change_answers_and_accuracy_is_kept(model, dtype, cuda_device):
     problems = tiny.problems(64, seed=9)
-    outputs: list[Any] = []
+    outputs = []
     for eager in (True, False):
         llm = LLM(model, device=cuda_device, dtype=dtype, quantization="fp8", enforce_eager=eager, max_num_reqs=16)
-        network: Any = llm.engine.driver.network.model  # type: ignore[attr-defined]
+        network = llm.engine.driver.network.model
         assert any(isinstance(module, QuantizedLinear) for module in network.modules())
         outputs.append(llm.generate([one.prompt for one in problems], SamplingParams(max_tokens=48), progress=False))
     assert outputs[0] == outputs[1]

@@ -4,7 +4,6 @@ import os
 import signal
 import time
 from threading import Timer
-from typing import Any
 
 import pytest
 import torch
@@ -21,12 +20,12 @@ LIMIT = SamplingParams(max_tokens=48)
 SOON = 15.0  # seconds
 
 
-def two_ranks(**options: Any) -> LLM:
+def two_ranks(**options):
     return LLM(device="cuda", dtype="float32", max_num_reqs=10, tensor_parallel_size=2, **options)
 
 
 @pytest.fixture(scope="module")
-def expected() -> list[tuple[int, ...]]:
+def expected():
     llm = LLM(device="cuda", dtype="float32", max_num_reqs=10, capture_graphs="lazy")
     return [each.token_ids for each in llm.generate(PROMPTS, LIMIT, progress=False)]
 
@@ -37,7 +36,7 @@ def test_groups_with_graphs_follow_one_another(expected):
         llm = two_ranks(capture_graphs=when)
         for _ in range(2):
             assert [each.token_ids for each in llm.generate(PROMPTS, LIMIT, progress=False)] == expected
-        rank_zero: Any = llm.engine.driver
+        rank_zero = llm.engine.driver
         assert rank_zero._driver.graph_count
         del rank_zero
         start = time.monotonic()
@@ -50,7 +49,7 @@ def test_a_rank_that_is_killed_ends_a_call(expected):
     llm = two_ranks(capture_graphs="lazy")
     for _ in range(2):
         assert [each.token_ids for each in llm.generate(PROMPTS, LIMIT, progress=False)] == expected
-    rank_zero: Any = llm.engine.driver
+    rank_zero = llm.engine.driver
     pid, killed = rank_zero._group.pids[0], []
 
     def kill():

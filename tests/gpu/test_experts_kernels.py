@@ -4,15 +4,13 @@ from functools import cache
 
 import pytest
 import torch
-from torch import Tensor
 
 from dlstep_kernels import mix_experts, quantize_rows
-from dlstep_kernels.experts import Activation
 
 pytestmark = pytest.mark.gpu
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 NEAR = {FP32: 1e-5, FP16: 2e-3, BF16: 1e-2}  # of the norm of the difference to that of the truth
-SHAPES: dict[str, tuple[int, int, int, int, Activation]] = {
+SHAPES = {
     "llada2 mini": (256, 2048, 512, 8, "silu"),
     "diffusion gemma": (128, 2816, 704, 8, "gelu_tanh"),
     "tiny": (4, 128, 96, 2, "gelu_tanh"),
@@ -21,14 +19,14 @@ SHAPES: dict[str, tuple[int, int, int, int, Activation]] = {
 
 
 @cache
-def stacks(name: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def stacks(name, dtype):
     experts, width, inner, *_ = SHAPES[name]
     generator = torch.Generator("cuda").manual_seed(1)
     gate_up = torch.empty(experts, 2 * inner, width, device="cuda", dtype=dtype).normal_(0, width**-0.5, generator=generator)
     return gate_up, torch.empty(experts, width, inner, device="cuda", dtype=dtype).normal_(0, inner**-0.5, generator=generator)
 
 
-def problem(name: str, rows: int, dtype: torch.dtype, *, skewed: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+def problem(name, rows, dtype, *, skewed=False):
     """Rows, their experts and weights; if skewed, low numbers are chosen more often."""
     experts, width, _, count, _ = SHAPES[name]
     generator = torch.Generator("cuda").manual_seed(rows)
@@ -39,11 +37,11 @@ def problem(name: str, rows: int, dtype: torch.dtype, *, skewed: bool = False) -
     return hidden, scores.topk(count).indices, torch.rand(rows, count, device="cuda", generator=generator)
 
 
-def apart(found: Tensor, truth: Tensor) -> float:
+def apart(found, truth):
     return float((found.float() - truth.float()).norm() / truth.float().norm())
 
 
-def check(given: tuple[Tensor, ...], activation: Activation, near: float) -> None:
+def check(given, activation, near):
     """Compare with the twin, and with further runs, bit for bit."""
     found = mix_experts(*given, activation=activation)
     assert apart(found, mix_experts.twin(*given, activation=activation)) < near

@@ -1,7 +1,6 @@
 """The choice of experts on a CUDA device, against its twin: what the interpreter shows, and the shapes of models."""
 
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -13,7 +12,7 @@ from ..helpers.routing_checks import assert_same, near_ties, problem_of
 from ..helpers.sampling_checks import DTYPES, ROUNDING
 
 pytestmark = pytest.mark.gpu
-LLADA2_MINI: dict[str, Any] = {"groups": 8, "kept_groups": 4, "count": 8, "normalised": True, "scale": 2.5}
+LLADA2_MINI = {"groups": 8, "kept_groups": 4, "count": 8, "normalised": True, "scale": 2.5}
 
 
 # Few shapes, for each is compiled.
@@ -32,13 +31,13 @@ def test_equals_the_twin(seed, rows, shape, width, dtype, odd):
     hidden, weight, bias = (each.cuda() for each in problem_of(seed, rows, experts, groups, width, dtype))
     if odd is not None and rows:
         hidden[-1, 0] = odd
-    options: dict[str, Any] = {"groups": groups, "kept_groups": kept, "count": count, "normalised": True, "scale": 2.5}
+    options = {"groups": groups, "kept_groups": kept, "count": count, "normalised": True, "scale": 2.5}
     found = choose_experts(hidden, weight, bias, **options)
     near = near_ties(hidden, weight, bias, groups=groups, kept_groups=kept, count=count)
     assert_same(found, choose_experts.twin(hidden, weight, bias, **options), near)
 
 
-def drawn(rows: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def drawn(rows, dtype):
     """Factors are whole eighths and 128ths, so that the sums of 2048 products, below 2**17 of their units, are exact."""
     generator = torch.Generator("cuda").manual_seed(rows)
     hidden = torch.randint(-8, 9, (rows, 2048), device="cuda", generator=generator).div(8).to(dtype)

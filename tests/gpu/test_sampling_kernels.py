@@ -45,12 +45,12 @@ OF_MODELS = {"vocab_size": 151_936, "mask_id": 151_666}
 check_head = partial(check_alike, head_and_sample, head_and_sample.twin, additions=ADDITIONS)
 
 
-def counters(rows: int) -> Noise:
+def counters(rows):
     place = torch.arange(rows, device="cuda")
     return Noise(place * 0x9E3779B97F4A7C1, place, place % 7)
 
 
-def random_masks(rows: int, vocab_size: int) -> TokenMasks:
+def random_masks(rows, vocab_size):
     """Lines of random bits, for all rows but each third."""
     words = torch.randint(-(2**31), 2**31, (1 + rows, -(-vocab_size // 32)), device="cuda").to(torch.int32)
     words[0] = -1

@@ -18,12 +18,12 @@ MACHINE = re.compile(
 )
 
 
-def outputs(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+def outputs(notebook):
     """The outputs of all cells."""
     return [output for cell in notebook.cells for output in cell.get("outputs", ())]
 
 
-def texts(cell: nbformat.NotebookNode) -> str:
+def texts(cell):
     """What a cell shows in a text console."""
     return "".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.get("outputs", ()))
 
@@ -58,7 +58,7 @@ def test_stored_outputs_name_no_machine(path):
     assert notebook.metadata.language_info == {"name": "python"}
 
 
-def _marks(path: Path) -> tuple[pytest.MarkDecorator, ...]:
+def _marks(path):
     """All run by `make stress`, the first one by `make test`."""
     return () if path == NOTEBOOKS[0] else (pytest.mark.stress,)
 

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep import strategies
-from dlstep.core.sequence import Best
 from dlstep.core.trace import from_json, to_json
 from dlstep.rules.credit import Credit
 from dlstep.testing.generators import cases
@@ -25,7 +24,7 @@ def test_best_ids_come_from_the_pass_that_set_the_token(name, data):
     case = replace(case, requests=asking, rebuilds=case.rebuilds if case.strategy.exact else ())
     run = run_case(case)
     assert from_json(to_json(run.state)) == run.trace.replay() == run.state
-    reported: dict[tuple[int, int], list[Best]] = {}
+    reported = {}
     for step in run.steps:
         for span, rows in zip(step.plan.spans, step.samples.rows, strict=True):
             width = step.plan.sample_spec.best

@@ -2,12 +2,11 @@
 
 import re
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import Phase, given, settings, strategies as st
 
-from dlstep.core import Config, DlstepError, Event, Request, SamplingParams, SequenceState, Spec, State, Strategy, Trace, init
+from dlstep.core import Config, DlstepError, Event, Request, SamplingParams, Spec, Trace, init
 from dlstep.engine.decode import Decode
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
@@ -26,30 +25,28 @@ CARRIERS = (MultiBD(block_size=4, buffer_size=2), DualCache(block_size=4))
 class Failing:
     """A device that fails in some forward passes and so loses what it held."""
 
-    def __init__(self, driver: ShadowDriver, failures: frozenset[int]) -> None:
+    def __init__(self, driver, failures):
         self.driver, self.failures, self.runs = driver, failures, 0
 
-    def run(self, plan: Any) -> Any:
+    def run(self, plan):
         self.runs += 1
         if self.runs in self.failures:
             raise DlstepError("the device failed")
         return self.driver.run(plan)
 
 
-def config(num_pages: int, budget: int) -> Config:
+def config(num_pages, budget):
     return Config(SPEC, page_size=4, num_pages=num_pages, max_model_len=32, max_num_batched_tokens=budget, max_num_reqs=12)
 
 
-def requests(seed: int) -> list[Request]:
+def requests(seed):
     """Healthy requests, some with a prompt in common."""
     params = [SamplingParams(max_tokens=4 + (seed + 5 * n) % 13, ignore_eos=n % 2 == 0, seed=n) for n in range(HEALTHY)]
     prompts = [(1, 2, 3, 4, 5, n % 3) + (6,) * (n % 5) for n in range(HEALTHY)]
     return [Request(n, prompt, each) for n, (prompt, each) in enumerate(zip(prompts, params, strict=True))]
 
 
-def decoded(
-    given: Config, strategy: Strategy, asked: list[Request], failures: frozenset[int] = frozenset()
-) -> tuple[State, Trace]:
+def decoded(given, strategy, asked, failures=frozenset()):
     """The state in which all have ended, and how it came about."""
     first, events = init(given, strategy), list[Event]()
     driver = ShadowDriver(given.page_size, given.num_pages, SPEC, exact=strategy.exact)
@@ -66,9 +63,7 @@ def decoded(
     raise AssertionError(f"not finished after {MOST_STEPS} steps")
 
 
-def check_blame(
-    given: Config, strategy: Strategy, options: dict[str, Any], place: int, seed: int, failures: frozenset[int], **asked: Any
-) -> SequenceState:
+def check_blame(given, strategy, options, place, seed, failures, **asked):
     """Decode a request with a bug, which asks for more with `asked`, beside healthy ones; return how it ended."""
     healthy, automaton = requests(seed), asked.pop("automaton", None)
     asked = {"max_tokens": 12, "ignore_eos": automaton is None, "seed": 7, "strategy_options": options} | asked
@@ -126,7 +121,7 @@ def test_faulty_strategy_ends_only_its_request(faulty, place, seed, failures):
 
 
 LETTERS = compiled("regex", "[abc]*", SPEC)
-ASKED: list[dict[str, Any]] = [
+ASKED = [
     {},
     {"stop": ("none such",)},
     {"top_logprobs": 2},
@@ -206,7 +201,7 @@ def test_samples_of_another_plan_are_refused_and_lose_no_request(kind):
     given, strategy = config(100, 64), MultiBD(block_size=4, buffer_size=2)
 
     class Wrong(Failing):
-        def run(self, plan: Any) -> Any:
+        def run(self, plan):
             samples = self.driver.run(plan)
             self.runs += 1
             if self.runs != 2:

@@ -2,13 +2,12 @@
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
 from dlstep import rules
-from dlstep.core import Config, Request, Rule, SamplingParams, Spec, Strategy, probe, updates
+from dlstep.core import Config, Request, SamplingParams, Spec, probe, updates
 from dlstep.core.commit import apply_finish_rules
 from dlstep.core.sequence import StopState
 from dlstep.rules.remdm import ReMDM
@@ -34,7 +33,7 @@ from dlstep.testing.sharing import Fold
 
 from .test_taking_back import Wavering
 
-CARRIERS: list[Strategy] = [MultiBD(), D2F(), CausalBlocks(), DualCache(cache="none"), DualCache()]
+CARRIERS = [MultiBD(), D2F(), CausalBlocks(), DualCache(cache="none"), DualCache()]
 CLASSES = [*map(rules.load, rules.own())]
 REMASKING = [*map(rules.load, ("hierarchy", "remdm", "running_confidence", "saber"))]
 WAVERING = st.builds(Wavering, st.integers(1, 5), st.sampled_from([0.0, 0.5, 1.0]), st.booleans())
@@ -47,7 +46,7 @@ SPEC = Spec(MASK, (EOS,), VOCABULARY, 0, "A", PIECES)
 
 
 @st.composite
-def forked_cases(draw: st.DrawFn, carrier: Strategy) -> Case:
+def forked_cases(draw, carrier):
     """Generate two requests with stops, limits of repetition or a constraint, and up to three forks in their first steps."""
     drawn_rules = (
         WAVERING | st.sampled_from(CLASSES).flatmap(hyperparameters) | st.sampled_from(REMASKING).flatmap(hyperparameters)
@@ -66,15 +65,15 @@ def forked_cases(draw: st.DrawFn, carrier: Strategy) -> Case:
     if (automaton := draw(st.none() | st.sampled_from(random_automata()))) is not None:
         free = replace(params, ignore_eos=False, max_repetition_run=None)
         requests = [replace(request, params=free, automaton=automaton) for request in requests]
-    changes: st.SearchStrategy[dict[str, Any]] = st.builds(lambda rule, other: {"rule": rule, **other}, drawn_rules, others)
+    changes = st.builds(lambda rule, other: {"rule": rule, **other}, drawn_rules, others)
     forks = draw(st.lists(st.tuples(st.integers(1, 7), changes | others), min_size=1, max_size=3))
     config = Config(SPEC, 4, 64, 32, 400, 4, enable_prefix_caching=draw(st.booleans()))
-    return Case(config, replace(carrier, rule=first), tuple(requests), (0, draw(st.integers(0, 2))), forks=tuple(forks))  # pyright: ignore[reportCallIssue]
+    return Case(config, replace(carrier, rule=first), tuple(requests), (0, draw(st.integers(0, 2))), forks=tuple(forks))
 
 
-def _fits(carrier: Strategy, rule: Rule) -> bool:
+def _fits(carrier, rule):
     try:
-        return not replace(carrier, rule=rule).refusal(SPEC, probe(SPEC))  # pyright: ignore[reportCallIssue]
+        return not replace(carrier, rule=rule).refusal(SPEC, probe(SPEC))
     except ValueError:
         return False
 
@@ -102,10 +101,10 @@ def test_forks_keep_what_was_told_and_answers_end_where_their_tokens_say(carrier
 @given(data=st.data())
 def test_rule_that_counts_passes_finishes_a_block_that_another_rule_began(carrier, data):
     """Each pass lowers the measure of the block, which the first rule left behind the schedule of the second."""
-    strategy = replace(carrier, block_size=8)  # pyright: ignore[reportCallIssue]
+    strategy = replace(carrier, block_size=8)
     request = Request(0, tuple(range(8)), SamplingParams(max_tokens=16, ignore_eos=True))
     config, second = ample(data.draw(specs(strategy))), data.draw(counting_rules(strategy))
     for first, step in ((Threshold(1.0), data.draw(st.integers(1, 7))), (ReMDM(), 10)):
-        strategy = replace(strategy, rule=first)  # pyright: ignore[reportCallIssue]
+        strategy = replace(strategy, rule=first)
         run = run_case(Case(config, strategy, (request,), (0,), forks=((step, second),), within=True))
         assert len(run.state.finished[0].answer) == 16, (first, step)

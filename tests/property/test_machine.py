@@ -26,7 +26,7 @@ class Engine(RuleBasedStateMachine):
     plan: Plan | None
 
     @initialize(data=st.data(), name=st.sampled_from(strategies.available()))
-    def start(self, data: st.DataObject, name: str) -> None:
+    def start(self, data, name):
         self.strategy = data.draw(hyperparameters(strategies.load(name)))
         spec = data.draw(specs(self.strategy))
         self.requests = data.draw(batches(self.strategy, most=6))
@@ -37,17 +37,17 @@ class Engine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.arrived < len(self.requests))
     @rule()
-    def arrive(self) -> None:
+    def arrive(self):
         self.state = add(self.state, self.requests[self.arrived])
         self.arrived += 1
 
     @rule()
-    def plan_now(self) -> None:
+    def plan_now(self):
         self.plan = schedule(self.state)
 
     @precondition(lambda self: self.plan is not None)
     @rule(times=st.integers(1, 2))
-    def run_the_plan(self, times: int) -> None:
+    def run_the_plan(self, times):
         assert self.plan is not None
         answers = [self.device.run(self.plan) for _ in range(times)]
         assert answers[0] == answers[-1], "a repeated plan is answered differently"
@@ -55,35 +55,35 @@ class Engine(RuleBasedStateMachine):
         self.plan = None
 
     @rule(steps=st.integers(1, 8))
-    def run_on(self, steps: int) -> None:
+    def run_on(self, steps):
         self.plan = None
         for _ in range(steps):
             self.state = commit(self.state, self.device.run(schedule(self.state)))
 
     @rule(data=st.data())
-    def abort_any(self, data: st.DataObject) -> None:
+    def abort_any(self, data):
         request_id = data.draw(st.integers(0, len(self.requests)))
         if self.state.find(request_id) is not None and self.state.finished.get(request_id) is None:
             self.gone.add(request_id)
         self.state = abort(self.state, request_id)
 
     @rule()
-    def lose_the_device(self) -> None:
+    def lose_the_device(self):
         self.state, self.plan, self.device = rebuild(self.state), None, shadow(self.config, self.strategy)
 
     @rule()
-    def move_to_another_process(self) -> None:
+    def move_to_another_process(self):
         self.state = rebuild(from_json(to_json(pickle.loads(pickle.dumps(self.state)))))
         self.plan, self.device = None, shadow(self.config, self.strategy)
 
     @invariant()
-    def nothing_is_lost(self) -> None:
+    def nothing_is_lost(self):
         if self.__dict__.get("state") is not None:
             check_ownership(self.state)
             known = {*(s.request.id for s in (*self.state.running, *self.state.waiting)), *self.state.finished}
             assert known == {request.id for request in self.requests[: self.arrived]}
 
-    def teardown(self) -> None:
+    def teardown(self):
         if self.__dict__.get("state") is None:
             return
         while not self.state.done:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import Request, SampleSpec, Span, SpanSamples, Strategy, Trace, add, commit, init, schedule
+from dlstep.core import Request, SampleSpec, Span, SpanSamples, Trace, add, commit, init, schedule
 from dlstep.core.trace import from_json, to_json
 from dlstep.testing import ScriptedDriver, ShadowDriver
 from dlstep.testing.laws import (
@@ -36,14 +36,14 @@ def test_law(law, value, data):
     law(value, data)
 
 
-def rows_of(span: Span) -> SpanSamples:
+def rows_of(span):
     """Row of position p: token p, of probability 0.5; what is named has a probability of its position and place."""
     width = len(span.wanted.scored_ids) // len(span.wanted.sampled)
     ids = [(position + place / 10) / 100 for position in span.wanted.sampled for place in range(width)]
     return SpanSamples(span.wanted.sampled, (0.5,) * len(span.wanted.sampled), scored_probabilities=tuple(ids))
 
 
-def spans_of(strategy: Strategy, driver: ScriptedDriver, count: int) -> list[Span]:
+def spans_of(strategy, driver, count):
     """The first spans of a request."""
     state, found = add(init(CONFIG, strategy), Request(0, (1, 2, 3, 4), PARAMS)), list[Span]()
     for _ in range(count):

@@ -5,18 +5,17 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from dlstep import Config, Request, SamplingParams, State, Strategy, Trace, init, strategies
-from dlstep.core import Event, Processor, SequenceState
+from dlstep import Config, Request, SamplingParams, Trace, init, strategies
+from dlstep.core import Event
 from dlstep.core.lifecycle import sized
 from dlstep.core.trace import from_json, to_json
 from dlstep.driver import TorchDriver
 from dlstep.engine.decode import Decode
-from dlstep.models import Checkpoint, load_checkpoint
+from dlstep.models import load_checkpoint
 from dlstep.processors.guidance import Guidance
 from dlstep.processors.logit_bias import LogitBias
 from dlstep.processors.min_tokens import MinTokens
@@ -48,11 +47,11 @@ FEW = settings(max_examples=5)
 
 
 @cache
-def checkpoint() -> Checkpoint:
+def checkpoint():
     return load_checkpoint(write_folder(make_network(3, 0.3, 1.5), Path(mkdtemp())))
 
 
-def decoded(strategy: Strategy, asked: list[Request], engine_wide: tuple[Processor, ...] = ()) -> tuple[State, Trace]:
+def decoded(strategy, asked, engine_wide=()):
     """The state in which all have ended, and how it came about."""
     config = Config(checkpoint().spec, page_size=4, num_pages=200, max_model_len=48, processors=engine_wide)
     first, events = init(config, strategy), list[Event]()
@@ -65,16 +64,16 @@ def decoded(strategy: Strategy, asked: list[Request], engine_wide: tuple[Process
 
 
 @cache
-def alone(strategy: Strategy, request: Request) -> SequenceState:
+def alone(strategy, request):
     return decoded(strategy, [request])[0].finished[request.id]
 
 
-def facts(sequence: SequenceState) -> tuple[Any, ...]:
+def facts(sequence):
     length, end = len(sequence.request.prompt), sequence.progress.settled
     return sequence.answer, sequence.finish, sequence.steps, sequence.probabilities_of(length, end)
 
 
-def request(number: int, *processors: Processor, **params: Any) -> Request:
+def request(number, *processors, **params):
     prompt = tuple(EOS + 1 + (number * 7 + 5 * place) % (WORDS - EOS - 1) for place in range(1 + number % 6))
     params = {"max_tokens": 4 + number % 9, "temperature": 0.7 * (number % 2), "seed": number} | params
     return Request(number, prompt, SamplingParams(processors=processors, **params))
@@ -114,7 +113,7 @@ def test_processors_never_leave_the_language_of_a_constraint(strategy, number, t
 @FEW
 @given(numbers=st.lists(st.integers(0, 50), min_size=2, max_size=5, unique=True), data=st.data())
 def test_batch_is_its_members_and_its_trace_replays(strategy, numbers, data):
-    known: list[Processor] = [*SHIPPED, *([Guidance(1.5)] if strategy == CANVAS else [])]
+    known = [*SHIPPED, *([Guidance(1.5)] if strategy == CANVAS else [])]
     chosen = st.lists(st.sampled_from(known), max_size=2, unique=True)
     asked = [request(number, *data.draw(chosen)) for number in numbers]
     state, trace = decoded(strategy, asked)
@@ -174,7 +173,7 @@ def test_engine_wide_processors_come_first_and_are_part_of_the_trace():
 
 
 def test_trace_of_an_unknown_processor_names_it():
-    data: Any = to_json(request(1, Forced(3)))
+    data = to_json(request(1, Forced(3)))
     written = data["params"]["processors"][0]
     assert written == {"class": f"{Forced.__module__}:Forced", "token": 3}
     with pytest.raises(ValueError, match="a Gone of module away: import that module before reading"):

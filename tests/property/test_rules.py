@@ -2,13 +2,13 @@
 
 import os
 from dataclasses import dataclass, fields, replace
-from typing import Any, final
+from typing import final
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from dlstep import rules, strategies
-from dlstep.core import Grid, Request, Samples, SequenceState, Span, Spec, Strategy, probe
+from dlstep.core import Grid, Samples, Spec, probe
 from dlstep.core.lifecycle import apply
 from dlstep.rules.credit import Credit
 from dlstep.rules.threshold import Threshold
@@ -26,13 +26,13 @@ CHOSEN = LAWS if os.environ.get("HYPOTHESIS_PROFILE") == "seeds" else FEW
 SOME = settings(max_examples=max(4, (settings.default.max_examples if settings.default else 15) // 3))
 
 
-def carriers() -> list[Any]:
+def carriers():
     """The classes of all strategies that hold a rule."""
     classes = map(strategies.load, strategies.available())
     return [cls for cls in classes if "rule" in {field.name for field in fields(cls)}]
 
 
-def carried(name: str, classes: list[Any]) -> list[Strategy]:
+def carried(name, classes):
     """The rule on each of the strategies that it goes with; rules that need the whole answer go with a canvas only."""
     spec, rule = Spec(MASK, (1,), VOCABULARY), rules.load(name)()
     values = [cls(rule=rule, **({"cache": "none"} if cls is DualCache else {})) for cls in classes]
@@ -52,8 +52,8 @@ FILTERED = st.fixed_dictionaries({
 })  # fmt: skip
 
 
-def named(value: Strategy) -> str:
-    return f"{type(value).__name__}-{type(value.rule).__name__}"  # pyright: ignore[reportAttributeAccessIssue]
+def named(value):
+    return f"{type(value).__name__}-{type(value.rule).__name__}"
 
 
 def test_every_rule_goes_with_a_canvas():
@@ -84,16 +84,16 @@ def test_credit_of_no_weight_is_the_threshold(cls, params, accept, inclusive):
     assert facts(one) == facts(other)
 
 
-FEW_FILTERED = [pytest.param(value, marks=[pytest.mark.full] * (type(value.rule) is not Credit)) for value in ALL_PAIRS]  # pyright: ignore[reportAttributeAccessIssue]
+FEW_FILTERED = [pytest.param(value, marks=[pytest.mark.full] * (type(value.rule) is not Credit)) for value in ALL_PAIRS]
 
 
 @pytest.mark.parametrize("value", FEW_FILTERED, ids=named)
 @pytest.mark.parametrize("temperature", [0.3, 2.0])
 def test_rules_set_only_tokens_that_filters_keep(value, temperature):
     """With one token left at each position, no other is set, whatever its credit."""
-    value = replace(value, block_size=4)  # pyright: ignore[reportCallIssue]
-    if type(value.rule) is Credit:  # pyright: ignore[reportAttributeAccessIssue]
-        value = replace(value, rule=Credit(1.0, credit_weight=4.0, credit_power=0.0, credit_decay=1.0))  # pyright: ignore[reportCallIssue]
+    value = replace(value, block_size=4)
+    if type(value.rule) is Credit:
+        value = replace(value, rule=Credit(1.0, credit_weight=4.0, credit_power=0.0, credit_decay=1.0))
     _, trace = decoded(value, [asked(n, temperature=temperature, top_k=1, max_tokens=12, ignore_eos=True) for n in range(6)])
     state = trace.first
     for event in trace.events:
@@ -110,11 +110,11 @@ def test_rules_set_only_tokens_that_filters_keep(value, temperature):
 class Keeping(Blockwise):
     """Blocks whose rows count as stored once their tokens are final: only whole groups may, as a row sees all of its group."""
 
-    def grid(self, request: Request) -> Grid:
+    def grid(self, request):
         del request
         return Grid(0, self.block_size)
 
-    def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
+    def schedule(self, sequence, spec):
         span = Blockwise.schedule(self, sequence, spec)
         return replace(span, storing=replace(span.storing, keeps_window=span.storing.joins))
 

@@ -9,18 +9,14 @@ from annotated_types import Interval
 from hypothesis import given, strategies as st
 
 from dlstep.core import (
-    Block,
-    BlockPass,
     Config,
     Extra,
-    PlannedPass,
     Request,
     Rule,
     Samples,
     SamplingParams,
     SpanSamples,
     Spec,
-    Strategy,
     add,
     check_ranges,
     commit,
@@ -61,17 +57,17 @@ class Wavering(Rule):
     share: Annotated[float, Interval(ge=0.0, le=1.0)] = 0.5
     rereads: bool = True
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         check_ranges(self)
 
     @property
-    def remasks(self) -> bool:
+    def remasks(self):
         return True
 
-    def sampled(self, planned: PlannedPass) -> tuple[int, ...]:
+    def sampled(self, planned):
         return planned.block.sampled(planned.limit) if self.rereads else planned.block.masked
 
-    def commit(self, block_pass: BlockPass) -> Block:
+    def commit(self, block_pass):
         block, mask = block_pass.block, block_pass.spec.mask_id
         done = block.extra.done if isinstance(block.extra, Turns) else 0
         number, seed = block_pass.number, block_pass.sequence.request.seed
@@ -84,15 +80,15 @@ class Wavering(Rule):
         masks = [p for p in sampled if uniform(key(seed, p, number, "remask")) < self.share]
         return block.remask(masks or sampled[-1:], mask)
 
-    def measure(self, planned: PlannedPass) -> int:
+    def measure(self, planned):
         extra = planned.block.extra  # not its number: a fork may give it a block in which another rule has counted passes
         return self.turns - (extra.done if isinstance(extra, Turns) else 0)
 
-    def bound(self, size: int) -> int:
+    def bound(self, size):
         return self.turns
 
 
-VALUES: list[Strategy] = [
+VALUES = [
     MultiBD(rule=Wavering()),
     D2F(rule=Wavering()),
     DualCache(rule=Wavering()),
@@ -100,7 +96,7 @@ VALUES: list[Strategy] = [
 ]
 
 
-def named(value: Strategy) -> str:
+def named(value):
     return type(value).__name__
 
 
@@ -131,10 +127,10 @@ def test_blocks_are_settled_when_they_have_no_masks(value, data):
                 assert sequence.progress.final <= block.start
 
 
-def opened(value: Strategy, forwards: int) -> list[int]:
+def opened(value, forwards):
     """How many blocks are open after each forward."""
     state = add(init(Config(SPEC), value), Request(0, (0,), SamplingParams(max_tokens=15), seed=0))
-    counts: list[int] = []
+    counts = []
     for _ in range(forwards):
         plan = schedule(state)
         rows = tuple(
@@ -160,7 +156,7 @@ def test_an_end_of_sequence_that_is_remasked_holds_nothing_up():
     """While a token ends the sequence no block opens; once it is remasked the next one does."""
     value = MultiBD(block_size=2, buffer_size=2, add_block_threshold=0.0, rule=Wavering(turns=2, share=1.0))
     state = add(init(Config(SPEC), value), Request(0, (0, 0), SamplingParams(max_tokens=4)))
-    texts: list[tuple[int, ...]] = []
+    texts = []
     for token in (98, 7, 7, 7):
         if state.done:
             break

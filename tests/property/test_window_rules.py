@@ -19,4 +19,4 @@ def test_rules_that_need_more_than_a_block_say_so():
         DualCache(rule=EarlyCommit())
     for make in (AdaBlock, Sliding):
         with refused("inner", "invalid_type"):
-            make(inner=AdaBlock())  # type: ignore[arg-type]
+            make(inner=AdaBlock())

@@ -1,28 +1,22 @@
 """Strategies with causal rows against loops over a list of ids, and against the engine's autoregressive decoding."""
 
-from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 from dlstep.models.adapter import adapt, read_adapter
 
 from ..helpers.draft_adapter import write_draft_adapter
 from . import self_speculation
 from .causal import CLOSE, Draws, asked, engine_decode, preferring
-from .engine import Pair
 from .loops import CAUSAL_OPTIONS, causal_loop_of
 from .models import Dense
-from .self_speculation import Adapted
 
 # The autoregressive form of each strategy that has one.
-PLAIN: dict[str, tuple[str, dict[str, Any]]] = {
+PLAIN = {
     "autoregressive": ("autoregressive", {}),
     "self_speculation": ("autoregressive", {}),
     "strided": ("strided", {"block_size": 0}),
@@ -62,15 +56,15 @@ def test_tokens_and_passes_are_those_of_the_loop(pairs, name, count, report):
     assert tokens > GAINS[name] * verified if name in GAINS else tokens <= verified
 
 
-def with_adapter(pair: Pair, folder: Path) -> tuple[Pair, Adapted]:
+def with_adapter(pair, folder):
     """A copy of the pair whose engine has an adapter for drafts, and a context that applies the adapter in the loop."""
     pair = deepcopy(pair)
     updates = write_draft_adapter(folder, pair.network)
     adapt(pair.checkpoint, read_adapter(folder), merge=True)
 
     @contextmanager
-    def adapted(since: int) -> Iterator[None]:
-        def added(update: torch.Tensor, inputs: tuple[torch.Tensor, ...], product: torch.Tensor) -> torch.Tensor:
+    def adapted(since):
+        def added(update, inputs, product):
             more = inputs[0] @ update.T
             more[:, :since] = 0.0
             return product + more

@@ -1,31 +1,26 @@
 """DiffusionGemma: the loop against transformers' own, and the engine against the loop."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from random import Random
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-from transformers import DiffusionGemmaForBlockDiffusion
 
-from dlstep import Config, Plan, SamplingParams, SpanSamples, Spec, State, strategies
-from dlstep.core import Span
+from dlstep import SamplingParams, SpanSamples, Spec, strategies
 from dlstep.driver import TorchDriver
 from dlstep.models import load_checkpoint
 
-from ..helpers.decoding import Run, by_driver, by_spans, decoded_alone, room_for_one
+from ..helpers.decoding import by_driver, by_spans, decoded_alone, room_for_one
 from .counted_draws import CountedDraws
-from .diffusion_gemma import Asked, Draws, Gaps, GeneratorDraws, Network, Transformers, answer_of, replay
-from .gemma_recipe import CANVAS, VOCABULARY, Preset, Settings, generate, make_model, write_folder
+from .diffusion_gemma import Asked, Gaps, GeneratorDraws, Transformers, answer_of, replay
+from .gemma_recipe import CANVAS, VOCABULARY, Settings, generate, make_model, write_folder
 
-PRESETS: tuple[Preset, ...] = ("converging", "chaotic")
+PRESETS = ("converging", "chaotic")
 
 
 @cache
-def model_of(preset: Preset) -> DiffusionGemmaForBlockDiffusion:
+def model_of(preset):
     """The network of a preset, in double precision so that rounding flips nothing."""
     return make_model(preset)
 
@@ -51,13 +46,13 @@ def test_loop_and_strategy_generate_what_transformers_does(preset, seed):
 class Scripted:
     """A network without weights: logits are a function of the position, the canvas and a bit of what was predicted before."""
 
-    def __init__(self, seed: int, vocabulary: int, calm: float) -> None:
+    def __init__(self, seed, vocabulary, calm):
         generator = torch.Generator().manual_seed(seed)
         self.own = torch.randn(64, vocabulary, generator=generator) * 2
         self.near = torch.randn(vocabulary, vocabulary, generator=generator)
         self.calm = calm
 
-    def logits(self, final: Sequence[int], canvas: Tensor, before: Tensor | None) -> Tensor:
+    def logits(self, final, canvas, before):
         """Peaks that grow with `calm` where tokens stay the same."""
         length = len(final)
         rows = self.own[length : length + len(canvas)] + self.near[canvas] + self.near[canvas.roll(1)] + self.near[final[-1]]
@@ -67,12 +62,12 @@ class Scripted:
 class Device:
     """Answers the plans of the engine with a network and draws of the loops; keeps the scores of the last forward."""
 
-    def __init__(self, network: Network, draws: Draws) -> None:
+    def __init__(self, network, draws):
         self.network, self.draws = network, draws
-        self.held: Tensor | None = None
+        self.held = None
 
     @torch.inference_mode()
-    def samples(self, state: State, _: Plan, span: Span) -> SpanSamples:
+    def samples(self, state, _, span):
         """The network's answer for a canvas."""
         assert span.rows.mode == "denoise" and span.wanted.sampled == tuple(range(span.rows.start, span.rows.end))
         sequence = state.find(span.who.id)
@@ -99,9 +94,7 @@ class Device:
         )
 
 
-def engine_answer(
-    config: Config, prompt: list[int], count: int, asked: Settings, run: Run, seed: int = 0, **brought: Any
-) -> list[int]:
+def engine_answer(config, prompt, count, asked, run, seed=0, **brought):
     """The answer of the engine's strategy."""
     own = {name: value for name, value in asdict(asked).items() if name not in ("max_new_tokens", "eos_ids")}
     params = SamplingParams(max_tokens=asked.max_new_tokens, seed=seed, **brought)
@@ -109,7 +102,7 @@ def engine_answer(
     return list(decoded_alone(config, strategy, prompt, params, run).answer)
 
 
-def by_network(network: Network, vocabulary: int, asked: Settings, draws: Draws) -> tuple[Config, Run]:
+def by_network(network, vocabulary, asked, draws):
     """A configuration for the network, and what answers the plans."""
     return room_for_one(Spec(None, asked.eos_ids, vocabulary)), by_spans(Device(network, draws).samples)
 

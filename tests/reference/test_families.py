@@ -4,9 +4,6 @@ The loops are those of `tests/reference`: they compute everything anew, without 
 """
 
 from functools import partial
-from pathlib import Path
-from random import Random
-from typing import Any
 
 import pytest
 import torch
@@ -20,7 +17,7 @@ from ..helpers.random_checkpoints import PAD_ID, save_tokenizer
 from ..helpers.tiny_configs import FACTS
 from ..helpers.tiny_families import write_checkpoint
 from .causal import Draws
-from .engine import Loop, Pair, compare, random_cases
+from .engine import Pair, compare, random_cases
 from .loops import CAUSAL_OPTIONS, causal_loop_of, loop_of
 from .models import EOS, MASK, ROWS, BiasedHead
 
@@ -28,7 +25,7 @@ CASES = 12
 EOS_IDS = {"eos_token_id": EOS, "pad_token_id": PAD_ID}
 
 
-def loop_for(name: str, **own: Any) -> Loop:
+def loop_for(name, **own):
     """The loop of a strategy, as a function of its fields."""
     if name not in CAUSAL_OPTIONS:
         return loop_of(name, **own if name in ("multi_bd", "d2f") else {})
@@ -36,14 +33,14 @@ def loop_for(name: str, **own: Any) -> Loop:
     return lambda network, prompt, limit, fields: causal(network, prompt, limit, fields, Draws(network, 0, 0.0))[0]
 
 
-def options_of(name: str, random: Random) -> dict[str, Any]:
+def options_of(name, random):
     """Fields of a strategy."""
     accept = {"accept_threshold": random.choice((0.1, 0.3, 0.6))}
     size = {"block_size": random.choice((1, 3, 4))}
     cached = accept | {"cache": random.choice(("none", "prefix", "dual"))}
     # As most authors decode: the most certain positions, in even shares.
     shares = {"rule": Quota(random.choice((1, 2, 4)), order=random.choice(("confidence", "entropy"))), "cache": "none"}
-    own: dict[str, dict[str, Any]] = {
+    own = {
         "fast_dllm_v2": accept | {"block_size": 2, "buffer_size": 2, "fdv2_use_block_cache": random.random() < 0.7},
         "strided": {"block_size": random.choice((0, 1, 3))},
         "autoregressive": {},
@@ -54,18 +51,18 @@ def options_of(name: str, random: Random) -> dict[str, Any]:
     return own.get(name, accept | {"block_size": 4, "buffer_size": random.choice((1, 2, 3))})
 
 
-def pair_of(family: str, folder: Path) -> Pair:
+def pair_of(family, folder):
     """A network of the class of transformers, and the same one loaded by the engine."""
     sizes = {"vocab_size": ROWS} | ({"embedding_size": ROWS} if family == "llada" else {})
     network, _ = write_checkpoint(folder, family, mask_token_id=MASK, **EOS_IDS, **sizes)
     save_tokenizer(folder)
     checkpoint = load_checkpoint(folder, model_name=family)
     head = BiasedHead(network.get_output_embeddings())
-    network.lm_head = checkpoint.network.lm_head = head  # pyright: ignore[reportAttributeAccessIssue]
+    network.lm_head = checkpoint.network.lm_head = head
     return Pair(network, checkpoint, head)
 
 
-def supported() -> list[tuple[str, str]]:
+def supported():
     """Every family with every strategy that decodes it; canvases have a loop of their own."""
     trainings = {family: FAMILIES[family].training for family in FACTS if FAMILIES[family].masked}
     return [(family, name) for family, training in trainings.items() if training for name in TRAININGS[training]]

@@ -23,11 +23,11 @@ def test_guided_answers_are_those_of_the_loop(pairs):
         strategy = strategies.make("dual_cache", block_size=block, cache="none", rule=Quota(steps))
         config = Config(pair.checkpoint.spec, page_size=4, num_pages=200, max_model_len=40)
         decode = Decode(init(config, strategy), TorchDriver(pair.checkpoint, config), prunes=False)
-        asked: list[tuple[tuple[int, ...], int, float]] = []
+        asked = []
         for number in range(7):
             prompt = tuple(random.randrange(EOS + 1, WORDS) for _ in range(random.randrange(1, 9)))
             asked.append((prompt, block * random.randrange(1, 4), random.choice((0.0, 0.5, 1.0, 2.5)) if number else 0.0))
-            params = SamplingParams(max_tokens=asked[-1][1], ignore_eos=True, processors=[Guidance(asked[-1][2])])  # pyright: ignore[reportArgumentType]
+            params = SamplingParams(max_tokens=asked[-1][1], ignore_eos=True, processors=[Guidance(asked[-1][2])])
             decode.add(Request(number, prompt, params))
         while not decode.state.done:
             decode.step()

@@ -3,25 +3,20 @@
 The loop is that of dllm's sampler for bd3lm (ZHZisZZ/dllm 0799718), written anew from reading it, at temperature 0.
 """
 
-from collections.abc import Sequence
-from random import Random
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor
 
 from dlstep.rules.quota import Quota
 
 from .authors_code import best_first, even_shares
 from .engine import compare, random_cases
-from .loops import BLOCK, Options
-from .models import EOS, MASK, NEVER, Dense, before_end
+from .loops import BLOCK
+from .models import EOS, MASK, NEVER, before_end
 
 PAD = 0  # what is fed at padded positions, which no position sees
 
 
-def padded_logits(network: Dense, padding: int, tokens: Sequence[int], size: int) -> Tensor:
+def padded_logits(network, padding, tokens, size):
     """Logits of `tokens` after `padding` positions, which see no padding; blocks are counted from the first padded position."""
     padded = torch.tensor([PAD] * padding + list(tokens))
     places = torch.arange(len(padded))
@@ -38,7 +33,7 @@ def padded_logits(network: Dense, padding: int, tokens: Sequence[int], size: int
     return logits.roll(network.shift, 0)[padding:]
 
 
-def decode(network: Dense, prompt: Sequence[int], limit: int, fields: Options) -> list[int]:
+def decode(network, prompt, limit, fields):
     """The answer: block after block, each with its shares, until a block has an end of sequence."""
     size, steps, text, length = fields["block_size"], fields["rule"].steps_per_block, list(prompt), len(prompt)
     padding = -length % size
@@ -59,7 +54,7 @@ def decode(network: Dense, prompt: Sequence[int], limit: int, fields: Options) -
     return answer if ended is None else ended
 
 
-def single_blocks(random: Random) -> dict[str, Any]:
+def single_blocks(random):
     """Single blocks, with shares that leave no remainder, where the authors round otherwise."""
     rule = Quota(random.choice((1, 2, 4)))
     return {"block_size": BLOCK, "buffer_size": 1, "grid_origin": "prompt_end", "rule": rule}

@@ -1,14 +1,11 @@
 """Rules against the decisions of the authors' released code."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from types import ModuleType
-from typing import Any
 
 import pytest
 
-from dlstep import Request, SamplingParams, SpanSamples, Spec, Strategy, add, init
+from dlstep import Request, SamplingParams, SpanSamples, Spec, add, init
 from dlstep.core import open_block
 from dlstep.rules.entropy_bound import EntropyBound
 from dlstep.rules.quota import Quota
@@ -31,14 +28,14 @@ ROOT = Path(__file__).parents[2]
 PROMPT = [5, 6, 7]
 
 
-def problems(seed: int, *sizes: Any) -> Iterator[tuple[Random, Any, int, Network]]:
+def problems(seed, *sizes):
     """Random numbers, one of the sizes, how many of them an answer has blocks, and a network."""
     random = Random(seed)
     for number in range(CASES):
         yield random, random.choice(sizes), random.randrange(1, 4), Network(number, random.choice((0.0, 0.5)))
 
 
-def decoded(network: Network, length: int, strategy: Strategy) -> tuple[list[int], int]:
+def decoded(network, length, strategy):
     """The engine's answer, and in how many forwards it came; no token ends it."""
     return engine_answer(network, PROMPT, len(PROMPT) + length, strategy, ignore_eos=True)
 
@@ -84,7 +81,7 @@ def test_spaced_goes_through_the_inner_choice_by_the_inner_order():
 
 
 @pytest.fixture(scope="module")
-def released() -> ModuleType:
+def released():
     """The classes that the page about released code is measured with."""
     return script("measure_published")
 

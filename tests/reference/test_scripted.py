@@ -1,7 +1,6 @@
 """Many cases in which only decisions matter: ties, exact thresholds, blocks that come to rest and some that do not."""
 
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -14,12 +13,12 @@ from .scripted import Piecewise, Scripted, scripted_answer
 TIES = {"multi_bd": "highest", "d2f": "highest", "multi_bd_edit": "lowest", "dmax": "lowest"}
 
 
-def many(count: int, stress: int) -> pytest.MarkDecorator:
+def many(count, stress):
     """So many cases, and more by `make stress`."""
     return pytest.mark.parametrize("count", [count, pytest.param(stress, marks=pytest.mark.stress)])
 
 
-def options_of(name: str, random: Random) -> dict[str, Any]:
+def options_of(name, random):
     """Options of a strategy, with thresholds, if any, that probabilities often equal."""
     fields = OPTIONS[name](random)
     for threshold in ("accept_threshold", "edit_threshold"):

@@ -14,15 +14,11 @@ import pytest
 from dlstep.core import (
     NO_SAMPLES,
     Config,
-    Plan,
     Request,
     Samples,
     SamplingParams,
-    Span,
     SpanSamples,
     Spec,
-    State,
-    Strategy,
     add,
     commit,
     init,
@@ -48,8 +44,6 @@ PARTING = {
 }
 MASK_SHARE = 0.02  # of a probability, at most: the reference counts the mask among the ids
 
-Soft = dict[int, tuple[tuple[int, ...], tuple[float, ...]]]  # by position
-
 
 class Uncapped(DMax):
     """The reference sets no limit to the forwards of a block."""
@@ -57,23 +51,23 @@ class Uncapped(DMax):
     __slots__ = ()
 
     @property
-    def most_forwards(self) -> int:
+    def most_forwards(self):
         return 1000
 
 
 class RankedDriver:
     """Greedy samples of the recorded logits and the most probable ids; counts the forwards of each request."""
 
-    def __init__(self, profiles: dict[int, Profile]) -> None:
+    def __init__(self, profiles):
         self.profiles = profiles
         self.forwards = dict.fromkeys(profiles, 0)
 
-    def run(self, plan: Plan) -> Samples:
+    def run(self, plan):
         """The samples of `plan`."""
         assert plan.sample_spec.ties == "lowest" and not plan.sample_spec.tempered
         return Samples(plan, tuple(self._rows(span, plan.sample_spec.best) for span in plan.spans))
 
-    def _rows(self, span: Span, best: int) -> SpanSamples:
+    def _rows(self, span, best):
         forward = self.forwards[span.who.id]
         self.forwards[span.who.id] += 1
         if not span.wanted.sampled:
@@ -85,14 +79,14 @@ class RankedDriver:
             tuple(row[0][0] for row in ranked), tuple(row[0][1] for row in ranked), best_ids=ids, best_probabilities=chances
         )
 
-    def _ranked(self, request_id: int, position: int, forward: int) -> list[tuple[int, float]]:
+    def _ranked(self, request_id, position, forward):
         logits = self.profiles[request_id].logits(position, forward)
         powers = {token: math.exp(value) for token, value in enumerate(logits) if token != MASK}
         total = sum(powers.values())
         return [(token, powers[token] / total) for token in sorted(powers, key=lambda token: (-powers[token], token))]
 
 
-def strategy_of(trace: dict) -> Strategy:
+def strategy_of(trace):
     """The strategy with the settings and the pacing of the trace."""
     settings, thresholds = trace["config"], trace["config"]["thresholds"]
     fields = {key: settings[key] for key in ("block_size", "buffer_size")}
@@ -104,7 +98,7 @@ def strategy_of(trace: dict) -> Strategy:
     return MultiBDEdit(**fields, **editing, fold_commits=False)
 
 
-def soft_of(state: State, request_id: int) -> tuple[int, Soft]:
+def soft_of(state, request_id):
     """Where the open blocks of a request begin, and what the next forward is fed softly of them."""
     sequence = state.find(request_id)
     span = next((span for span in schedule(state).spans if span.who.id == request_id), None)
@@ -118,7 +112,7 @@ def soft_of(state: State, request_id: int) -> tuple[int, Soft]:
 
 
 @cache
-def decode(name: str) -> tuple[dict, dict[int, list[list[tuple[int, int]]]], dict[int, list[tuple[int, Soft]]]]:
+def decode(name):
     """The recorded trace, and of our run by request and forward: what was written, and what is fed softly next."""
     trace = json.loads((DATA / f"{name}.json").read_text())
     settings = trace["config"]
@@ -127,8 +121,8 @@ def decode(name: str) -> tuple[dict, dict[int, list[list[tuple[int, int]]]], dic
     state = init(config, strategy_of(trace))
     recorded = {request["id"]: request for request in trace["requests"]}
     driver = RankedDriver({key: Profile.read(request["profile"]) for key, request in recorded.items()})
-    writes: dict[int, list[list[tuple[int, int]]]] = {key: [] for key in recorded}
-    softs: dict[int, list[tuple[int, Soft]]] = {key: [] for key in recorded}
+    writes = {key: [] for key in recorded}
+    softs = {key: [] for key in recorded}
     for step in range(500):
         for key, request in recorded.items():
             if request["arrive"] == step:
@@ -147,7 +141,7 @@ def decode(name: str) -> tuple[dict, dict[int, list[list[tuple[int, int]]]], dic
     return trace, writes, softs
 
 
-def requests() -> list[tuple[str, int]]:
+def requests():
     """Every request of every trace."""
     return [(path.stem, r["id"]) for path in sorted(DATA.glob("*.json")) for r in json.loads(path.read_text())["requests"]]
 
@@ -167,7 +161,7 @@ def test_writes_are_those_of_the_reference(name, request_id):
         assert ours[until] != sorted(map(tuple, theirs[until]["writes"])), "it does not part any more"
 
 
-def check_soft(final: int, ours: Soft, merge: dict) -> None:
+def check_soft(final, ours, merge):
     """Open blocks are fed as softly as by the reference."""
     theirs = {int(position): kept for position, kept in merge.items() if kept is not None and int(position) >= final}
     assert set(ours) == set(theirs)

@@ -25,7 +25,7 @@ Decisions = dict[int, dict[int, int]]  # forward number to position to token
 
 
 @cache
-def decode(name: str) -> tuple[dict, dict[int, Decisions], dict[int, tuple[tuple[int, ...], str]]]:
+def decode(name):
     """The recorded trace, and of our run: decisions by request and forward, answers and reasons."""
     trace = json.loads((DATA / f"{name}.json").read_text())
     settings = trace["config"]
@@ -41,7 +41,7 @@ def decode(name: str) -> tuple[dict, dict[int, Decisions], dict[int, tuple[tuple
     for key, request in recorded.items():
         if len(request["prompt"]) % (settings["block_size"] * settings["buffer_size"]):
             driver.forwards[key] = 1  # the reference's prefill
-    decisions: dict[int, Decisions] = {key: {} for key in recorded}
+    decisions = {key: {} for key in recorded}
     for step in range(2000):
         for key, request in recorded.items():
             if request["arrive"] == step:
@@ -67,9 +67,9 @@ def decode(name: str) -> tuple[dict, dict[int, Decisions], dict[int, tuple[tuple
     return trace, decisions, answers
 
 
-def reference(trace: dict, request_id: int) -> Decisions:
+def reference(trace, request_id):
     """Decisions of the reference; the first token of a block comes with the forward that stores the one before."""
-    found: Decisions = {}
+    found = {}
     for step in trace["steps"]:
         for r in step.get("reqs", ()):
             if r["id"] == request_id:
@@ -79,7 +79,7 @@ def reference(trace: dict, request_id: int) -> Decisions:
     return found
 
 
-def requests() -> list[tuple[str, int]]:
+def requests():
     """Every request of every trace."""
     return [(path.stem, r["id"]) for path in sorted(DATA.glob("*.json")) for r in json.loads(path.read_text())["requests"]]
 

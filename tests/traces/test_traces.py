@@ -6,7 +6,6 @@ compared is every decision up to the forward in which our request ends, the answ
 
 import json
 import math
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -16,11 +15,9 @@ from dlstep import strategies
 from dlstep.core import (
     NO_SAMPLES,
     Config,
-    Plan,
     Request,
     Samples,
     SamplingParams,
-    Span,
     SpanSamples,
     Spec,
     add,
@@ -58,16 +55,16 @@ ACCEPT = {"multi_bd_thresholds_high": 0.95}
 class FakeDriver:
     """Samples the recorded logits; counts the forwards of each request, which its logits depend on."""
 
-    def __init__(self, profiles: dict[int, Profile], spec: Spec) -> None:
+    def __init__(self, profiles, spec):
         self.profiles, self.spec = profiles, spec
         self.forwards = dict.fromkeys(profiles, 0)
-        self.fed_final: dict[tuple[int, int], int] = {}
+        self.fed_final = {}
 
-    def run(self, plan: Plan) -> Samples:
+    def run(self, plan):
         """The samples of `plan`."""
         return Samples(plan, tuple(self._rows(span) for span in plan.spans))
 
-    def _rows(self, span: Span) -> SpanSamples:
+    def _rows(self, span):
         forward = self.forwards[span.who.id]
         self.forwards[span.who.id] += 1
         first = span.rows.start + span.rows.query_only
@@ -75,7 +72,7 @@ class FakeDriver:
             self.fed_final[span.who.id, position] = forward
         if not span.wanted.sampled:
             return NO_SAMPLES
-        sampled: list[tuple[int, float]] = []
+        sampled = []
         for position in span.wanted.sampled:
             row, number = position - self.spec.head_shift, forward
             if row < first:  # the reference keeps this row from the forward that stored it
@@ -85,7 +82,7 @@ class FakeDriver:
         return SpanSamples(tuple(token for token, _ in sampled), tuple(probability for _, probability in sampled))
 
 
-def greedy(logits: Sequence[float], spec: Spec) -> tuple[int, float]:
+def greedy(logits, spec):
     """The most probable id that is not the mask id, the highest of equal ones, and its probability."""
     allowed = {token: value for token, value in enumerate(logits) if token != spec.mask_id}
     best = max(allowed.values())
@@ -94,7 +91,7 @@ def greedy(logits: Sequence[float], spec: Spec) -> tuple[int, float]:
 
 
 @cache
-def decode(name: str) -> tuple[dict, dict[int, list[list[tuple[int, int]]]], dict[int, tuple[tuple[int, ...], str]]]:
+def decode(name):
     """The recorded trace, and of our run: decisions by request and forward, answers and reasons."""
     trace = json.loads((DATA / f"{name}.json").read_text())
     settings, thresholds = trace["config"], trace["config"]["thresholds"]
@@ -119,7 +116,7 @@ def decode(name: str) -> tuple[dict, dict[int, list[list[tuple[int, int]]]], dic
     state = init(config, strategy)
     recorded = {request["id"]: request for request in trace["requests"]}
     driver = FakeDriver({key: Profile.read(r["profile"]) for key, r in recorded.items()}, spec)
-    decisions: dict[int, list[list[tuple[int, int]]]] = {key: [] for key in recorded}
+    decisions = {key: [] for key in recorded}
     for step in range(2000):
         for key, request in recorded.items():
             if request["arrive"] == step:
@@ -139,7 +136,7 @@ def decode(name: str) -> tuple[dict, dict[int, list[list[tuple[int, int]]]], dic
     return trace, decisions, answers
 
 
-def requests() -> list[tuple[str, int]]:
+def requests():
     """Every request of every trace."""
     return [(path.stem, r["id"]) for path in sorted(DATA.glob("*.json")) for r in json.loads(path.read_text())["requests"]]
 

@@ -22,14 +22,14 @@ raise SystemExit(main())
 """
 
 
-def run(module: str, *arguments: str) -> tuple[int, str]:
+def run(module, *arguments):
     """The exit code and the output on a terminal of a command that is interrupted when it imports `module`."""
     ours, its = pty.openpty()
     command = [sys.executable, "-c", CODE, module, *arguments]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
     with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env=environment, start_new_session=True) as process:
         os.close(its)
-        parts: list[bytes] = []
+        parts = []
         while True:
             try:
                 parts.append(os.read(ours, 1 << 16))

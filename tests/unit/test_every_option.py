@@ -10,7 +10,6 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterable
 from contextlib import redirect_stderr, redirect_stdout
 from copy import copy
 from dataclasses import asdict, fields, replace
@@ -25,7 +24,7 @@ from dlstep.batch.engine import BatchEngine
 from dlstep.batch.options import BatchOptions
 from dlstep.cli import main
 from dlstep.cli.main import COMMANDS, WITH_STRATEGY, module_of, parser_of
-from dlstep.cli.options import OF_SESSIONS, ArgumentParser
+from dlstep.cli.options import OF_SESSIONS
 from dlstep.engine.config import EngineConfig, engine_config, field_help
 from dlstep.evaluate.options import EvalOptions
 from dlstep.serve.engine_loop import known_facts
@@ -42,25 +41,25 @@ STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max hav
 WARM = {"temperature": 9.0, "max_tokens": 4}
 
 
-def answer(llm: LLM, **params: Any) -> Any:
+def answer(llm, **params):
     """The answer to the story, without what depends on time."""
     return [asdict(output) for output in llm.generate(STORY, SamplingParams(**{"max_tokens": 8} | params), progress=False)]
 
 
-def of_core(name: str) -> Callable[[LLM], object]:
+def of_core(name):
     """The value in the configuration that the core reads."""
     return lambda llm: getattr(llm.state.config, name)
 
 
-def caches(llm: LLM) -> int:
-    return llm.engine.driver._caches._most  # pyright: ignore[reportAttributeAccessIssue]
+def caches(llm):
+    return llm.engine.driver._caches._most
 
 
-def network(llm: LLM) -> Any:
-    return llm.engine.driver.network.model  # pyright: ignore[reportAttributeAccessIssue]
+def network(llm):
+    return llm.engine.driver.network.model
 
 
-def threads(llm: LLM) -> int:
+def threads(llm):
     import torch
 
     return torch.get_num_threads()
@@ -68,7 +67,7 @@ def threads(llm: LLM) -> int:
 
 # Of each option of the engine: other options and a result that differs from that of `LLM(**before)`; or the words of the
 # refusal; or words of the help text; or a file of tests that give it.
-ENGINE: dict[str, Any] = {
+ENGINE = {
     "model": ({}, {"model": "tiny-edit"}, lambda llm: llm.state.config.spec.fingerprint),
     "model_name": ({}, {"model_name": "llada"}, "read as llada"),
     "mask_token_id": ({}, {"mask_token_id": 3}, lambda llm: llm.state.config.spec.mask_id),
@@ -103,7 +102,7 @@ ENGINE: dict[str, Any] = {
 }
 
 # Of each field of `SamplingParams`: two sets of parameters with different answers.
-SAMPLING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+SAMPLING = {
     "max_tokens": ({}, {"max_tokens": 3}),
     "temperature": ({}, WARM),
     "top_k": (WARM, {"top_k": 1}),
@@ -132,7 +131,7 @@ SAMPLING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 # begins a word of the help text of an option that does nothing here.
 EVAL = "--dataset_limit 2 --out run"
 OWN_PARTS = [f"!{name} Your" for name in ("decoding_strategy", "rule", "inner", "processors")]
-LINES: dict[str, list[str]] = {
+LINES = {
     "demo": [
         "--json --problems 1 | --problems 2 | --seed 1 | --device cuda:99",
         "--problems 1 | --json | --shown 1",
@@ -206,13 +205,13 @@ MOOT = {
 }
 
 
-def few(cases: Iterable[str], *quick: str) -> list[Any]:
+def few(cases, *quick):
     """The cases, of which `make test` runs only `quick`."""
     return [pytest.param(case, id=case, marks=() if case in quick else pytest.mark.full) for case in cases]
 
 
 @pytest.fixture
-def prepared(tmp_path, monkeypatch) -> Path:
+def prepared(tmp_path, monkeypatch):
     """A folder with the files that the command lines name."""
     line = json.dumps({"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": STORY}})
     chat = json.loads(line) | {"url": "/v1/chat/completions", "body": {"messages": [{"role": "user", "content": STORY}]}}
@@ -232,7 +231,7 @@ def prepared(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def options_of(command: str, parser: ArgumentParser) -> set[str]:
+def options_of(command, parser):
     """The options that `LINES` must have: those of other tables are left out."""
     owner = {"batch": BatchOptions, "eval": EvalOptions, "compare": EvalOptions}.get(command)
     names = {field.name for field in fields(owner)} - SAMPLING.keys() if owner else set()
@@ -295,7 +294,7 @@ class Received(ValueError):
 
 @pytest.mark.parametrize("command", few(WITH_STRATEGY, "serve"))
 def test_a_command_passes_on_every_option_of_the_engine(command, prepared, monkeypatch):
-    received: list[EngineConfig] = []
+    received = []
 
     def receive(config, *others, **options):
         received.append(config)
@@ -334,7 +333,7 @@ def test_a_given_template_replaces_that_of_the_checkpoint(tmp_path):
 
 
 def test_an_engine_may_load_for_start_timeout():
-    worker: Any = SimpleNamespace(age=5.0, silence=0.0, standstill=0.0)
+    worker = SimpleNamespace(age=5.0, silence=0.0, standstill=0.0)
     overdue = [Replica(0, lambda: worker, ServeOptions(start_timeout=limit), Any)._overdue(worker) for limit in (4.0, 6.0)]
     assert overdue == [("start", "was not ready within 4 seconds"), None]
 
@@ -342,7 +341,7 @@ def test_an_engine_may_load_for_start_timeout():
 @pytest.mark.full
 @pytest.mark.parametrize("log_prompts", [False, True])
 def test_prompts_are_logged_if_asked_for(log_prompts, monkeypatch):
-    rows: list[Any] = []
+    rows = []
     monkeypatch.setattr(LineHandler, "handle", lambda handler, record: rows.append(json.loads(record.msg)))
     with served(shadow_engine(), log_requests=True, log_prompts=log_prompts) as server, server.http() as http:
         assert http.post("/v1/completions", json={"prompt": "x", "max_tokens": 4}).status_code == 200
@@ -352,7 +351,7 @@ def test_prompts_are_logged_if_asked_for(log_prompts, monkeypatch):
 MEASURED = r'[\d.]+ *(m?s|us|tok/s|[GM]iB)\b|"\w*(second|speed|_ms|share)\w*": [^,}]+|─+|\s+'
 
 
-def result_of(line: str, place: Path) -> object:
+def result_of(line, place):
     """What a command line prints and writes in a copy of the prepared folder, without what depends on time."""
     shutil.copytree(Path.cwd(), place)
     out, err = io.StringIO(), io.StringIO()

@@ -4,7 +4,6 @@ import ast
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -38,7 +37,7 @@ USERS = [
 ]
 
 
-def imports(path: Path) -> Iterator[str]:
+def imports(path):
     """The top-level names of all absolute imports of a file."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -47,7 +46,7 @@ def imports(path: Path) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
-def name_of(requirement: str) -> str:
+def name_of(requirement):
     """The package of a requirement."""
     return requirement.split(";")[0].split("[")[0].split("=")[0].strip("<>=!~ ").lower()
 

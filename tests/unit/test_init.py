@@ -12,7 +12,7 @@ PROCESSORS = ", ".join(f"dlstep.processors.{name}" for name in PLUGINS.own())
 HEAVY = ("torch", "numpy", "transformers", "tokenizers", "safetensors", "triton", "rich", "yaml", "hypothesis", "matplotlib")
 
 
-def loaded(statement: str) -> set[str]:
+def loaded(statement):
     """Which heavy packages a fresh process has after `statement`."""
     code = f"import sys; {statement}; print(*[name for name in {HEAVY!r} if name in sys.modules])"
     return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())

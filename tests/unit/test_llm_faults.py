@@ -4,8 +4,7 @@ from random import Random
 
 import pytest
 
-from dlstep import LLM, DlstepError, Plan, Samples, SamplingParams, Session
-from dlstep.core import Driver
+from dlstep import DlstepError, SamplingParams
 
 from ..helpers.shadow_llm import make_llm
 
@@ -21,10 +20,10 @@ PARAMS = [
 class Moody:
     """A driver that raises in some forwards, before them or after them."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver):
         self.driver, self.random, self.share, self.raised = driver, Random(0), 0.0, 0
 
-    def run(self, plan: Plan) -> Samples:
+    def run(self, plan):
         mood = self.random.random()
         if mood < self.share / 2:
             self._complain()
@@ -33,12 +32,12 @@ class Moody:
             self._complain()
         return samples
 
-    def _complain(self) -> None:
+    def _complain(self):
         self.raised += 1
         raise self.random.choice(FAULTS)
 
 
-def moody_llm(strategy: str, seed: int) -> tuple[LLM, Moody]:
+def moody_llm(strategy, seed):
     """An LLM whose prompts take several forwards, and its driver."""
     llm = make_llm(strategy, wrap=Moody, max_num_batched_tokens=160 if strategy == "d2f" else 40)
     driver = llm.engine.driver
@@ -47,19 +46,19 @@ def moody_llm(strategy: str, seed: int) -> tuple[LLM, Moody]:
     return llm, driver
 
 
-def expected(strategy: str) -> list[tuple[int, ...]]:
+def expected(strategy):
     """The answers of an engine without faults, one at a time."""
     llm = make_llm(strategy, max_num_reqs=1)
     return [llm.generate(*question, progress=False)[0].token_ids for question in zip(PROMPTS, PARAMS, strict=True)]
 
 
 @pytest.fixture(params=["multi_bd", "multi_bd_edit", "dmax", "d2f"], scope="module")
-def strategy(request) -> str:
+def strategy(request):
     """A strategy that answers a request the same when its pages are computed anew."""
     return request.param
 
 
-def unharmed_step(session: Session) -> None:
+def unharmed_step(session):
     """A step; if it raises, the session is what it was."""
     before = session.state, session.samples, session.trace.events
     try:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlstep import LLM, LogLikelihood, SamplingParams, tiny
+from dlstep import LLM, SamplingParams, tiny
 
 from ..helpers.shadow_llm import make_llm
 
@@ -11,11 +11,11 @@ ANSWERS = ["53+39=92 shells. Max has 92 shells.", "53+39=91 shells. Max has 91 s
 
 
 @pytest.fixture(scope="module", params=["tiny-llada", "tiny-joint"])
-def embedded(request) -> LLM:
+def embedded(request):
     return LLM(request.param, max_num_reqs=16)
 
 
-def close(found: list[LogLikelihood], others: list[LogLikelihood]) -> bool:
+def close(found, others):
     pairs = zip(found, others, strict=True)
     return all(one.value == pytest.approx(two.value, abs=1e-3) and one.estimator == two.estimator for one, two in pairs)
 
@@ -53,7 +53,7 @@ def test_wrong_arguments_are_refused_by_name():
     with pytest.raises(ValueError, match="completion 1 has no tokens: give at least one"):
         llm.log_likelihood([STORY, STORY], ["c", ""])
     with pytest.raises(ValueError, match=r"completions: must be text, token ids, or a list of these, got 3\.5"):
-        llm.log_likelihood(STORY, 3.5)  # type: ignore[arg-type]
+        llm.log_likelihood(STORY, 3.5)
 
 
 def test_several_answers_are_those_of_their_seeds():

@@ -4,11 +4,9 @@ import gc
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pkgutil import resolve_name
-from typing import Any
 from weakref import ref
 
 import pytest
@@ -28,7 +26,7 @@ SHORT = SamplingParams(max_tokens=24)
 
 
 @pytest.fixture(autouse=True)
-def uncollected() -> Iterator[None]:
+def uncollected():
     """No collection of garbage while a test runs."""
     gc.collect()
     gc.disable()
@@ -36,13 +34,13 @@ def uncollected() -> Iterator[None]:
     gc.enable()
 
 
-def parts(driver: Any) -> list[ref[Any]]:
+def parts(driver):
     """All that a driver has on its device: weights, and pages of KV caches."""
     held = [driver, driver.network.model, *driver._caches]
     return [*map(ref, held), *map(ref, driver.network.model.parameters())]
 
 
-def stepped(llm: LLM) -> None:
+def stepped(llm):
     """Sessions, one of which goes back and is forked."""
     session, other = llm.session(), llm.session()
     for each in (session, other):
@@ -53,10 +51,10 @@ def stepped(llm: LLM) -> None:
     session.fork().step()
 
 
-def failed(llm: LLM) -> None:
+def failed(llm):
     """A forward that fails, whose error is dropped with its traceback."""
 
-    def fail(*given: object) -> None:
+    def fail(*given):
         raise RuntimeError("the device is gone")
 
     with pytest.MonkeyPatch.context() as patched, suppress(RuntimeError):
@@ -65,7 +63,7 @@ def failed(llm: LLM) -> None:
         raise AssertionError("nothing failed")
 
 
-USES: dict[str, Callable[[LLM], object]] = {
+USES = {
     "generate": lambda llm: llm.generate([STORY] * 2, SHORT, progress=False),
     "stream": lambda llm: list(islice(llm.stream_drafts(STORY, SHORT), 2)),
     "sessions": stepped,
@@ -73,7 +71,7 @@ USES: dict[str, Callable[[LLM], object]] = {
 }
 
 
-def left_of(*options: Any, use: Callable[[LLM], object] = USES["generate"], **more: Any) -> list[Any]:
+def left_of(*options, use=USES["generate"], **more):
     """What is left of an LLM after a use, once nobody holds it."""
     llm = LLM(*options, **more)
     use(llm)
@@ -94,9 +92,9 @@ def test_so_does_one_of_every_strategy(strategy):
     assert not left_of(model_of(strategy), decoding_strategy=strategy)
 
 
-def compiled(llm: LLM) -> None:
+def compiled(llm):
     """Layers compiled, with routers of ours, as on a device."""
-    network = llm.engine.driver.network.model  # pyright: ignore[reportAttributeAccessIssue]
+    network = llm.engine.driver.network.model
     install_routers(network)
     compile_layers(network, backend="eager")
     llm.generate([(3, 5, 7, 11)], SHORT, progress=False)
@@ -112,11 +110,11 @@ def test_so_does_one_with_compiled_layers(family, tmp_path):
 class Small:
     """A device with room for so many tensors of one function; it remembers what it gave."""
 
-    def __init__(self, function: Any, room: int) -> None:
+    def __init__(self, function, room):
         self.function, self.room = function, room
-        self.made: list[ref[torch.Tensor]] = []
+        self.made = []
 
-    def __call__(self, *sizes: Any, **named: Any) -> torch.Tensor:
+    def __call__(self, *sizes, **named):
         if str(named.get("device")) != "cpu":
             return self.function(*sizes, **named)
         if len(self.made) == self.room:
@@ -137,7 +135,7 @@ class Small:
 )
 def test_an_error_that_is_kept_keeps_no_memory(function, room, options, said, monkeypatch):
     """A notebook holds the last error with its frames, while its user tries again with fewer pages."""
-    made: list[ref[Any]] = []
+    made = []
     load = models.load_checkpoint
 
     def loads(*given, **named):
@@ -159,7 +157,7 @@ def test_an_error_that_is_kept_keeps_no_memory(function, room, options, said, mo
 @pytest.mark.parametrize(("family", "options"), [("sdar", {"dtype": "bfloat16"}), ("llada2", {"quantization": "fp8"})])
 def test_loading_takes_at_most_half_more_memory_than_the_weights(family, options, tmp_path):
     """A new process, in which nothing has grown before; what it has allocated is sampled while it loads."""
-    large: dict[str, Any] = {
+    large = {
         "hidden_size": 384,
         "intermediate_size": 1536,
         "moe_intermediate_size": 384,

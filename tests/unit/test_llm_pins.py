@@ -1,16 +1,13 @@
 """Pinned tokens as a user gives them: to `SamplingParams`, as text, to streams and sessions, and to the command."""
 
-from typing import Any
-
 import pytest
 
 from dlstep import LLM, SamplingParams
-from dlstep.core import Code
 
 from ..helpers.refusals import refused
 
 STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?\n"
-WRONG: list[tuple[str, Any, Code]] = [
+WRONG = [
     *(("pinned", given, "invalid_type") for given in (5, {"0": 5}, {0: 1.5}, {True: 5}, [(0, 5, 6)])),
     *(("pinned", given, "out_of_range") for given in ({-1: 5}, {8: 5})),
     *(("canvas", given, "invalid_type") for given in (5, [1.5])),
@@ -18,7 +15,7 @@ WRONG: list[tuple[str, Any, Code]] = [
 
 
 @pytest.fixture(scope="module")
-def llm() -> LLM:
+def llm():
     """The embedded model of blocks."""
     return LLM()
 
@@ -30,7 +27,7 @@ def test_what_is_no_pin_is_refused_by_name(field, given, code):
 
 
 def test_pins_are_kept_in_order_whatever_they_are_given_as():
-    pinned: Any = {4: 7, 2: 9}
+    pinned = {4: 7, 2: 9}
     params = SamplingParams(max_tokens=8, pinned=pinned)
     assert params.pinned == ((2, 9), (4, 7)) and hash(params) == hash(SamplingParams(max_tokens=8, pinned=((4, 7), (2, 9))))
     assert params.shortened(4).pinned == ((2, 9),)
@@ -49,14 +46,14 @@ def test_pins_that_can_be_in_no_answer_are_rejected(llm, pinned):
 @pytest.mark.parametrize(("strategy", "canvas"), [("fast_dllm_v2", False), ("multi_bd", True), ("dual_cache", True)])
 def test_a_strategy_that_cannot_refuses_by_name(strategy, canvas):
     own = LLM(decoding_strategy=strategy)
-    asked: dict[str, Any] = {"canvas": [5] * 8} if canvas else {"pinned": {0: 5}}
+    asked = {"canvas": [5] * 8} if canvas else {"pinned": {0: 5}}
     with pytest.raises(ValueError, match=f"(pinned|canvas): it has no effect in {type(own.state.strategy).__name__}"):
         list(own.stream(STORY, SamplingParams(max_tokens=8, **asked)))
 
 
 def test_text_takes_as_many_offsets_as_it_has_tokens(llm):
     assert llm.pins({6: 40, 0: "72+"}) == {**dict(enumerate(llm.engine.tokenizer.encode("72+"))), 6: 40}  # pyright: ignore
-    wrong: list[tuple[Any, str, Code]] = [
+    wrong = [
         ({0: "72", 1: 5}, "pins", "conflict"),
         ({0: ""}, "pins.0", "invalid_value"),
         ({0: 1.5}, "pins", "invalid_type"),
@@ -74,7 +71,7 @@ def test_generate_stream_and_session_hold_the_same_pins(strategy):
         if strategy == "multi_bd_edit"
         else LLM(decoding_strategy=strategy)
     )
-    pinned: Any = own.pins({0: "7", 3: "+", 5: "2"})
+    pinned = own.pins({0: "7", 3: "+", 5: "2"})
     params = SamplingParams(max_tokens=24, pinned=pinned, seed=3)
     (output,) = own.generate(STORY, params, progress=False)
     assert output.text[:6:3] == "7+" and output.text[5] == "2"
@@ -88,7 +85,7 @@ def test_generate_stream_and_session_hold_the_same_pins(strategy):
 
 def test_a_pinned_end_of_sequence_ends_the_answer_there(llm):
     eos = llm.state.config.spec.eos_ids[0]
-    pinned: Any = {3: eos, 5: 40}
+    pinned = {3: eos, 5: 40}
     (output,) = llm.generate(STORY, SamplingParams(max_tokens=12, pinned=pinned), progress=False)
     assert len(output.token_ids) == 3 and output.finish_reason == "stop"
     (output,) = llm.generate(STORY, SamplingParams(max_tokens=12, pinned=pinned, ignore_eos=True), progress=False)
@@ -98,14 +95,14 @@ def test_a_pinned_end_of_sequence_ends_the_answer_there(llm):
     assert (output.token_ids, output.nfe, output.finish_reason) == ((), 0, "stop")
 
 
-def forked(strategy: str, temperature: float, steps: int, seed: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def forked(strategy, temperature, steps, seed):
     """An answer, and that of a fork with another seed after some forwards."""
     session = LLM(decoding_strategy=strategy).session()
     session.submit(STORY, SamplingParams(max_tokens=24, temperature=temperature, seed=1, ignore_eos=True))
     for _ in range(steps):
         session.step()
     branch = session.fork(seed=seed)
-    assert branch.state.sequence(0).request.seed == seed  # pyright: ignore[reportOptionalMemberAccess]
+    assert branch.state.sequence(0).request.seed == seed
     session.run()
     branch.run()
     assert branch.trace.replay() == branch.state
@@ -131,6 +128,6 @@ def test_a_fork_of_a_canvas_begins_it_anew():
     waiting = session.fork(seed=7)  # nothing ran yet
     waiting.run()
     assert waiting.output(0).token_ids == fresh.token_ids
-    seed: Any = "x"
+    seed = "x"
     with pytest.raises(ValueError, match=r"seed: must be"):
         session.fork(seed=seed)

@@ -1,11 +1,10 @@
 """`LLM.read`: the probabilities of labels at the slots of a template."""
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from dlstep import LLM, ReadOutput
+from dlstep import LLM
 from dlstep.engine.reads import Reads
 
 from ..helpers.serving import tiny_llm
@@ -15,7 +14,7 @@ OTHER = "Ann has 21 apples. Later Ann buys 64 more. How many apples does Ann hav
 TEMPLATE = ["53", ["+", "-"], "39=", [*"123456789"], "2", [" shells", " apples"], "."]
 
 
-def rounded(outputs: Sequence[ReadOutput]) -> list[list[dict[str, float]]]:
+def rounded(outputs):
     return [[{label: round(value, 4) for label, value in slot.items()} for slot in output.slots] for output in outputs]
 
 
@@ -45,7 +44,7 @@ def test_processors_change_no_read():
 def test_a_failed_read_leaves_no_requests(monkeypatch):
     llm = tiny_llm()
     with monkeypatch.context() as patch:
-        patch.setattr(Reads, "step", lambda self: 1 // 0)  # pyright: ignore[reportUnknownLambdaType]
+        patch.setattr(Reads, "step", lambda self: 1 // 0)
         with pytest.raises(ZeroDivisionError):
             llm.read(STORY, TEMPLATE)
     assert llm.read(STORY, TEMPLATE)

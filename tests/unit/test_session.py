@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlstep import SamplingParams, Session, Trace
+from dlstep import SamplingParams, Trace
 from dlstep.core import Rebuild, Samples
 
 PROMPT = "Max has 53 shells. Later Max buys 39 more."
@@ -10,7 +10,7 @@ PARAMS = SamplingParams(max_tokens=40, ignore_eos=True)
 
 
 @pytest.fixture
-def session(llm) -> Session:
+def session(llm):
     """A session with one prompt submitted."""
     session = llm.session()
     session.submit(PROMPT, PARAMS)

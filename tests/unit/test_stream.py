@@ -36,7 +36,7 @@ def test_drafts_show_the_window(llm):
 
 def test_generating_while_streaming_changes_neither(llm):
     expected = llm.generate(PROMPT, LONG)[0].text
-    pieces: list[str] = []
+    pieces = []
     for piece in llm.stream(PROMPT, LONG):
         pieces.append(piece)
         assert llm.generate(PROMPT, LONG)[0].text == expected

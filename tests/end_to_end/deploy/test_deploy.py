@@ -4,7 +4,6 @@ import json
 import re
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -18,14 +17,14 @@ FOLDER = Path(__file__).parents[3] / "deploy"
 PROMQL = {"histogram_quantile", "sum", "by", "rate", "le", "kind", "finished_reason"}
 
 
-def samples() -> set[str]:
+def samples():
     """The names of all time series of `/metrics`; a metric with labels has none before it is used."""
     found = re.findall(r"^# TYPE (\S+) (\w+)", Metrics((), ()).text().decode(), re.MULTILINE)
     return {f"{name}{end}" for name, kind in found for end in (("_bucket", "_sum", "_count") if kind == "histogram" else ("",))}
 
 
 def test_every_panel_asks_for_metrics_that_there_are():
-    board: dict[str, Any] = json.loads((FOLDER / "grafana" / "dlstep.json").read_text())
+    board = json.loads((FOLDER / "grafana" / "dlstep.json").read_text())
     known, asked = samples(), set[str]()
     for panel in board["panels"]:
         for target in panel["targets"]:

@@ -6,10 +6,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from types import ModuleType
 
 import psutil
 import pytest
@@ -18,20 +16,20 @@ from ...helpers.scripts import script
 
 
 @pytest.fixture(scope="module")
-def healthcheck() -> ModuleType:
+def healthcheck():
     return script("healthcheck", "deploy")
 
 
 @contextmanager
-def answering(status: int) -> Iterator[str]:
+def answering(status):
     """A server that answers with this status; its URL."""
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+        def do_GET(self):
             self.send_response(status)
             self.end_headers()
 
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, format, *args):
             pass
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
@@ -45,7 +43,7 @@ def answering(status: int) -> Iterator[str]:
 
 
 @contextmanager
-def container() -> Iterator[tuple[int, int]]:
+def container():
     """An init process and its only child, which stands for the server."""
     with subprocess.Popen(
         [sys.executable, "-c", "import subprocess as s; c = s.Popen(['sleep', '600']); print(c.pid, flush=True); c.wait()"],

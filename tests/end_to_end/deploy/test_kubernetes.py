@@ -1,7 +1,6 @@
 """The manifests in deploy/kubernetes fit the schemas of Kubernetes, and the server that they start."""
 
 from pathlib import Path
-from typing import Any
 
 import kubernetes_validate
 import pytest
@@ -15,7 +14,7 @@ from .test_deploy import samples
 
 FOLDER = Path(__file__).parents[3] / "deploy" / "kubernetes"
 VERSIONS = ("1.27", "1.37")  # the oldest that is meant to work, and the newest that has schemas here
-MANIFESTS: list[dict[str, Any]] = list(yaml.safe_load_all((FOLDER / "dlstep.yaml").read_text()))
+MANIFESTS = list(yaml.safe_load_all((FOLDER / "dlstep.yaml").read_text()))
 BY_KIND = {manifest["kind"]: manifest for manifest in MANIFESTS}
 POD = BY_KIND["Deployment"]["spec"]["template"]["spec"]
 (CONTAINER,) = POD["containers"]

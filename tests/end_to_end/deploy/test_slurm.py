@@ -44,7 +44,7 @@ while True:
 REAL = f'exec {sys.executable} -c "from dlstep.cli import main; raise SystemExit(main())" "$@"'
 
 
-def environment(folder: Path, **commands: str) -> dict[str, str]:
+def environment(folder, **commands):
     """The variables of a job of two nodes, with these commands before all others on the path."""
     for name, text in commands.items():
         path = folder / name

@@ -2,11 +2,10 @@
 
 import pytest
 
-from .browser import Watched
 from .test_use import STORY, ask
 
 
-def run_and_fork(watched: Watched) -> None:
+def run_and_fork(watched):
     """A run, a fork of it that differs, and a chosen position."""
     ask(watched, STORY)
     watched.ended()

@@ -2,22 +2,20 @@
 
 import json
 import re
-from typing import Any
 
 import pytest
 from jsonschema import validate
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from dlstep import SamplingParams
 
 from ...helpers.serving import tiny_llm
-from .browser import Watched
 
 STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?\n"
-SCHEMA: dict[str, Any] = {"type": "object", "properties": {"enough": {"type": "boolean"}}, "required": ["enough"]}
+SCHEMA = {"type": "object", "properties": {"enough": {"type": "boolean"}}, "required": ["enough"]}
 
 
-def ask(watched: Watched, kind: str, text: str) -> Page:
+def ask(watched, kind, text):
     """Give a constraint and let the prompt be answered."""
     page = watched.page
     page.locator("#prompt").fill(STORY)
@@ -46,7 +44,7 @@ def test_an_answer_obeys_its_constraint_and_shows_what_it_allows(visit, kind, te
         validate(json.loads(answer), SCHEMA)
     page.locator("#first").click()
     watched.drawn()
-    given: Any = {"regex": {"regex": text}, "choice": {"choice": text.splitlines()}, "json": {"json_schema": text}}[kind]
+    given = {"regex": {"regex": text}, "choice": {"choice": text.splitlines()}, "json": {"json_schema": text}}[kind]
     session = tiny_llm().session()
     session.submit(STORY, SamplingParams(max_tokens=128, **given))
     (span,) = session.plan.spans

@@ -1,8 +1,6 @@
 """`dlstep view`: the page as one file, opened from a disk, without a server and without any request."""
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
@@ -12,16 +10,14 @@ from dlstep.views import entropy_picture, recording
 from dlstep.views.page import FOLDER, page_of, script_of
 
 from ...helpers.serving import tiny_llm
-from .browser import Watched, files_opened
+from .browser import files_opened
 from .hostile import TEXTS, hostile_recording
 from .test_safety import FOREIGN, unseen, walk
 from .test_use import STORY, answer
 
-View = Callable[..., Watched]
-
 
 @pytest.fixture
-def view(browser, tmp_path) -> Iterator[View]:
+def view(browser, tmp_path):
     """Writes a file by `dlstep view` and opens it; the only request is that for the file."""
     with files_opened(browser) as opened:
 
@@ -34,7 +30,7 @@ def view(browser, tmp_path) -> Iterator[View]:
 
 
 @pytest.fixture(scope="module")
-def trace(tmp_path_factory) -> Path:
+def trace(tmp_path_factory):
     """A trace of two requests that the embedded model decoded together."""
     session = tiny_llm().session()
     for story in (STORY, STORY.replace("53", "12")):

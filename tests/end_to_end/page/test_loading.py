@@ -1,7 +1,6 @@
 """The page that is opened before the model is loaded: it says so, and works as soon as it is, without a reload."""
 
 from threading import Event
-from typing import Any
 
 from playwright.sync_api import expect
 
@@ -15,7 +14,7 @@ class LateHost(ThreadHost):
 
     gate: Event
 
-    def start(self, *given: Any, **options: Any) -> Any:
+    def start(self, *given, **options):
         self.gate.wait(60)
         return super().start(*given, **options)
 

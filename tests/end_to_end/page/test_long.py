@@ -1,17 +1,13 @@
 """Long answers and long hours: the page stays smooth, and does not grow."""
 
-from typing import Any
-
 import pytest
-
-from .browser import Watched
 
 POSITIONS, STEPS = 1000, 500
 
 
-def heap(watched: Watched) -> int:
+def heap(watched):
     """Bytes that the page's scripts hold, after all garbage is gone."""
-    session: Any = watched.page.context.new_cdp_session(watched.page)
+    session = watched.page.context.new_cdp_session(watched.page)
     for _ in range(3):
         session.send("HeapProfiler.collectGarbage")
     used = session.send("Runtime.getHeapUsage")["usedSize"]

@@ -6,7 +6,6 @@ from itertools import chain
 
 from playwright.sync_api import expect
 
-from .browser import Watched
 from .hostile import TEXTS, UNSEEN, hostile_recording
 
 FOREIGN = """() => [...document.querySelectorAll('script, img, iframe, object, embed, svg script, link, style, a')]
@@ -15,7 +14,7 @@ TOLD = """() => [document.body.innerText, ...[...document.querySelectorAll('*')]
     (each) => [...each.attributes].map((attribute) => attribute.value))].join('|').replaceAll('\\n', ' ')"""
 
 
-def walk(watched: Watched, runs: int) -> None:
+def walk(watched, runs):
     """Look at every position and every frame of what is open."""
     page = watched.page
     expect(page.locator(".lane")).to_have_count(runs)
@@ -28,7 +27,7 @@ def walk(watched: Watched, runs: int) -> None:
         page.locator("#forth").dispatch_event("click")
 
 
-def unseen(watched: Watched) -> None:
+def unseen(watched):
     """Nothing was run, and no mark that hides or moves text is in the page, in its texts or in its labels."""
     watched.drawn()
     assert watched.page.evaluate("window.hacked") is None

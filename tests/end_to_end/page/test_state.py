@@ -10,7 +10,7 @@ from dlstep import strategies
 from dlstep.views.frames import recording
 
 from ...helpers.recorded import recorded
-from ...unit.views.test_frames import Shown, by_updates
+from ...unit.views.test_frames import by_updates
 
 SEEDS = 15  # traces of each strategy; together more than a hundred
 # Every run: what the reducer makes of its frames, one after the other; and the same from frames that the page would save, from
@@ -46,7 +46,7 @@ FOLDED = """async (text) => {
 }"""
 
 
-def as_lists(stages: list[Shown]) -> list[list[Any]]:
+def as_lists(stages):
     """Stages as JSON holds them."""
     return [[tokens, chances, [list(cell) for cell in window], *rest] for tokens, chances, window, *rest in stages]
 
@@ -84,7 +84,7 @@ PARTED = """async ([one, two]) => {
 }"""
 
 
-def frame(seq: int, ids: list[int], settled: int, known: int = 0, finish: str | None = None) -> dict[str, Any]:
+def frame(seq, ids, settled, known=0, finish=None):
     """A frame of an answer; -1 is undecided."""
     cells = [[place, None if token < 0 else token, 0.5, f"t{token}"] for place, token in enumerate(ids)]
     told = {"seq": seq, "step": seq, "nfe": seq, "settled": settled, "tokens": cells[known:settled], "cells": cells[settled:]}

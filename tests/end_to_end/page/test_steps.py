@@ -1,25 +1,22 @@
 """The view of steps of notebooks, in a page without a server: by mouse, by keys, without scripts, several in one page."""
 
-from collections.abc import Callable, Iterator
-
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import expect
 
-from dlstep import Session, Trace, views
+from dlstep import views
 
 from ...helpers.serving import tiny_llm
 from ...unit.views.test_notebook_steps import spelled
-from .browser import Watched, files_opened
+from .browser import files_opened
 from .hostile import TEXTS
 from .test_safety import FOREIGN
 from .test_use import STORY, answer
 
 OTHER = STORY.replace("53", "12")
-Open = Callable[..., Watched]
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
+def session():
     """Two answers, the second of which began two steps later."""
     session = tiny_llm().session()
     session.submit(STORY)
@@ -32,7 +29,7 @@ def session() -> Iterator[Session]:
 
 
 @pytest.fixture
-def opened(browser, tmp_path) -> Iterator[Open]:
+def opened(browser, tmp_path):
     """Opens outputs of cells as a page."""
     with files_opened(browser) as file_opened:
 
@@ -46,12 +43,12 @@ def opened(browser, tmp_path) -> Iterator[Open]:
         yield page
 
 
-def texts(view: Locator) -> list[str]:
+def texts(view):
     """The answers of a view."""
     return view.locator(".answer:visible").all_text_contents()
 
 
-def where(view: Locator) -> str:
+def where(view):
     """The chosen step."""
     return view.locator("#where").text_content() or ""
 
@@ -94,7 +91,7 @@ def test_without_scripts_the_last_state_is_shown(opened, session):
 
 
 def test_hostile_tokens_stay_texts(opened, session):
-    trace: Trace = spelled(session.trace, [*TEXTS, "</script>", "<!--", '"', "\x00"])
+    trace = spelled(session.trace, [*TEXTS, "</script>", "<!--", '"', "\x00"])
     watched = opened(views.steps_html(trace))
     view = watched.page.locator(".dlstep-steps")
     for step in range(session.state.step + 1):

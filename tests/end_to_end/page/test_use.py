@@ -1,7 +1,6 @@
 """The page is used: by mouse and by keys alone, as people do, in front of a real server."""
 
 import json
-from typing import Any
 
 import pytest
 from playwright.sync_api import expect
@@ -9,19 +8,19 @@ from playwright.sync_api import expect
 from dlstep import SamplingParams
 
 from ...helpers.serving import served, tiny_llm
-from .browser import Watched, opened
+from .browser import opened
 
 STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?\n"
 OTHER = "Ann has 21 apples. Later Ann buys 64 more. How many apples does Ann have?\n"
 
 
-def answer(prompt: str, **options: Any) -> str:
+def answer(prompt, **options):
     """The answer of the engine without any page."""
     (output,) = tiny_llm().generate(prompt, SamplingParams(max_tokens=128, strategy_options=options))
     return output.text
 
 
-def ask(watched: Watched, prompt: str) -> None:
+def ask(watched, prompt):
     """Write a prompt and let it be answered."""
     watched.page.locator("#prompt").fill(prompt)
     watched.generate()
@@ -124,7 +123,7 @@ def test_saved_runs_are_opened_by_drop_and_by_picker(visit):
         expect(third.page.locator("#notice")).to_contain_text(words)
 
 
-def broken(told: dict[str, Any]) -> str:
+def broken(told):
     """A recording without a field that every frame has."""
     copy = json.loads(json.dumps(told))
     del copy["runs"][0]["frames"][0]["settled"]

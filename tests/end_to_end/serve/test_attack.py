@@ -19,7 +19,7 @@ import httpx2
 import pytest
 
 from ...helpers.waiting import until
-from .hostile_bodies import JSON_HEADERS, Body, bodies
+from .hostile_bodies import JSON_HEADERS, bodies
 
 STALL = 0.2  # seconds of CPU time of the event loop in one turn
 ATTACKS = 2
@@ -45,9 +45,9 @@ SHORT = Attack(bodies=24, limit=1 << 17, idle=50, half_open=20, silent_readers=4
 FULL = Attack(bodies=200, limit=1 << 20, idle=500, half_open=100, silent_readers=32)
 
 
-def chosen(attack: Attack) -> list[Body]:
+def chosen(attack):
     """Return bodies of every kind, drawn at random."""
-    kinds: dict[str, list[Body]] = {}
+    kinds = {}
     for body in bodies(attack.limit):
         kinds.setdefault(body.name.partition(" as ")[0], []).append(body)
     draws = random.Random(7)
@@ -55,19 +55,19 @@ def chosen(attack: Attack) -> list[Body]:
     return list(islice((body for round_ in rounds for body in round_), attack.bodies))
 
 
-def streaming() -> bytes:
+def streaming():
     """Return pipelined requests for long streams."""
     content = json.dumps(STREAM).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(content)}\r\n"
     return (head.encode() + b"\r\n" + content) * 4
 
 
-def carry_out(attack: Attack, url: str, sent: list[Body]) -> float:
+def carry_out(attack, url, sent):
     """Attack a server. Return the longest response time of `/health` in seconds."""
     host, port = url.removeprefix("http://").split(":")
     slowest, over = [0.0], Event()
 
-    def connected(stack: ExitStack, head: bytes, *, reads: bool = True) -> None:
+    def connected(stack, head, *, reads=True):
         connection = stack.enter_context(socket.socket())
         if not reads:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -75,7 +75,7 @@ def carry_out(attack: Attack, url: str, sent: list[Body]) -> float:
         connection.connect((host, int(port)))
         connection.sendall(head)
 
-    def watch() -> None:
+    def watch():
         with httpx2.Client(base_url=url, timeout=60) as http:
             while not over.is_set():
                 begin = time.monotonic()
@@ -83,7 +83,7 @@ def carry_out(attack: Attack, url: str, sent: list[Body]) -> float:
                 slowest.append(time.monotonic() - begin)
                 time.sleep(0.02)
 
-    def send(body: Body) -> None:
+    def send(body):
         response = http.post(body.path, content=body.content, headers=JSON_HEADERS)
         assert response.status_code in (200, 400, 404), (body.name, response.text[:200])
 
@@ -106,22 +106,22 @@ def carry_out(attack: Attack, url: str, sent: list[Body]) -> float:
 class Attacked:
     """A running `dlstep serve` under attack."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process):
         self._process = process
         self.url = self._line(r"listening on (\S+);")
         self._until("/ready", '"status": "ready"')
 
-    def _line(self, pattern: str) -> str:
+    def _line(self, pattern):
         assert self._process.stderr is not None
         for line in self._process.stderr:
             if found := re.search(pattern, line):
                 return found[1]
         raise AssertionError("the server has ended")
 
-    def _until(self, path: str, *words: str) -> None:
+    def _until(self, path, *words):
         until(lambda: all(word in httpx2.get(self.url + path, timeout=60).text for word in words), 120, lambda: words)
 
-    def report(self) -> dict[str, Any]:
+    def report(self):
         """Return the longest turn of the event loop since the last report, and the memory once the server is idle."""
         self._until("/metrics", "vllm:num_requests_running 0.0", "vllm:num_requests_waiting 0.0")
         assert self._process.stdin is not None

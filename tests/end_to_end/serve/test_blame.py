@@ -3,7 +3,6 @@
 import asyncio
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from openai import APIStatusError, AsyncOpenAI
@@ -12,7 +11,6 @@ from dlstep.batch.checkpoint import answer_all
 from dlstep.batch.engine import BatchEngine
 from dlstep.batch.lines import read_lines
 from dlstep.core import init
-from dlstep.engine.loader import LoadedEngine
 from dlstep.strategies.multi_bd import MultiBD
 
 from ...helpers.faulty import CHOICES, FaultyChoice, FaultyStrategy
@@ -26,14 +24,14 @@ CHECKED_BEFORE_SUBMIT = (
 )
 
 
-def engine() -> LoadedEngine:
+def engine():
     """An engine whose rule has a bug for requests that select it."""
     whole = shadow_engine(num_pages=120)
     first = init(whole.first.config, MultiBD(block_size=8, buffer_size=2, rule=FaultyChoice()))
     return replace(whole, first=first)
 
 
-def bodies(kind: str) -> list[dict[str, Any]]:
+def bodies(kind):
     """Eight healthy requests, of which some are sampled, and one with a bug among them."""
     healthy = [
         {"prompt": f"Number {n}. " * (1 + n % 3), "max_tokens": 16 + n, "temperature": 0.5 * (n % 2), "seed": n}
@@ -44,7 +42,7 @@ def bodies(kind: str) -> list[dict[str, Any]]:
     return [*healthy[:place], bug, *healthy[place:]]
 
 
-async def answered(client: AsyncOpenAI, body: dict[str, Any]) -> tuple[int, str]:
+async def answered(client, body):
     """Return the status of a request, and its text or error."""
     body = dict(body)
     extra = {"dlstep": body.pop("dlstep")} if "dlstep" in body else None
@@ -55,12 +53,12 @@ async def answered(client: AsyncOpenAI, body: dict[str, Any]) -> tuple[int, str]
         return error.status_code, str(error.message)
 
 
-async def all_answered(url: str, bodies: list[dict[str, Any]]) -> list[tuple[int, str]]:
+async def all_answered(url, bodies):
     async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
         return list(await asyncio.gather(*[answered(client, body) for body in bodies]))
 
 
-def check(kind: str, bodies: list[dict[str, Any]], found: list[tuple[int, str]], alone: dict[str, str]) -> None:
+def check(kind, bodies, found, alone):
     for body, (status, text) in zip(bodies, found, strict=True):
         if "dlstep" in body:
             assert status == 500 and "FaultyChoice.chosen" in text and "faulty.py:" in text, (kind, text)

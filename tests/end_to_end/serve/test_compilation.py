@@ -5,7 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from random import Random
 from threading import Event
-from typing import Any
 
 import httpx2
 
@@ -16,7 +15,7 @@ PROMPT = "Max has 53 shells."
 ATTACK_SECONDS = 1.0
 
 
-def constraints(random: Random) -> list[dict[str, Any]]:
+def constraints(random):
     """Three constraints that cannot be compiled within the limits, different in every call."""
     letters = [chr(random.randrange(97, 123)) for _ in range(1_000_000)]
     choices = ["".join(letters[start : start + 100]) for start in range(0, len(letters), 100)]
@@ -28,21 +27,21 @@ def constraints(random: Random) -> list[dict[str, Any]]:
     ]
 
 
-def post(url: str, key: str, constraint: dict[str, Any], seconds: float) -> httpx2.Response:
+def post(url, key, constraint, seconds):
     body = {"prompt": PROMPT, "max_tokens": 16, "structured_outputs": constraint}
     return httpx2.post(f"{url}/v1/completions", json=body, headers={"Authorization": f"Bearer {key}"}, timeout=seconds)
 
 
-def attack(url: str, clients: int) -> tuple[float, float]:
+def attack(url, clients):
     """Attack a server. Return the longest wait for /health, and how long another key waits for an answer to a new regex."""
     over, random, healths = Event(), Random(clients), list[float]()
     asked = [constraints(random)[number % 3] for number in range(clients)]
 
-    def leave(constraint: dict[str, Any]) -> None:
+    def leave(constraint):
         with suppress(httpx2.TimeoutException):
             post(url, "attacker", constraint, ATTACK_SECONDS)
 
-    def watch() -> None:
+    def watch():
         with httpx2.Client(base_url=url, timeout=60) as http:
             while not over.wait(0.02):
                 begun = time.monotonic()

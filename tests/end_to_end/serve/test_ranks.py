@@ -9,10 +9,10 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from ...unit.cli.test_serve import LONG, START, Command, command, engines_of, until_gone
+from ...unit.cli.test_serve import LONG, START, command, engines_of, until_gone
 
 
-def rank_of(server: Command) -> psutil.Process:
+def rank_of(server):
     """The process of rank 1."""
     (rank,) = engines_of(server.engine.pid)
     return rank
@@ -50,7 +50,7 @@ def test_a_killed_rank_ends_its_requests_and_the_group_starts_again(tmp_path, re
         until_gone(rank, 20)
 
 
-def new_rank(server: Command, old: psutil.Process) -> psutil.Process:
+def new_rank(server, old):
     """The process of rank 1 of a group that is starting, once it responds."""
     end = time.monotonic() + START
     while time.monotonic() < end:

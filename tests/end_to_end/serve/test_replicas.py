@@ -5,19 +5,18 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from ...helpers.serving import questions
 from ...helpers.waiting import until
-from ...unit.cli.test_serve import START, Command, command, engines_of
+from ...unit.cli.test_serve import START, command, engines_of
 
 CLIENTS = 6
 
 
-def until_states(server: Command, holds: Callable[[list[str]], bool]) -> None:
+def until_states(server, holds):
     """Wait until a condition on the states of the replicas holds."""
     states = lambda: [each["status"] for each in server.http.get("/ready").json()["replicas"]]  # noqa: E731
     until(lambda: holds(states()), START, server.log.read_text)

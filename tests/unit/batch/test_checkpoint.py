@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -20,7 +19,7 @@ from .batches import FACTS, Killed, Scripted, answers_file, numbered
 LINES = numbered([1, 2, 4, 5, 1, 7, 3])
 
 
-def swapped(data: bytes, random: Random) -> bytes:
+def swapped(data, random):
     """Two ranges of equal length exchanged."""
     length = random.randrange(1, max(2, len(data) // 4))
     first, second = sorted(random.randrange(0, max(1, len(data) - length)) for _ in range(2))
@@ -34,14 +33,14 @@ def swapped(data: bytes, random: Random) -> bytes:
     )
 
 
-def digits(data: bytes, random: Random) -> bytes:
+def digits(data, random):
     """A digit or letter inside replaced by another one, so that the line is JSON still."""
     places = [place for place, byte in enumerate(data) if chr(byte).isalnum()]
     place = random.choice(places)
     return data[:place] + bytes([random.choice(b"0123456789abcdef")]) + data[place + 1 :]
 
 
-def bodies(data: bytes, random: Random) -> bytes:
+def bodies(data, random):
     """The bodies of two answers exchanged, or an answer under the id of another one."""
     rows = [json.loads(line) for line in data.splitlines()]
     one, other = random.choice(rows), random.choice(rows)
@@ -50,7 +49,7 @@ def bodies(data: bytes, random: Random) -> bytes:
     return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
 
 
-def values(data: bytes, random: Random) -> bytes:
+def values(data, random):
     """A value of an answer replaced by another one of any type, an order of fields turned round, or a field left out."""
     rows = [json.loads(line) for line in data.splitlines()]
     row = random.choice(rows)
@@ -68,7 +67,7 @@ def values(data: bytes, random: Random) -> bytes:
     return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
 
 
-ALTERATIONS: dict[str, Callable[[bytes, Random], bytes]] = {
+ALTERATIONS = {
     "truncated": lambda data, random: data[: random.randrange(len(data))],
     "a byte": lambda data, random: (lambda at: data[:at] + bytes([random.randrange(256)]) + data[at + 1 :])(
         random.randrange(len(data))

@@ -3,7 +3,6 @@
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
@@ -12,13 +11,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep.batch.checkpoint import answer_all
-from dlstep.batch.lines import AnsweredRequest
 
 from .batches import Killed, Scripted, answers_file, numbered
 
 
 @contextmanager
-def killed_in(where: str) -> Iterator[None]:
+def killed_in(where):
     """Be killed while the output is written: before it is there, or before the checkpoint is gone."""
     with patch({"written": "os.fsync", "there": "pathlib.Path.unlink"}[where], side_effect=Killed):
         yield
@@ -55,7 +53,7 @@ def test_the_output_is_that_of_an_unbroken_run(numbers, kills, end):
         assert not answers_file(out).exists() and {row["id"] for row in rows} == kept_ids(out)
 
 
-def kept_ids(out: Path) -> set[str]:
+def kept_ids(out):
     """The answers that the side file knows, whose last line may be one that broke off."""
     path = answers_file(out).with_name("beside.jsonl")
     return {json.loads(line)["id"] for line in path.read_bytes().splitlines()}
@@ -79,7 +77,7 @@ def test_no_content_is_decoded_again_or_twice(numbers, after, seed):
 @given(numbers=Numbers)
 def test_answers_that_may_not_fail_again_are_asked_for_again(numbers):
     class Failing(Scripted):
-        def step(self) -> list[AnsweredRequest]:
+        def step(self):
             return [answered._replace(status=500) for answered in super().step()[:1]]
 
     lines = numbered(numbers)

@@ -1,9 +1,6 @@
 """The answers of a batch are those of the server, in its words, and those of `LLM.generate`."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,17 +11,17 @@ from dlstep.engine.config import EngineConfig
 from dlstep.serve.http import translate
 
 from ...helpers.compiler import suspend_compiler
-from ...helpers.serving import TEMPLATE, Paced, Served, served, shadow_engine
+from ...helpers.serving import TEMPLATE, Paced, served, shadow_engine
 from .batches import SEATS, URL, engine, lines_of, request, run
 
 CHAT = "/v1/chat/completions"
 STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
-SCHEMA: dict[str, Any] = {"type": "object", "properties": {"enough": {"type": "boolean"}}, "required": ["enough"]}
+SCHEMA = {"type": "object", "properties": {"enough": {"type": "boolean"}}, "required": ["enough"]}
 FORMAT = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory) -> Iterator[Served]:
+def server(tmp_path_factory):
     """The same model, served."""
     template = tmp_path_factory.mktemp("batch") / "template.jinja"
     template.write_text(TEMPLATE)
@@ -32,12 +29,12 @@ def server(tmp_path_factory) -> Iterator[Served]:
         yield running
 
 
-def answered(rows: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
+def answered(rows, folder):
     """The answers of a batch with the template of the server."""
     return run(lines_of(rows), folder / "out.jsonl", BatchEngine(engine(), template=TEMPLATE))
 
 
-def without_measures(body: dict[str, Any]) -> dict[str, Any]:
+def without_measures(body):
     """The part of a body of the server's that does not depend on other requests."""
     del body["id"], body["created"], body["usage"]["prompt_tokens_details"]
     for choice in body["choices"]:
@@ -45,7 +42,7 @@ def without_measures(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-RIGHT: list[tuple[str, dict[str, Any]]] = [
+RIGHT = [
     (URL, {"prompt": STORY, "max_tokens": 40}),
     (URL, {"prompt": [STORY, "Leo has 3 hats."], "max_tokens": 12, "n": 2, "temperature": 0.8, "echo": True}),
     (URL, {"prompt": [5, 6, 7], "max_tokens": 12, "seed": 7, "temperature": 1.0, "stop": ["."]}),
@@ -111,7 +108,7 @@ def test_what_a_batch_cannot_do_is_an_error_of_the_line(change, param, code, tmp
     assert (row["response"]["status_code"], error["param"], error["code"]) == (400, param, code)
 
 
-GOOD: dict[str, Any] = {"prompt": "x", "max_tokens": 4}
+GOOD = {"prompt": "x", "max_tokens": 4}
 
 
 def test_an_unexpected_error_is_that_of_its_line(tmp_path, monkeypatch):
@@ -150,7 +147,7 @@ def test_a_compilation_that_was_killed_is_tried_again(tmp_path):
     assert row["response"]["status_code"] == 200
 
 
-def failing(failures: int) -> BatchEngine:
+def failing(failures):
     """An engine for one request, whose first forward passes fail."""
     shadow = shadow_engine(max_num_reqs=1)
     assert isinstance(shadow.driver, Paced)

@@ -4,17 +4,15 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import pytest
 
 from dlstep.batch import engine as engine_module
 from dlstep.batch.engine import BatchEngine, EngineActor
-from dlstep.batch.lines import AnsweredRequest, Json, content_key
+from dlstep.batch.lines import content_key
 from dlstep.engine.config import EngineConfig
 
 from ...helpers.serving import shadow_engine
@@ -23,13 +21,13 @@ from .batches import engine, lines_of, run, stories
 ROOT = Path(__file__).parents[3]
 
 
-def actor_of(batch: BatchEngine, seconds: float = 600.0) -> EngineActor:
+def actor_of(batch, seconds=600.0):
     """An actor with this engine."""
     with patch.object(engine_module, "loaded", lambda *_: batch):
         return EngineActor(seconds, EngineConfig(), None, None, "")
 
 
-def rows_of(contents: dict[int, Json]) -> dict[str, list[Any]]:
+def rows_of(contents):
     """A block of requests, as Ray Data hands it over."""
     return {"place": [*contents], "content": [json.dumps(content) for content in contents.values()]}
 
@@ -54,20 +52,20 @@ def test_a_line_that_is_no_request_is_an_error_of_its_own():
     assert reply["place"] == [3] and status == 400 and body["error"]["param"] == "body"
 
 
-def answer_with(step: Callable[[BatchEngine], list[AnsweredRequest]]) -> None:
+def answer_with(step):
     """Send a request to an engine with this step, in a process of its own."""
     with patch.object(BatchEngine, "step", step):
         batch = BatchEngine(shadow_engine())
         actor_of(batch, 1.0)(rows_of({0: lines_of(stories(1))[0].content}))
 
 
-def hanging(batch: BatchEngine) -> list[AnsweredRequest]:
+def hanging(batch):
     """Never return."""
     time.sleep(600)
     return []
 
 
-def failing(batch: BatchEngine) -> list[AnsweredRequest]:
+def failing(batch):
     """Fail like a kernel."""
     raise RuntimeError("CUDA error")
 

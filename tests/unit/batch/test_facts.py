@@ -4,7 +4,6 @@ import linecache
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import dlstep
 from dlstep import LLM
@@ -15,7 +14,7 @@ PACKAGE = Path(dlstep.__file__).parent
 
 def test_a_rule_of_a_file_is_among_the_facts(tmp_path):
     source = (PACKAGE / "rules" / "threshold.py").read_text().replace("from ..core", "from dlstep.core")
-    found: list[dict[str, str]] = []
+    found = []
     for number, text in enumerate((source, f"{source}\n# changed\n")):
         path = tmp_path / f"mine{number}.py"
         path.write_text(text)
@@ -32,6 +31,6 @@ def test_a_rule_of_a_notebook_is_among_the_facts(monkeypatch):
         source = f"class Own:\n    def chosen(self, rows):\n        return {order.decode()}(rows)\n"
         name = f"cell-{number}"
         monkeypatch.setitem(linecache.cache, name, (len(source), None, source.splitlines(keepends=True), name))
-        scope: dict[str, Any] = {"__name__": "notebook"}
+        scope = {"__name__": "notebook"}
         exec(compile(source, name, "exec"), scope)
         assert order in facts.own_source(scope["Own"])

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,7 +36,7 @@ class Cluster:
     log: IO[str]
     nodes: list[int] = field(default_factory=list)  # process ids of raylets
 
-    def __enter__(self) -> "Cluster":
+    def __enter__(self):
         command = [self.python, str(HERE / "ray_cluster.py")]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True, bufsize=1
@@ -47,40 +46,40 @@ class Cluster:
             self.add_node()
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *error):
         try:
             self._process.communicate(timeout=60)
         finally:
             self._process.kill()
 
-    def _line(self) -> str:
+    def _line(self):
         assert self._process.stdout is not None
         line = self._process.stdout.readline().strip()
         assert line, self.output()
         return line
 
-    def output(self) -> str:
+    def output(self):
         """The end of what the cluster and its drivers have printed."""
         return Path(self.log.name).read_text()[-5000:]
 
-    def add_node(self) -> None:
+    def add_node(self):
         """Start a node."""
         assert self._process.stdin is not None
         self._process.stdin.write("node\n")
         self.nodes.append(int(self._line()))
 
-    def actors(self, raylet: int) -> list[psutil.Process]:
+    def actors(self, raylet):
         """The actors of a node."""
         return [child for child in psutil.Process(raylet).children() if child.name().startswith("ray::MapWorker")]
 
-    def kill_actor(self, random: Random) -> bool:
+    def kill_actor(self, random):
         """Kill an actor with -9; whether there was one."""
         actors = [actor for node in self.nodes for actor in self.actors(node)]
         if actors:
             random.choice(actors).kill()
         return bool(actors)
 
-    def kill_node(self, random: Random) -> bool:
+    def kill_node(self, random):
         """Kill a node that has an actor with -9, without another one in its place."""
         busy = [node for node in self.nodes if self.actors(node)]
         if busy:
@@ -88,21 +87,21 @@ class Cluster:
             self.nodes.remove(node)
         return bool(busy)
 
-    def batch(self, given: Path, out: Path, *options: str) -> "subprocess.Popen[str]":
+    def batch(self, given, out, *options):
         """Start `dlstep batch` on this cluster."""
         words = ["batch", str(given), str(out), "--ray", self.address, "--max_num_reqs", "32", *options]
         return subprocess.Popen([self.python, "-c", COMMAND, *words], stderr=self.log, text=True)
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory):
     """A cluster on this Python if it has Ray, else on that of an environment of its own."""
     python = sys.executable if find_spec("ray") else str(environment("ray", beside=True) / "python")
     with (tmp_path_factory.mktemp("cluster") / "log").open("w") as log, Cluster(python, log) as running:
         yield running
 
 
-def until(cluster: Cluster, driver: "subprocess.Popen[str]", out: Path, bytes_of_answers: int) -> None:
+def until(cluster, driver, out, bytes_of_answers):
     """Wait until the checkpoint has so many bytes."""
     end = time.monotonic() + SECONDS
     while size([answers_file(out)]) < bytes_of_answers:

@@ -4,11 +4,9 @@ import importlib
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from types import ModuleType, SimpleNamespace
-from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -31,22 +29,22 @@ class RayError(Exception):
 class Ray:
     """Ray with its data. A block that holds a deadly prompt is lost, and each other one `by_chance` among more than one row."""
 
-    def __init__(self, deadly: set[int], seed: int = 0, by_chance: float = 0.0, facts: object = None) -> None:
+    def __init__(self, deadly, seed=0, by_chance=0.0, facts=None):
         self.deadly, self.random, self.by_chance = deadly, Random(seed), by_chance
         self.reply, self.answering = facts or (FACTS, 4), FACTS
         self.context = SimpleNamespace(autoscaling_config=SimpleNamespace(), issue_detectors_config=SimpleNamespace())
-        self.given: dict[str, Any] = {}
+        self.given = {}
 
-    def from_items(self, items: list[dict[str, Any]], override_num_blocks: int) -> Any:
+    def from_items(self, items, override_num_blocks):
         size = -(-len(items) // override_num_blocks)
         self.blocks = [items[start : start + size] for start in range(0, len(items), size)]
         return SimpleNamespace(map_batches=self.map_batches)
 
-    def map_batches(self, actor: type, **given: Any) -> Any:
+    def map_batches(self, actor, **given):
         self.given = given
         return SimpleNamespace(iter_rows=self.rows)
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def rows(self):
         self.random.shuffle(self.blocks)
         budget = self.context.max_errored_blocks
         for block in self.blocks:
@@ -60,7 +58,7 @@ class Ray:
                 key = content_key(self.answering, json.loads(row["content"]))
                 yield {"place": row["place"], "answer": json.dumps([key, 200, {"text": number}, {"seconds": 1.0}])}
 
-    def modules(self) -> dict[str, ModuleType]:
+    def modules(self):
         """The modules that `dlstep.batch.ray_pool` imports."""
         ray, data, errors = (ModuleType(name) for name in ("ray", "ray.data", "ray.exceptions"))
         vars(ray).update(
@@ -77,7 +75,7 @@ class Ray:
         return {"ray": ray, "ray.data": data, "ray.exceptions": errors}
 
 
-def answered(ray: Ray, numbers: list[int], device: str = "cpu", **options: Any) -> list[tuple[int, Any]]:
+def answered(ray, numbers, device="cpu", **options):
     """The status codes of a batch on the scripted cluster, with the prompts that were answered."""
     with patch.dict(sys.modules, ray.modules()), tempfile.TemporaryDirectory() as folder:
         sys.modules.pop("dlstep.batch.ray_pool", None)

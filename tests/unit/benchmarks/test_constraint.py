@@ -16,7 +16,7 @@ from dlstep.text.constraints import compiled
 def test_as_many_tokens_are_unmasked_as_without_a_constraint():
     script = replace(SCRIPTS["multi_bd"], spec=spec_of_script(SCRIPTS["multi_bd"]))
     automaton = compiled("json_schema", SCHEMA, script.spec)
-    pace: list[float] = []
+    pace = []
     for constraint in (None, automaton):
         state = build(script, "prompt", 64, 4, constraint)
         chosen = script if constraint is None else replace(script, steady=under_masks(automaton, script.steady))

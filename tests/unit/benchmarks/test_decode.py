@@ -1,7 +1,5 @@
 """Decoding of random weights in the shapes of checkpoints: the script, the rows, and the least bytes and operations."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
@@ -19,7 +17,7 @@ CEILINGS = Ceilings(1e10, 1e11)
 
 
 @pytest.fixture(autouse=True)
-def seeded() -> Iterator[None]:
+def seeded():
     with torch.random.fork_rng():
         torch.manual_seed(0)
         yield

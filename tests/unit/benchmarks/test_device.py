@@ -22,7 +22,7 @@ def test_the_work_of_a_device_is_the_mean_over_all_steps(monkeypatch):
         event("add", 0, 99, "CPU"),
         event(REGION, 0, 99),
     ]
-    steps: list[int] = []
+    steps = []
 
     @contextmanager
     def profiled(trace):

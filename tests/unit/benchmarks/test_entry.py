@@ -1,13 +1,11 @@
 """Rows of benchmarks, and their progress."""
 
 import json
-from collections.abc import Iterator
-from typing import Any
 
 from benchmarks.entry import print_rows, run
 
 
-def rows() -> Iterator[dict[str, Any]]:
+def rows():
     yield {"name": "one", "us": 1.5}
     yield {"name": "other", "us": 2.5}
 

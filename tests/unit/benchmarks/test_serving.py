@@ -6,7 +6,7 @@ import torch
 from benchmarks.serving import STRATEGY, Answer, _load, measure_serving, prompts_of, row_of, write_folder
 from dlstep import LLM, SamplingParams
 
-from ...helpers.servers import nothing_goes_wrong_unseen  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from ...helpers.servers import nothing_goes_wrong_unseen  # noqa: F401
 from ...helpers.serving import served, shadow_engine
 from ...helpers.shapes import shrunk
 

@@ -18,7 +18,7 @@ LINES = lines_of(stories(COUNT))
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory) -> Path:
+def unbroken(tmp_path_factory):
     """The output of a run that nothing broke off."""
     out = tmp_path_factory.mktemp("unbroken") / "out.jsonl"
     run(LINES, out)
@@ -38,7 +38,7 @@ def test_killed_at_random_moments_the_answers_are_the_same(unbroken, tmp_path, k
     report(f"{COUNT} requests, killed {kills} times, after {', '.join(map(str, grown))} bytes of answers: equal bytes")
 
 
-def copied(unbroken: Path, folder: Path) -> Path:
+def copied(unbroken, folder):
     """A copy of an output and its folder."""
     shutil.copytree(unbroken.parent, folder, dirs_exist_ok=True)
     return folder / unbroken.name

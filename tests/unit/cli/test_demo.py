@@ -46,7 +46,7 @@ def test_the_demo_on_a_terminal(monkeypatch):
     monkeypatch.setattr(demo, "SECONDS_PER_STEP", 0.0)
     monkeypatch.setattr(demo, "SHOWN", DECODERS[1:2])
     console = Console(file=StringIO(), width=80, height=24, force_terminal=True, legacy_windows=False, color_system="standard")
-    shown: list[str] = []
+    shown = []
 
     def model(self, value, device=None):
         shown.append(console.file.getvalue())

@@ -1,8 +1,6 @@
 """`dlstep eval` from options to table; wrong ones give one line before anything is loaded."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,7 +9,7 @@ from dlstep.cli import main
 from dlstep.tiny import problems, score
 
 
-def table(folder: Path) -> list[dict[str, Any]]:
+def table(folder):
     """The table that the command wrote."""
     return json.loads((folder / "table.json").read_text())
 

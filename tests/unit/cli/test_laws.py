@@ -10,7 +10,7 @@ import pytest
 from dlstep import rules
 from dlstep.cli import main
 
-from .faulty_files import ENDLESS_FILES, FATAL, FILES, Faulty, rule
+from .faulty_files import ENDLESS_FILES, FATAL, FILES, rule
 
 SOURCES = Path(rules.__file__).parent
 COMMAND = (sys.executable, "-c", "from dlstep_command import main; raise SystemExit(main())", "laws")
@@ -27,13 +27,13 @@ FEW = (
 KINDS = {**FILES, **{f"endless {kind}": faulty for kind, faulty in ENDLESS_FILES.items()}}
 
 
-def saved(source: str, folder: Path, name: str = "faulty") -> str:
+def saved(source, folder, name="faulty"):
     path = folder / f"{name}.py"
     path.write_text(source, encoding="utf-8")
     return str(path)
 
 
-def check_shown(faulty: Faulty, code: int, text: str) -> None:
+def check_shown(faulty, code, text):
     """The exit code, the parts of the message and the line of the mistake, without frames of libraries."""
     assert code == faulty.code, text
     for part in faulty.message:

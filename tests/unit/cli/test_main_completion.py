@@ -16,7 +16,7 @@ CHECKS = {"bash": ["-n"], "zsh": ["-n"], "fish": ["--no-execute"]}
 
 
 @pytest.fixture(scope="module")
-def script() -> str:
+def script():
     """The script for bash."""
     with redirect_stdout(StringIO()) as out:
         main(["--print_completion", "bash"])

@@ -11,7 +11,7 @@ from dlstep.cli import main
 DLSTEP = [sys.executable, "-c", "from dlstep.cli import main; raise SystemExit(main())"]
 
 
-def run(*arguments: str | bytes, **options: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments, **options):
     """The command with these arguments; `options` are environment variables."""
     environment = {**os.environ, "COLUMNS": "80", **options}
     return subprocess.run([*DLSTEP, *arguments], capture_output=True, text=True, check=False, timeout=900, env=environment)

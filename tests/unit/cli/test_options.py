@@ -20,7 +20,7 @@ def test_every_option_has_a_help_text():
     assert all(field_help(SamplingParams).values())
 
 
-def params_of(*arguments: str) -> SamplingParams:
+def params_of(*arguments):
     return sampling_params(parser_of("generate").parse_args(["a prompt", *arguments]))
 
 

@@ -3,9 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
@@ -15,13 +13,12 @@ from dlstep.engine.config import field_help
 
 from ..core.test_options_plugins import RULE, STRATEGY
 
-Captured = pytest.CaptureFixture[str]
 FORGOTTEN = ("lab", "odd_rule", "odd_strategy")
 CLASSES = [plugins.load(name) for plugins in (strategies.PLUGINS, rules.PLUGINS) for name in plugins.own()]
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch) -> Iterator[Path]:
+def folder(tmp_path, monkeypatch):
     """A current folder that is not on Python's path, with a rule and a strategy; modules from it are forgotten afterwards."""
     (tmp_path / "lab").mkdir()
     (tmp_path / "lab" / "odd_rule.py").write_text(RULE.format(extra="") + "\nRULE = Odd\n")
@@ -35,9 +32,9 @@ def folder(tmp_path, monkeypatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def chosen(monkeypatch) -> list[object]:
+def chosen(monkeypatch):
     """The strategies that commands would decode with; nothing is decoded."""
-    made: list[object] = []
+    made = []
 
     def generate(self, *arguments, **options):
         made.append(self.engine.first.strategy)
@@ -47,14 +44,14 @@ def chosen(monkeypatch) -> list[object]:
     return made
 
 
-def failure(capsys: Captured, *arguments: str) -> str:
+def failure(capsys, *arguments):
     assert main(["generate", "a", *arguments]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1) and err.startswith("dlstep: error: ")
     return err
 
 
-def help_of(capsys: Captured, *arguments: str) -> str:
+def help_of(capsys, *arguments):
     with pytest.raises(SystemExit) as stop:
         main(["generate", *arguments, "--help"])
     assert stop.value.code == 0

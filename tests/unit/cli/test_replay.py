@@ -1,7 +1,6 @@
 """`dlstep replay`."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ QUESTION = "Max has 53 shells. Later Max buys 39 more. How many shells does Max 
 
 
 @pytest.fixture
-def trace_path(tmp_path) -> Path:
+def trace_path(tmp_path):
     """A saved decode of two requests, one of them aborted."""
     session = make_llm().session()
     session.submit(QUESTION, SamplingParams(max_tokens=20, ignore_eos=True))

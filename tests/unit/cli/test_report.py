@@ -4,7 +4,6 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,14 +20,14 @@ STORIES = ["eval", "--dataset_limit", "12", "--accept_threshold", "0.3", "--out"
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory) -> Path:
+def run(tmp_path_factory):
     """A run with wrong answers."""
     out = tmp_path_factory.mktemp("report") / "run"
     assert main([*STORIES, str(out)]) == 0
     return out
 
 
-def rows_of(run: Path) -> list[dict[str, Any]]:
+def rows_of(run):
     """The answers with their scores."""
     return [dict(row) for row in read(run).rows.values()]
 

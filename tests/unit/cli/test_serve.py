@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -21,7 +20,7 @@ import pytest
 from dlstep.cli import main
 from dlstep.serve.settings import ServeOptions
 
-from ...helpers.servers import nothing_goes_wrong_unseen  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from ...helpers.servers import nothing_goes_wrong_unseen  # noqa: F401
 from ...helpers.serving import Paced, served, shadow_engine
 
 DLSTEP = [sys.executable, "-c", "from dlstep.cli import main; raise SystemExit(main())"]
@@ -33,18 +32,18 @@ LONG = {"prompt": "Max has 53 shells.", "max_tokens": 400, "ignore_eos": True}
 class Command:
     """A running `dlstep serve`."""
 
-    def __init__(self, process: subprocess.Popen[str], url: str, log: Path) -> None:
+    def __init__(self, process, url, log):
         self.process, self.url, self.log = process, url, log
         self.http = httpx2.Client(base_url=url, timeout=60)
 
-    def until_ready(self) -> None:
+    def until_ready(self):
         """Wait until the model is loaded."""
         end = time.monotonic() + START
         while self.http.get("/ready").status_code != 200:
             assert self.process.poll() is None and time.monotonic() < end, self.log.read_text()
             time.sleep(0.1)
 
-    def until_metric(self, line: str, *, there: bool) -> None:
+    def until_metric(self, line, *, there):
         """Wait until a line of `/metrics` is there, or is not."""
         end = time.monotonic() + 60
         while (line in (message := self.http.get("/metrics").text)) != there:
@@ -52,25 +51,25 @@ class Command:
             time.sleep(0.01)
 
     @property
-    def engine(self) -> psutil.Process:
+    def engine(self):
         """The engine's process."""
         (engine,) = [
             child for child in psutil.Process(self.process.pid).children() if "spawn_main" in " ".join(child.cmdline())
         ]
         return engine
 
-    def loaded(self, pid: int) -> bool:
+    def loaded(self, pid):
         """Whether a process has loaded torch."""
         return "libtorch" in Path(f"/proc/{pid}/maps").read_text()
 
 
-def engines_of(pid: int) -> list[psutil.Process]:
+def engines_of(pid):
     """The engines that a server has started."""
     return [child for child in psutil.Process(pid).children() if "spawn_main" in " ".join(child.cmdline())]
 
 
 @contextmanager
-def command(folder: Path, *options: str, descriptors: int | None = None) -> Iterator[Command]:
+def command(folder, *options, descriptors=None):
     """A server on a free port, ready to answer. `descriptors`: how many files and connections it may open (`ulimit -n`)."""
     log = folder / "stderr"
     with log.open("w") as stderr, (folder / "stdout").open("w") as stdout:
@@ -92,7 +91,7 @@ def command(folder: Path, *options: str, descriptors: int | None = None) -> Iter
             process.wait()
 
 
-def until_gone(process: psutil.Process, seconds: float) -> None:
+def until_gone(process, seconds):
     """Wait for the end of a process."""
     end = time.monotonic() + seconds
     while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
@@ -100,11 +99,11 @@ def until_gone(process: psutil.Process, seconds: float) -> None:
         time.sleep(0.05)
 
 
-def check_a_killed_engine(server: Command, report: Callable[[str], None]) -> None:
+def check_a_killed_engine(server, report):
     """Those whose engine is killed fail at once; then it is started again."""
     first = server.engine
 
-    def failed(stream: bool) -> tuple[float, str]:
+    def failed(stream):
         with server.http.stream("POST", "/v1/completions", json={**LONG, "stream": stream, "n": 4}) as response:
             text = "".join(response.iter_text())
         return time.monotonic(), text
@@ -127,11 +126,11 @@ def check_a_killed_engine(server: Command, report: Callable[[str], None]) -> Non
     assert server.engine.pid != first.pid
 
 
-def check_sigterm(server: Command) -> int:
+def check_sigterm(server):
     """Answers under way end well, and then both processes do; returns how many answers that were."""
     engine = server.engine
 
-    def answer(number: int) -> httpx2.Response:
+    def answer(number):
         return server.http.post("/v1/completions", json={**LONG, "stream": number % 2 == 0})
 
     with ThreadPoolExecutor(12) as threads:
@@ -264,7 +263,7 @@ def test_wrong_options_are_told_in_a_sentence(tmp_path, capsys):
     binary.write_bytes(b"\xff")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        cases: list[tuple[list[str], str]] = [
+        cases = [
             (["--port", port], f"cannot listen on 127.0.0.1 port {port}"),
             (["no-such-folder", "--port", "0"], "no checkpoint folder at 'no-such-folder'"),
             (["--max_queue", "0"], "--max_queue: "),
@@ -282,7 +281,7 @@ def test_wrong_options_are_told_in_a_sentence(tmp_path, capsys):
             assert last.startswith("dlstep: error:") and message in last, last
 
 
-def without(modules: tuple[str, ...], code: str) -> subprocess.CompletedProcess[str]:
+def without(modules, code):
     """A fresh process in which some modules cannot be found."""
     hide = f"import sys; sys.modules.update(dict.fromkeys({modules!r})); "
     return subprocess.run([sys.executable, "-c", hide + code], capture_output=True, text=True, timeout=START, check=False)

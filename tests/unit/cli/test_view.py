@@ -1,8 +1,6 @@
 """`dlstep view` on the command line: what it writes, and what it says of files that it cannot show."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +12,7 @@ CELL = [0, 5, 0.5, "x"]
 FRAME = {"seq": 0, "step": 0, "nfe": 0, "settled": 1, "tokens": [CELL], "cells": []}
 
 
-def given(path: Path, **changes: Any) -> Path:
+def given(path, **changes):
     """A recording of one frame, with some fields of the frame changed."""
     path.write_text(json.dumps(recorded([{"head": HEAD, "frames": [FRAME | changes], "text": "x"}])))
     return path

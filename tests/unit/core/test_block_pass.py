@@ -6,7 +6,6 @@ from hypothesis import given, strategies as st
 
 from dlstep.core import (
     Block,
-    BlockPass,
     BlockSamples,
     Config,
     Request,
@@ -27,7 +26,7 @@ COUNTED = SEQUENCE.after_forward(SEQUENCE.storage, 1)
 BEST, SCORED = 3, 2
 
 
-def samples_at(positions: list[int]) -> BlockSamples:
+def samples_at(positions):
     """Samples whose values name their position."""
     once, values = tuple(positions), tuple(map(float, positions))
     best, scored = (tuple([position + rank / 10 for position in positions for rank in range(n)]) for n in (BEST, SCORED))
@@ -35,7 +34,7 @@ def samples_at(positions: list[int]) -> BlockSamples:
 
 
 @st.composite
-def windows(draw: st.DrawFn) -> tuple[list[Block], list[int]]:
+def windows(draw):
     """Blocks that follow one another, and the positions that a span samples in them: any, at least one."""
     ends = list(accumulate(draw(st.lists(st.integers(1, 5), min_size=1, max_size=4)), initial=draw(st.integers(0, 3))))
     sampled = draw(st.lists(st.sampled_from(range(ends[0], ends[-1])), min_size=1, unique=True).map(sorted))
@@ -43,7 +42,7 @@ def windows(draw: st.DrawFn) -> tuple[list[Block], list[int]]:
     return blocks, sampled
 
 
-def own_passes(window: tuple[list[Block], list[int]]) -> list[BlockPass]:
+def own_passes(window):
     """The passes of all blocks."""
     blocks, sampled = window
     span = span_with(sampled=tuple(sampled), draws=(0,) * len(sampled))

@@ -1,15 +1,13 @@
 """Checks: a value of a wrong type is refused where it comes in, by one sentence, and nothing else is harmed."""
 
-from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import cache
-from typing import Any
 
 import pytest
 from hypothesis import example, given, strategies as st
 
-from dlstep import LLM, EngineConfig, Output, SamplingParams, Spec, strategies
-from dlstep.core import Config, Refused, Request, Span, SpanSamples, State, Strategy, add, commit, init, schedule
+from dlstep import LLM, EngineConfig, SamplingParams, Spec, strategies
+from dlstep.core import Config, Refused, Request, SpanSamples, Strategy, add, commit, init, schedule
 from dlstep.core.trace import from_json, to_json
 from dlstep.engine.resolve import resolve
 from dlstep.testing.harness import shadow
@@ -25,12 +23,12 @@ MODELS = [Spec(mask, (6,), 8, shift) for mask in (7, None) for shift in (0, 1)]
 
 
 @cache
-def good_alone() -> Output:
+def good_alone():
     """The answer of the good request by itself."""
     return make_llm().generate(GOOD, SHORT)[0]
 
 
-def valid(cls: type) -> dict[str, Any]:
+def valid(cls):
     """Arguments that make a value of `cls`."""
     if cls is Config:
         return {"spec": spec(), "page_size": 8, "num_pages": 64, "max_model_len": 128, "max_num_batched_tokens": 256}
@@ -41,7 +39,7 @@ def valid(cls: type) -> dict[str, Any]:
     return {each.name: SMALL[each.name] for each in fields(cls) if each.name in SMALL} if issubclass(cls, Strategy) else {}
 
 
-def finished(state: State, driver: Any) -> State:
+def finished(state, driver):
     """The state once all requests have ended."""
     for _ in range(500):
         if state.done:
@@ -50,7 +48,7 @@ def finished(state: State, driver: Any) -> State:
     raise AssertionError("not finished")
 
 
-def use_params(value: SamplingParams) -> None:
+def use_params(value):
     """Another request beside one with these parameters is answered as alone."""
     llm = make_llm()
     try:
@@ -63,7 +61,7 @@ def use_params(value: SamplingParams) -> None:
     assert {each.finish_reason for each in odd} <= {"length", "nfe_limit", "repetition", "stop", "rejected"}
 
 
-def use_request(value: Request) -> None:
+def use_request(value):
     """The request runs or is rejected, and the one beside it is answered as alone."""
     config = Config(spec(), PAGE_SIZE, 64, 128, 256)
     first, good = init(config, strategies.load("multi_bd")()), Request(77, (5, 6), SHORT)
@@ -75,7 +73,7 @@ def use_request(value: Request) -> None:
     check_value(state)
 
 
-def use_config(value: Config) -> None:
+def use_config(value):
     """Requests that such an engine admits are answered."""
     try:
         state = init(value, strategies.load("multi_bd")(block_size=4, buffer_size=1))
@@ -86,17 +84,17 @@ def use_config(value: Config) -> None:
     state = add(add(state, Request(0, (1, 2), SHORT)), Request(1, (0, 3), SamplingParams(max_tokens=3, stop=("x",))))
     token = next(token for token in range(value.spec.vocab_size + 1) if token != value.spec.mask_id)
 
-    def sure(span: Span) -> SpanSamples:
+    def sure(span):
         return SpanSamples((token,) * len(span.wanted.sampled), (1.0,) * len(span.wanted.sampled))
 
     check_value(finished(state, ScriptedDriver(sure)))
 
 
-def use_spec(value: Spec) -> None:
+def use_spec(value):
     use_config(Config(value, page_size=8, num_pages=64, max_model_len=128, max_num_batched_tokens=256))
 
 
-def use_strategy(value: Strategy) -> None:
+def use_strategy(value):
     """Every model that the strategy can decode is decoded."""
     for model in MODELS:
         config = Config(model, 8, 16, 64, 128)
@@ -111,7 +109,7 @@ def use_strategy(value: Strategy) -> None:
         check_value(finished(state, shadow(config, value)))
 
 
-def use_options(value: EngineConfig) -> None:
+def use_options(value):
     """The options make an engine or are told by name."""
     alone = {"tensor_parallel_size": 1, "rank_timeout": None, "lora_path": None, "use_lora": None, "pre_merge_lora": None}
     try:
@@ -122,7 +120,7 @@ def use_options(value: EngineConfig) -> None:
         check_sentence(error, *(each.name for each in fields(EngineConfig)), *words)
 
 
-USES: dict[type, Callable[[Any], None]] = {
+USES = {
     SamplingParams: use_params,
     Request: use_request,
     Spec: use_spec,
@@ -133,7 +131,7 @@ USES |= {strategies.load(name): use_strategy for name in strategies.available()}
 PLACES = [(cls, each.name) for cls in USES for each in fields(cls) if each.init]
 
 
-def refused(cls: type, name: str, given: Any) -> Any:
+def refused(cls, name, given):
     """None if the value is refused as it should be, else the instance that took it."""
     try:
         value = cls(**valid(cls) | {name: given})
@@ -177,22 +175,22 @@ def test_a_field_takes_a_value_or_says_why_not(place, recipe):
         USES[cls](value)
 
 
-def listed(stream: Any) -> Any:
+def listed(stream):
     return list(stream)
 
 
-def chat_word(llm: LLM, given: Any) -> Any:
+def chat_word(llm, given):
     return llm.chat([{"role": "user", "content": given}], SHORT)
 
 
-def submitted(llm: LLM, *given: Any) -> Any:
+def submitted(llm, *given):
     session = llm.session()
     session.submit(*given)
     session.run()
     check_value(session.trace)
 
 
-def aborted(llm: LLM, *given: Any) -> Any:
+def aborted(llm, *given):
     """A session that aborts goes on, and can be written."""
     session = llm.session()
     request_id = session.submit(GOOD, SHORT)
@@ -203,7 +201,7 @@ def aborted(llm: LLM, *given: Any) -> Any:
 
 
 TEMPLATE = "{% for message in messages %}{{ message['role'] + ': ' + message.content }}{% endfor %}"
-CALLS: dict[str, tuple[Callable[[LLM, Any], Any], tuple[str, ...]]] = {
+CALLS = {
     "generate": (lambda llm, given: llm.generate(given, SHORT), ("prompt",)),
     "generate with": (lambda llm, given: llm.generate(GOOD, given), ("sampling_params",)),
     "generate many with": (lambda llm, given: llm.generate([GOOD, GOOD], [SHORT, given]), ("sampling_params",)),
@@ -224,12 +222,12 @@ CALLS: dict[str, tuple[Callable[[LLM, Any], Any], tuple[str, ...]]] = {
 class Busy:
     """An LLM with a stream that is open while it is called."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.llm = LLM.of(replace(make_llm().engine, chat_template=TEMPLATE))
         self.stream = self.llm.stream(GOOD, SHORT)
         self.first = next(self.stream)
 
-    def check_call(self, name: str, given: Any) -> None:
+    def check_call(self, name, given):
         """A call with an odd argument is refused and changes nothing, or else good requests are answered as always."""
         call, names = CALLS[name]
         before = self.llm.state
@@ -240,7 +238,7 @@ class Busy:
         if self.llm.state is not before:
             assert self.llm.generate(GOOD, SHORT)[0] == good_alone()
 
-    def close(self) -> None:
+    def close(self):
         """The stream that was open all the time says what it says alone."""
         assert self.first + "".join(self.stream) == good_alone().text
         assert self.llm.state.done

@@ -10,10 +10,8 @@ from dlstep.core import (
     OverlappingDriver,
     Plan,
     Request,
-    Samples,
     SamplingParams,
     Spec,
-    State,
     add,
     commit,
     init,
@@ -35,7 +33,7 @@ class Pending:
     driver: "Overlapping"
     plan: Plan
 
-    def wait(self) -> Samples:
+    def wait(self):
         self.driver.order.append("wait")
         return self.driver.run(self.plan)
 
@@ -43,18 +41,18 @@ class Pending:
 class Overlapping:
     """A shadow device that records when it starts and when it is waited for."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state):
         self.device, self.order = shadow(state.config, state.strategy), list[str]()
 
-    def run(self, plan: Plan) -> Samples:
+    def run(self, plan):
         return self.device.run(plan)
 
-    def start(self, plan: Plan, owner: int) -> Pending:
+    def start(self, plan, owner):
         self.order.append("start")
         return Pending(self, plan)
 
 
-def crowded() -> State:
+def crowded():
     """Return a state of two requests that need more pages than it has: the younger one is preempted."""
     config = Config(SPEC, page_size=4, num_pages=7, max_model_len=24, max_num_batched_tokens=64, max_num_reqs=2)
     state = init(config, MultiBD(4, 2))
@@ -82,7 +80,7 @@ def test_every_commit_is_prepared_unless_that_calls_user_code():
 def test_a_decode_prepares_while_the_driver_works(overlaps, monkeypatch):
     state = crowded()
     driver = Overlapping(state)
-    used: list[bool] = []
+    used = []
 
     def prepares(state, plan):
         driver.order.append("prepare")
@@ -90,7 +88,7 @@ def test_a_decode_prepares_while_the_driver_works(overlaps, monkeypatch):
 
     def commits(state, samples, prepared=None):
         used.append(prepared is not None)
-        return commit(state, samples, prepared)  # pyright: ignore[reportArgumentType]
+        return commit(state, samples, prepared)
 
     monkeypatch.setattr(decode_module, "prepare", prepares)
     monkeypatch.setattr(decode_module, "commit", commits)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import assume, given, strategies as st
 
 from dlstep.core import Config, DlstepError, Request, SamplingParams, Spec, refusal
-from dlstep.core.automaton import Automaton
 from dlstep.core.block import Block, open_block
 from dlstep.core.constraint import RequestConstraint, bound
 from dlstep.core.filtering import WindowFilter
@@ -22,13 +21,13 @@ STOP, MASK = 3, 4
 IDS = (0, 1, 2, STOP)
 
 
-def byte_automaton(moves: list[dict[int, int]], accepting: list[int]) -> Dfa:
+def byte_automaton(moves, accepting):
     """The automaton with these next states by byte, some of which may lead nowhere."""
     rows = [tuple((byte, byte, to) for byte, to in sorted(row.items())) for row in moves]
     return Dfa(tuple(rows), frozenset(accepting))
 
 
-def automaton_of(moves: list[dict[int, int]], accepting: list[int]) -> Automaton | None:
+def automaton_of(moves, accepting):
     try:
         return token_automaton("drawn", byte_automaton(moves, accepting), PIECES, (STOP, MASK))
     except ValueError:
@@ -36,7 +35,7 @@ def automaton_of(moves: list[dict[int, int]], accepting: list[int]) -> Automaton
 
 
 @st.composite
-def automata(draw: st.DrawFn) -> Automaton:
+def automata(draw):
     states = draw(st.integers(1, 4))
     target = st.none() | st.integers(0, states - 1)
     moves = [{letter: to for letter in b"ab" if (to := draw(target)) is not None} for _ in range(states)]
@@ -46,13 +45,12 @@ def automata(draw: st.DrawFn) -> Automaton:
     return made
 
 
-Cells = tuple["int | None", ...]
 CELLS = st.lists(st.sampled_from([None, None, None, 0, 1, 2, STOP]), min_size=1, max_size=5).map(tuple)
 
 
-def answers(automaton: Automaton, cells: Cells) -> list[tuple[int, ...]]:
+def answers(automaton, cells):
     """All ways to fill the gaps with a string of the language, followed by stop ids only."""
-    found: list[tuple[int, ...]] = []
+    found = []
     for filled in product(*[IDS if cell is None else (cell,) for cell in cells]):
         end = filled.index(STOP) if STOP in filled else len(filled)
         if automaton.accepts(filled[:end]) and {*filled[end:]} <= {STOP}:
@@ -60,9 +58,9 @@ def answers(automaton: Automaton, cells: Cells) -> list[tuple[int, ...]]:
     return found
 
 
-def window_of(cells: Cells, size: int, start: int = 1) -> tuple[Block, ...]:
+def window_of(cells, size, start=1):
     """Blocks of `size` with these cells, after a prompt of `start` tokens."""
-    blocks: list[Block] = []
+    blocks = []
     for begin in range(0, len(cells), size):
         part = cells[begin : begin + size]
         tokens = tuple([MASK if cell is None else cell for cell in part])

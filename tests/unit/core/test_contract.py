@@ -1,7 +1,6 @@
 """Checks of what a strategy returns: they accept what is right, and say what is wrong with the rest."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -43,6 +42,6 @@ def test_finished_blocks_stay_in_the_progress_of_a_sequence():
     sequence = sequence.with_progress(replace(sequence.progress, past=past))
     assert sequence_after(sequence, "commit", sequence.progress) == sequence
     for lost in (past.drop_first(), tuple(past), None):
-        progress: Any = replace(sequence.progress, past=lost)  # type: ignore[arg-type]
+        progress = replace(sequence.progress, past=lost)
         with pytest.raises(WrongAnswer, match="past="):
             sequence_after(sequence, "commit", progress)

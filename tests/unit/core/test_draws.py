@@ -7,7 +7,7 @@ from itertools import permutations
 
 import pytest
 
-from dlstep import LLM, SamplingParams
+from dlstep import SamplingParams
 from dlstep.core import Request, add
 from dlstep.core.lifecycle import derived_seed
 
@@ -17,11 +17,11 @@ PROMPTS = ["How many", "other", "a third one"]
 PARAMS = SamplingParams(max_tokens=16, temperature=0.8)
 
 
-def answers(llm: LLM, prompts: list[str]) -> list[tuple[int, ...]]:
+def answers(llm, prompts):
     return [output.token_ids for output in llm.generate(prompts, PARAMS)]
 
 
-def seed_of(params: SamplingParams = PARAMS, *, prompt: tuple[int, ...] = (5, 6), index: int = 0, request_id: int = 0) -> int:
+def seed_of(params=PARAMS, *, prompt=(5, 6), index=0, request_id=0):
     """The seed that a fresh state gives a request."""
     (sequence,) = add(make_llm().state, Request(request_id, prompt, params, index=index)).waiting
     return sequence.request.seed
@@ -71,7 +71,7 @@ def test_equal_requests_of_one_call_differ_and_a_repeated_call_repeats_them():
     ],
 )
 def test_options_do_not_change_the_seed(options):
-    changed = replace(PARAMS, **options)  # pyright: ignore[reportArgumentType]
+    changed = replace(PARAMS, **options)
     assert seed_of(changed) == seed_of()
     llm = make_llm()
     requests = llm.generate(["How many", "How many"], [PARAMS, changed])

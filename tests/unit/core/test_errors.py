@@ -6,7 +6,6 @@ No module of the outer layers reads a message: they translate the field of a ref
 import ast
 import pickle
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
@@ -43,10 +42,10 @@ def test_an_exception_of_another_process_carries_its_refusal():
 
 def test_a_refusal_cannot_be_changed():
     with pytest.raises(AttributeError):
-        Refusal("seed", "missing", "give one").field = "n"  # type: ignore[misc]
+        Refusal("seed", "missing", "give one").field = "n"
 
 
-def reads(tree: ast.AST) -> Iterator[int]:
+def reads(tree):
     """Yield the lines of a function, or of the rest of a module, that test, split or match the text of an error."""
     errors = MESSAGES | {node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler) and node.name}
     errors |= {node.target.id for node in ast.walk(tree) if isinstance(node, ast.NamedExpr) and is_message(node.value, errors)}
@@ -67,7 +66,7 @@ def reads(tree: ast.AST) -> Iterator[int]:
                 yield node.lineno
 
 
-def is_message(node: ast.AST, errors: set[str]) -> bool:
+def is_message(node, errors):
     """Whether an expression is an error, its text, or a part of this text."""
     match node:
         case ast.Name(id=name):

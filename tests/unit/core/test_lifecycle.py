@@ -7,14 +7,11 @@ from hypothesis import given, strategies as st
 
 from dlstep.core import (
     Config,
-    Refusal,
     Request,
     Samples,
     SamplingParams,
-    Span,
     SpanSamples,
     Spec,
-    State,
     abort,
     add,
     commit,
@@ -37,17 +34,17 @@ CONFIG = Config(SPEC, page_size=4, num_pages=64, max_model_len=64, max_num_batch
 ONE_BLOCK = MultiBD(block_size=4, buffer_size=1)
 
 
-def says(*tokens: int, prompt: int) -> ScriptedDriver:
+def says(*tokens, prompt):
     """A driver whose answer to any prompt of this length is `tokens`, all of them sure."""
 
-    def rows(span: Span) -> SpanSamples:
+    def rows(span):
         sampled = tuple(tokens[(position - prompt) % len(tokens)] for position in span.wanted.sampled)
         return SpanSamples(sampled, (1.0,) * len(sampled))
 
     return ScriptedDriver(rows)
 
 
-def finish(state: State, driver: ScriptedDriver | ShadowDriver) -> State:
+def finish(state, driver):
     while not state.done:
         state = commit(state, driver.run(schedule(state)))
     return state
@@ -85,13 +82,13 @@ def test_a_checked_request_from_another_process_is_added_like_the_request(data, 
 
 
 def test_a_checked_request_is_not_checked_again():
-    asked: list[int] = []
+    asked = []
 
     @dataclass(frozen=True, slots=True)
     class Asked(Blockwise):
-        def refusal(self, spec: Spec, request: Request) -> Refusal | None:
+        def refusal(self, spec, request):
             asked.append(request.id)
-            return None
+            return
 
     state = init(CONFIG, Asked(block_size=4))
     value, _ = checked(CONFIG, state.strategy, Request(7, (1, 2)))

@@ -20,4 +20,4 @@ def test_options_of_the_inner_rule_are_options_of_the_outer_one():
         with_options(canvas, {"steps_per_block": 3})
     params = SamplingParams(strategy_options=(("accept_threshold", 0.1),))
     (waiting,) = add(init(Config(Spec(99, (98,), 100)), canvas), Request(0, (1,), params)).waiting
-    assert waiting.request.strategy.rule.inner.accept_threshold == 0.1  # type: ignore[attr-defined]
+    assert waiting.request.strategy.rule.inner.accept_threshold == 0.1

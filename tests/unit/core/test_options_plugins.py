@@ -1,14 +1,12 @@
 """Strategies and rules are found by name, by path, by class and by value, in the same ways."""
 
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from dlstep import rules, strategies
-from dlstep.core.options import PluginGroup, searched
+from dlstep.core.options import searched
 from dlstep.rules.quota import Quota
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies.multi_bd import MultiBD
@@ -47,11 +45,10 @@ class Odd(Blockwise):
         return Grid(0, self.block_size)
 """
 GROUPS = {"rules": (rules.PLUGINS, RULE, "RULE"), "strategies": (strategies.PLUGINS, STRATEGY, "STRATEGY")}
-Group = tuple[PluginGroup, str, str]
 
 
 @pytest.fixture(params=GROUPS)
-def group(request) -> Iterator[Group]:
+def group(request):
     """A kind of classes; modules that a test imports are forgotten after it."""
     before = dict(sys.modules)
     yield GROUPS[request.param]
@@ -59,7 +56,7 @@ def group(request) -> Iterator[Group]:
         del sys.modules[name]
 
 
-def write(folder: Path, group: Group, extra: str = "", *, last: str = "") -> Path:
+def write(folder, group, extra="", *, last=""):
     _, code, constant = group
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "odd_file.py"

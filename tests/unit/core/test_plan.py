@@ -68,7 +68,7 @@ SIZES = [len(span.wanted.sampled) for span in PLAN.spans]
 ANSWERS = st.tuples(*[st.lists(st.floats(0.0, 1.0), min_size=size, max_size=size) for size in SIZES])
 
 
-def samples(answers: tuple[list[float], ...]) -> Samples:
+def samples(answers):
     return Samples(PLAN, tuple([SpanSamples((3,) * len(answer), tuple(answer)) for answer in answers]))
 
 

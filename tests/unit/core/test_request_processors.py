@@ -29,7 +29,7 @@ def test_processor_of_a_file_has_its_fields_as_options(tmp_path):
     file = tmp_path / "forced_again.py"
     file.write_text(Path(own.__file__).read_text("utf-8").replace("from .faulty import raised", "raised = print"))
     (value,) = processors_of({str(file): {"token": 4}})
-    assert (type(value).__module__, value) == ("forced_again", type(value)(4))  # pyright: ignore[reportCallIssue]
+    assert (type(value).__module__, value) == ("forced_again", type(value)(4))
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from dlstep import strategies
-from dlstep.core import Config, Request, SamplingParams, Spec, State, Strategy, abort, add, commit, init, probe, schedule
+from dlstep.core import Config, Request, SamplingParams, Spec, abort, add, commit, init, probe, schedule
 from dlstep.testing.harness import shadow
 
 SPECS = [Spec(mask_id=mask, eos_ids=(48,), vocab_size=50, head_shift=shift) for mask in (49, None) for shift in (0, 1)]
 SIZES = {"block_size": [2, 4, 8], "buffer_size": [1, 2, 3], "canvas_length": [2, 4, 8], "max_denoising_steps": [2, 5]}
 
 
-def random_value(draw: random.Random, name: str) -> Strategy:
+def random_value(draw, name):
     """A strategy of random small sizes."""
     chosen = strategies.load(name)
     sizes = {field.name: draw.choice(SIZES[field.name]) for field in fields(chosen) if field.name in SIZES}
@@ -27,7 +27,7 @@ def random_value(draw: random.Random, name: str) -> Strategy:
     return chosen(**sizes)
 
 
-def random_run(seed: int, name: str) -> tuple[State, int, int]:
+def random_run(seed, name):
     """The last state of a random schedule, and how many preemptions and aborts it had."""
     draw = random.Random(seed)
     value = random_value(draw, name)
@@ -81,7 +81,7 @@ for name in {names!r}:
 
 
 @cache
-def printed(hash_seed: str) -> dict[str, str]:
+def printed(hash_seed):
     """The lines that a process with this hash seed prints for each strategy."""
     names = strategies.available()
     script = SCRIPT.format(folder=str(Path(__file__).parents[3]), names=names)

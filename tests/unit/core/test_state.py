@@ -2,7 +2,6 @@
 
 from dataclasses import fields, replace
 from itertools import combinations
-from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -21,7 +20,6 @@ from dlstep.core import (
     Span,
     SpanSamples,
     Spec,
-    State,
     Wanted,
     Who,
     add,
@@ -48,7 +46,7 @@ BASES = {
     "blended": changed(PLAIN_SPAN, soft=BLENDS),
 }
 # Other values of the fields of a span that reach the memory of a device.
-SEEN: dict[str, list[Any]] = {
+SEEN = {
     "seq_id": [3],
     "start": [3, 5],
     "tokens": [(3, 1, 5), (3, 1), (1, 3, 4)],
@@ -96,7 +94,7 @@ PLAN = Plan(
     grants=(Grant(2, (9,)),),
     num_pages=40,
 )
-PLANS: dict[str, list[Any]] = {
+PLANS = {
     "step": [5],
     "cache_digest": [12],
     "spans": [(), (BASES["plain"],) * 2],
@@ -140,7 +138,7 @@ CONFIG = Config(SPEC, page_size=4, num_pages=64, max_model_len=64, max_num_batch
 ONE_BLOCK = MultiBD(block_size=4, buffer_size=1)
 
 
-def stored_rows(state: State, device: ShadowDriver) -> tuple[State, int]:
+def stored_rows(state, device):
     """The state at the end, and how many rows of final tokens were fed on the way."""
     rows = 0
     while not state.done:

@@ -3,11 +3,9 @@
 import json
 import random
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
-from typing import Any, final
+from typing import final
 from zlib import crc32
 
 import pytest
@@ -23,7 +21,7 @@ from ...helpers.recorded import recorded
 EXAMPLES = settings.default.max_examples if settings.default is not None else 0
 MUTATIONS = 3000 if EXAMPLES > 1000 else 300 if EXAMPLES >= 60 else 100
 NAMES = strategies.available()
-OTHERS: tuple[Any, ...] = (
+OTHERS = (
     None, True, 0, 1, -1, 2**70, 0.5, float("nan"), float("inf"), "", "x", "\ud800", [], [1], [[]], {}, {"class": "x"},
     {"bytes": "zz"}, {"set": 5}, {"map": [[1]]}, {"list": None}, {"class": "dlstep.core:State"}, {"class": "dlstep.core:Grid"},
 )  # fmt: skip
@@ -40,7 +38,7 @@ CLASSES = (
 
 
 @cache
-def saved(name: str, folder: Path) -> tuple[Trace, bytes]:
+def saved(name, folder):
     """A trace and its file."""
     traces = (recorded(name, seed)[0] for seed in range(50))
     trace = next(trace for trace in traces if len({type(event) for event in trace.events}) == 7)  # all kinds of events
@@ -48,14 +46,14 @@ def saved(name: str, folder: Path) -> tuple[Trace, bytes]:
     return trace, (folder / f"{name}.jsonl").read_bytes()
 
 
-def parts(data: Any) -> Iterator[tuple[Any, Any]]:
+def parts(data):
     """Every container in `data` with each of its keys or indices."""
     for place in data if isinstance(data, dict) else range(len(data)) if isinstance(data, list) else ():
         yield data, place
         yield from parts(data[place])
 
 
-def changed_line(draw: random.Random, line: bytes) -> bytes:
+def changed_line(draw, line):
     """A line of JSON with one thing changed in it."""
     data = json.loads(line)
     holder, place = draw.choice(list(parts(data)))
@@ -84,7 +82,7 @@ def changed_line(draw: random.Random, line: bytes) -> bytes:
     return json.dumps(data).encode()
 
 
-def mutated(draw: random.Random, content: bytes) -> bytes:
+def mutated(draw, content):
     """The file with one change."""
     lines = content.splitlines(keepends=True)
     at, other = draw.randrange(len(lines)), draw.randrange(len(lines))
@@ -125,7 +123,7 @@ def test_a_changed_file_is_refused_or_is_the_same(tmp_path):
     assert seen["refused"] > 0.8 * MUTATIONS, seen
 
 
-def sealed(lines: list[dict[str, Any]]) -> list[bytes]:
+def sealed(lines):
     """The lines of a file with fitting checksums and a fitting number of events."""
     crc, lines[0]["events"] = 0, len(lines) - 1
     for line in lines:
@@ -163,7 +161,7 @@ def test_a_trace_of_another_format_is_refused_by_its_number(tmp_path):
         Trace.load(path)
 
 
-def forged(path: Path, content: bytes, strategy: dict[str, Any]) -> Path:
+def forged(path, content, strategy):
     """A file whose strategy is this data, with fitting checksums."""
     lines = [json.loads(line) for line in content.splitlines()]
     lines[0]["first"]["strategy"] = strategy

@@ -1,11 +1,9 @@
 """Messages of ranks in a step, and when they are sent."""
 
-from typing import Any
-
 import pytest
 
 from dlstep import LLM, SamplingParams
-from dlstep.core import Plan, Request, add, schedule
+from dlstep.core import Request, add, schedule
 from dlstep.distributed.control_channel import connect
 from dlstep.distributed.ranks import Ranks
 from dlstep.driver import TorchDriver
@@ -14,7 +12,7 @@ from dlstep.driver import TorchDriver
 class Apart(Ranks):
     """Two ranks on two hosts."""
 
-    def gather_objects(self, value: Any) -> list[Any]:
+    def gather_objects(self, value):
         return ["first-host", "other-host"]
 
 
@@ -24,7 +22,7 @@ def test_ranks_on_several_hosts_are_refused_by_name():
 
 
 @pytest.fixture(scope="module")
-def driver_and_plan() -> tuple[TorchDriver, Plan]:
+def driver_and_plan():
     engine = LLM(num_threads=1).engine
     assert isinstance(engine.driver, TorchDriver)
     return engine.driver, schedule(add(engine.first, Request(0, (5, 6, 7), SamplingParams(max_tokens=4))))

@@ -5,26 +5,23 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from threading import Timer
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from dlstep import LLM, SamplingParams, tiny
-from dlstep.core import DlstepError, Plan, Samples
+from dlstep.core import DlstepError, Samples
 from dlstep.distributed.control_channel import RanksDisagree
 from dlstep.distributed.rank_zero import End, RankZeroDriver, follow_rank_zero
-from dlstep.distributed.ranks import ALONE, Ranks
+from dlstep.distributed.ranks import ALONE
 from dlstep.distributed.worker_group import WorkerGroup
-from dlstep.driver.buckets import Bucket
 from dlstep.driver.warmup import buckets_for
 from dlstep.engine.loader import build_engine
 
 from ...helpers.crowds import EMBEDDED, Case, Lent, crowd, crowds, flips
-from ...helpers.drivers import Agree, Around
+from ...helpers.drivers import Around
 from ...helpers.faulty import FaultyChoice
 from ...helpers.ranks_running import run_ranks
 from ...helpers.tiny_families import FACTS, write_checkpoint
@@ -33,7 +30,7 @@ FEW, REQUESTS = 24, 200
 SOON = 10.0  # seconds in which everybody hears of a rank that is gone, on a machine that is busy
 
 
-def compare(size: int, cases: list[Case], count: int, report: Callable[[str], None]) -> int:
+def compare(size, cases, count, report):
     """Let one process and ranks answer the same crowds; how many requests gave way."""
     preempted = 0
     for case, whole, found in zip(cases, crowds(ALONE, cases, count), run_ranks(size, crowds, cases, count)[0], strict=True):
@@ -75,22 +72,22 @@ def test_the_script_for_two_devices_also_runs_without_them(tmp_path):
 class Lying(Around):
     """A driver that gives one token another number, in one forward pass."""
 
-    def __init__(self, driver: Any, step: int) -> None:
+    def __init__(self, driver, step):
         super().__init__(driver)
         self.step = step
 
-    def start(self, plan: Plan, owner: int, agree: Agree) -> Any:
+    def start(self, plan, owner, agree):
         pending = super().start(plan, owner, agree)
         if plan.step != self.step:
             return pending
         return SimpleNamespace(wait=lambda: self._changed(plan, pending.wait()))
 
-    def _changed(self, plan: Plan, samples: Samples) -> Samples:
+    def _changed(self, plan, samples):
         first, *others = samples.rows
         return Samples(plan, (replace(first, tokens=((first.tokens[0] + 1) % 5 + 3, *first.tokens[1:])), *others))
 
 
-def disagreeing(ranks: Ranks, step: int) -> str:
+def disagreeing(ranks, step):
     """The error on each rank when the last one lies about a forward pass."""
     group = WorkerGroup(ranks)
     engine = build_engine(Case("multi_bd").config, lambda _: group)
@@ -111,13 +108,13 @@ def test_ranks_that_disagree_all_stop_and_name_the_step(step):
         assert said.startswith(f"step {step + 1}: ranks disagree, rank 0 has "), said
 
 
-def captured(ranks: Ranks, strategies: list[str]) -> list[list[Bucket]]:
+def captured(ranks, strategies):
     """The sizes that a rank would capture at the start, in their order."""
     found = []
     for strategy in strategies:
         group = Lent(ranks)
         engine = build_engine(Case(strategy, None, {"capture_graphs": "start"}).config, lambda _, group=group: group)
-        driver: Any = engine.driver._driver if isinstance(engine.driver, RankZeroDriver) else engine.driver
+        driver = engine.driver._driver if isinstance(engine.driver, RankZeroDriver) else engine.driver
         sizes = buckets_for(engine.first.config, engine.first.strategy, driver.network, driver._target)
         found.append([bucket for _, buckets in sizes for bucket in buckets])
         if ranks.rank:
@@ -136,27 +133,27 @@ def test_ranks_capture_the_same_sizes_in_the_same_order():
 
 
 @pytest.fixture(scope="module")
-def whole() -> LLM:
+def whole():
     return LLM(num_threads=1)
 
 
 class Interrupted(Around):
     """A driver that is interrupted, so many times, in the middle of its third forward pass."""
 
-    def __init__(self, driver: Any, times: int) -> None:
+    def __init__(self, driver, times):
         super().__init__(driver)
         self.times, self.forwards = times, 0
 
-    def start(self, plan: Plan, owner: int, agree: Agree) -> Any:
+    def start(self, plan, owner, agree):
         self.forwards += 1
         for _ in range(self.times if self.forwards == 3 else 0):
             signal.raise_signal(signal.SIGINT)
         return super().start(plan, owner, agree)
 
 
-def interrupted(llm: LLM, prompts: list[str], params: SamplingParams, expected: list[Any]) -> None:
+def interrupted(llm, prompts, params, expected):
     """An interrupt waits for the end of a forward pass, and the LLM is as good as before."""
-    rank_zero: Any = llm.engine.driver
+    rank_zero = llm.engine.driver
     driver, handler = rank_zero._driver, signal.getsignal(signal.SIGINT)
     rank_zero._driver = Interrupted(driver, 1)
     with pytest.raises(KeyboardInterrupt):
@@ -176,7 +173,7 @@ def interrupted(llm: LLM, prompts: list[str], params: SamplingParams, expected: 
 
 def test_a_forward_pass_that_is_interrupted_twice_ends_the_group():
     llm = LLM(tensor_parallel_size=2, num_threads=1)
-    rank_zero: Any = llm.engine.driver
+    rank_zero = llm.engine.driver
     rank_zero._driver = Interrupted(rank_zero._driver, 2)
     with pytest.raises(KeyboardInterrupt):
         llm.generate(QUESTION, progress=False)
@@ -200,7 +197,7 @@ def test_a_call_equals_one_process_and_a_rank_that_is_killed_ends_it(whole):
     for each in (session, branch):
         each.run()
         assert each.output(0).token_ids == expected[0].token_ids
-    rank_zero: Any = llm.engine.driver
+    rank_zero = llm.engine.driver
     pid, killed = rank_zero._group.pids[0], []
 
     def kill():

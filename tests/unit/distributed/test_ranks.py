@@ -3,10 +3,8 @@
 import os
 import signal
 import time
-from multiprocessing.connection import Connection
 from threading import Event
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -36,20 +34,20 @@ VARIABLE = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 class Nccl:
     """A backend with exchanges in graphs. What waits for their end for longer than `SOON` is reported by `stuck`."""
 
-    def __init__(self) -> None:
-        self.said: list[str] = []
+    def __init__(self):
+        self.said = []
         self.free, self.joined = Event(), True
         self.stuck = False
 
-    def abort(self) -> None:
+    def abort(self):
         self.said.append("abort")
         self._wait("aborted")
 
-    def destroy(self) -> None:
+    def destroy(self):
         self._wait("destroyed")
         self.joined = False
 
-    def _wait(self, word: str) -> None:
+    def _wait(self, word):
         self.stuck |= not self.free.wait(SOON)
         self.said.append(word)
 
@@ -57,35 +55,35 @@ class Nccl:
 class Graphs:
     """A driver with graphs, of which nothing else is asked."""
 
-    def __init__(self, nccl: Nccl) -> None:
+    def __init__(self, nccl):
         self.nccl = nccl
 
-    def drop_graphs(self) -> None:
+    def drop_graphs(self):
         self.nccl.said.append("dropped")
         self.nccl.free.set()
 
 
 @pytest.fixture
-def nccl(monkeypatch) -> Nccl:
+def nccl(monkeypatch):
     found = Nccl()
     world = SimpleNamespace(_get_backend=lambda device: found)
     monkeypatch.setattr(dist, "is_initialized", lambda: found.joined)
     monkeypatch.setattr(dist, "destroy_process_group", found.destroy)
     monkeypatch.setattr(dist, "group", SimpleNamespace(WORLD=world))
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    channel: Any = SimpleNamespace(send=lambda message: None)
+    channel = SimpleNamespace(send=lambda message: None)
     monkeypatch.setattr(rank_zero, "connect", lambda *_: channel)
     monkeypatch.setattr(worker, "get_context", lambda _: prepared())
     return found
 
 
-def group_of(processes: int) -> WorkerGroup:
+def group_of(processes):
     """A group whose other ranks are processes that this one started, or that torchrun did."""
     workers = [worker.Worker(sleep, name=f"rank {rank} of 2") for rank in range(1, 1 + processes)]
     return WorkerGroup(Ranks(0, 2, "group"), workers)
 
 
-def sleep(_: Connection) -> None:
+def sleep(_):
     time.sleep(60)
 
 
@@ -93,7 +91,7 @@ def sleep(_: Connection) -> None:
 def test_graphs_are_freed_before_a_group_is_left(processes, nccl):
     """NCCL does not say goodbye to ranks that were ended."""
     group = group_of(processes)
-    driver = RankZeroDriver(Graphs(nccl), group)  # pyright: ignore[reportArgumentType]
+    driver = RankZeroDriver(Graphs(nccl), group)
     del driver
     for thread in ranks._aborts:
         thread.join(SOON)
@@ -106,7 +104,7 @@ def test_graphs_are_freed_before_a_group_is_left(processes, nccl):
 def test_a_rank_that_is_killed_ends_the_group_soon(nccl):
     """Both who waits for processes and who runs forward passes notice it; neither waits for graphs that the other has."""
     group, reasons = group_of(1), list[str]()
-    driver = RankZeroDriver(Graphs(nccl), group)  # pyright: ignore[reportArgumentType]
+    driver = RankZeroDriver(Graphs(nccl), group)
     group.when_lost(reasons.append)
     os.kill(group.pids[0], signal.SIGKILL)
     start = time.monotonic()
@@ -133,7 +131,7 @@ def test_graphs_that_nobody_frees_are_not_waited_for_for_ever(nccl, monkeypatch)
 
 
 def test_a_rank_that_torchrun_started_frees_its_graphs_first(monkeypatch):
-    order: list[str] = []
+    order = []
     driver = TorchDriver.__new__(TorchDriver)
     monkeypatch.setattr(TorchDriver, "drop_graphs", lambda _: order.append("drop"))
     monkeypatch.setattr(loader, "build_engine", lambda *_: SimpleNamespace(driver=driver, ranks=ALONE))
@@ -144,7 +142,7 @@ def test_a_rank_that_torchrun_started_frees_its_graphs_first(monkeypatch):
 
 
 def test_a_start_that_fails_frees_the_graphs_it_has(monkeypatch):
-    order: list[str] = []
+    order = []
 
     def capture(*_):
         raise torch.OutOfMemoryError("Tried to allocate much")
@@ -160,17 +158,17 @@ def test_a_start_that_fails_frees_the_graphs_it_has(monkeypatch):
 class Graph:
     """A captured graph."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.there = True
 
-    def reset(self) -> None:
+    def reset(self):
         self.there = False
 
 
 @pytest.mark.parametrize("works", [True, False])
 def test_executors_free_graphs_once_the_device_has_run_them(works, monkeypatch):
     llm, graph = LLM(), Graph()
-    driver: Any = llm.engine.driver
+    driver = llm.engine.driver
     main = driver._caches.main
     main.executor = PaddedExecutor(driver.network, main.memory, driver._target, captures=False)
     main.executor._captured[Bucket(1, 1, 1, Kind(1, 0, 0, (), SIMPLE, None))] = SimpleNamespace(graph=graph)

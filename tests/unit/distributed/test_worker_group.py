@@ -6,22 +6,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from typing import Any
 
 import psutil
 import pytest
 
 from dlstep import LLM, SamplingParams
-from dlstep.core import CacheMismatch, DlstepError, PendingSamples, Plan
+from dlstep.core import CacheMismatch, DlstepError
 from dlstep.distributed import worker_group
 from dlstep.distributed.rank_zero import follow_rank_zero
-from dlstep.distributed.ranks import Ranks
 from dlstep.engine import loader
 from dlstep.processes import worker
 
 from ...helpers.crowds import Case, crowd
-from ...helpers.drivers import Agree, Around
+from ...helpers.drivers import Around
 from ...helpers.ranks_running import prepared, run_ranks
 from ...helpers.waiting import until
 from .rank_faults import AT_START, FAULTS, IN_A_STEP, rank_with
@@ -40,9 +37,9 @@ def fast(monkeypatch):
 
 
 @pytest.fixture
-def started(monkeypatch) -> Iterator[list[int]]:
+def started(monkeypatch):
     """The processes of ranks that a test starts; none may be left at its end."""
-    pids: list[int] = []
+    pids = []
     start = worker_group.Worker.__init__
 
     def noted(self, *args, **options):
@@ -55,7 +52,7 @@ def started(monkeypatch) -> Iterator[list[int]]:
     until(lambda: not any(map(lives, pids)), SOON, lambda: f"ranks are left: {[*filter(lives, pids)]}")
 
 
-def lives(pid: int) -> bool:
+def lives(pid):
     """Whether a process is there and no zombie."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
@@ -91,7 +88,7 @@ FEW = (
 def test_a_fault_of_a_rank_ends_the_call_with_its_reason(moment, fault, monkeypatch):
     """The call ends in time, and so does each call after it."""
     monkeypatch.setattr(loader, "run_rank", rank_with(moment, fault))
-    llm: list[LLM] = []
+    llm = []
     begin = time.monotonic()
     with pytest.raises(DlstepError) as caught:
         llm.append(LLM(tensor_parallel_size=2, num_threads=1, rank_timeout=LIMIT))
@@ -109,8 +106,8 @@ def test_a_fault_of_a_rank_ends_the_call_with_its_reason(moment, fault, monkeypa
 @pytest.mark.parametrize("fault", ["kill", "stop"])
 def test_a_fault_of_an_idle_rank_is_noticed_before_the_next_call(fault, started):
     llm = LLM(tensor_parallel_size=2, num_threads=1, rank_timeout=LIMIT)
-    reasons: list[str] = []
-    rank_zero: Any = llm.engine.driver
+    reasons = []
+    rank_zero = llm.engine.driver
     rank_zero.when_lost(reasons.append)
     os.kill(started[0], getattr(signal, f"SIG{fault.upper()}"))
     until(lambda: reasons, SOON)
@@ -122,11 +119,11 @@ def test_a_fault_of_an_idle_rank_is_noticed_before_the_next_call(fault, started)
 class Broken(Around):
     """A driver of rank 0 that fails in its second forward pass, after the digests were compared or before."""
 
-    def __init__(self, driver: Any, error: BaseException, *, compared: bool) -> None:
+    def __init__(self, driver, error, *, compared):
         super().__init__(driver)
         self.error, self.compared, self.forwards = error, compared, 0
 
-    def start(self, plan: Plan, owner: int, agree: Agree) -> PendingSamples:
+    def start(self, plan, owner, agree):
         self.forwards += 1
         if self.forwards < 2:
             return super().start(plan, owner, agree)
@@ -143,7 +140,7 @@ class Broken(Around):
 def test_any_exception_of_rank_0_within_a_forward_pass_ends_the_group(error, compared):
     """Otherwise the other ranks would wait for sums, and the next call with them."""
     llm = LLM(tensor_parallel_size=2, num_threads=1, rank_timeout=LIMIT)
-    rank_zero: Any = llm.engine.driver
+    rank_zero = llm.engine.driver
     rank_zero._driver = Broken(rank_zero._driver, error, compared=compared)
     name = type(error).__name__
     with pytest.raises(SystemExit if name == "SystemExit" else DlstepError, match="1" if name == "SystemExit" else name):
@@ -155,25 +152,25 @@ def test_any_exception_of_rank_0_within_a_forward_pass_ends_the_group(error, com
 class Forgetful(Around):
     """A driver that has lost its KV cache in one forward pass, and knows it before or finds it out."""
 
-    def __init__(self, driver: Any, step: int, *, knows: bool) -> None:
+    def __init__(self, driver, step, *, knows):
         super().__init__(driver)
         self.step, self.knows = step, knows
 
-    def holds(self, plan: Plan, owner: int) -> bool:
+    def holds(self, plan, owner):
         return self.driver.holds(plan, owner) and not (self.knows and plan.step == self.step)
 
-    def start(self, plan: Plan, owner: int, agree: Agree) -> PendingSamples:
+    def start(self, plan, owner, agree):
         if plan.step == self.step:
             agree()
             raise CacheMismatch("nothing is held")
         return super().start(plan, owner, agree)
 
 
-def forgetting(ranks: Ranks, who: int, knows: bool) -> str:
+def forgetting(ranks, who, knows):
     """The error on each rank when one has lost its KV cache."""
     group = worker_group.WorkerGroup(ranks)
     engine = loader.build_engine(Case("multi_bd").config, lambda _: group)
-    driver: Any = engine.driver
+    driver = engine.driver
     try:
         if ranks.rank == 0:
             if who == 0:

@@ -11,15 +11,15 @@ from hypothesis import given, settings, strategies as st
 from dlstep.core import Grid
 from dlstep_kernels import attention as attention_module, lay_out, paged_attention, visible_range
 
-from ...helpers.attention_checks import Inputs, Problem, inputs_of, problems, spans_of
+from ...helpers.attention_checks import inputs_of, problems, spans_of
 
 
-def sees(grid: Grid, end: int, window: int | None, query: int, key: int) -> bool:
+def sees(grid, end, window, query, key):
     near = window is None or key > grid.start(query) - window
     return key < end and grid.group(key) <= grid.group(query) and near
 
 
-def oracle(problem: Problem, tables: np.ndarray, inputs: Inputs, scale: float) -> torch.Tensor:
+def oracle(problem, tables, inputs, scale):
     queries, keys, values = (part.double() for part in (inputs.queries, inputs.key_pages, inputs.value_pages))
     answer, row, page = torch.zeros_like(queries), 0, problem.page_size
     for (start, rows, end, origin, size), table in zip(problem.spans, tables.tolist(), strict=True):

@@ -15,7 +15,7 @@ COUNTERS = st.integers(0, 2**40)
 ROWS = st.lists(st.tuples(WORDS, COUNTERS, COUNTERS), min_size=1, max_size=4)
 
 
-def signed(value: int) -> int:
+def signed(value):
     return value - 2**64 if value >= 2**63 else value
 
 

@@ -12,7 +12,7 @@ A, MASK, C = 0, 1, 2
 TABLE = torch.tensor([[3.0, 0.0], [0.0, 4.0], [0.0, 2.0]])
 
 
-def soft(ids, probabilities, residual, **rule) -> SoftRows:
+def soft(ids, probabilities, residual, **rule):
     """One soft row, number 0."""
     return SoftRows(torch.tensor([0]), torch.tensor([ids]), torch.tensor([probabilities]), torch.tensor([residual]), **rule)
 

@@ -14,7 +14,7 @@ from .profiles import up_to
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
-def some_rows(seed: int, rows: int, width: int, spread: float, dtype: torch.dtype) -> torch.Tensor:
+def some_rows(seed, rows, width, spread, dtype):
     """Return rows with some zeros, whose other magnitudes differ by factors of up to about 10**spread."""
     generator = torch.Generator().manual_seed(seed)
     values = torch.randn(rows, width, generator=generator) * 10 ** (spread * torch.rand(rows, width, generator=generator))

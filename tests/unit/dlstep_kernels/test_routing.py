@@ -15,7 +15,7 @@ pytestmark = needs_interpreter
 GROUPINGS = st.sampled_from(((1, 1), (2, 1), (2, 2), (3, 2), (4, 2), (8, 4), (5, 1)))
 
 
-def router_of(experts: int, width: int, grouping: tuple[int, int], count: int, normalised: bool) -> Glm4MoeTopkRouter:
+def router_of(experts, width, grouping, count, normalised):
     config = Glm4MoeConfig(
         hidden_size=width, n_routed_experts=experts, n_group=grouping[0], topk_group=grouping[1], num_experts_per_tok=count,
         norm_topk_prob=normalised, routed_scaling_factor=2.5,

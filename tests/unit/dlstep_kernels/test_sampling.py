@@ -19,7 +19,7 @@ LOGITS = st.integers(-8, 8).map(lambda number: number / 2)
 ODD = st.sampled_from((math.nan, math.inf, -math.inf))
 
 
-def clearly(gap: float, least: float = 1e-4) -> None:
+def clearly(gap, least=1e-4):
     """Pass over examples that rounding decides."""
     assume(abs(gap) > least)
 
@@ -95,7 +95,7 @@ PARAMS = st.tuples(
 COUNTERS = st.tuples(st.integers(-(2**63), 2**63 - 1), st.integers(0, 5000), st.integers(0, 60))
 
 
-def settings_of(params, counters) -> Settings:
+def settings_of(params, counters):
     """As a driver gives them: what no row uses is None."""
     temperature, top_k, top_p, min_p = zip(*params, strict=True)
     hot = any(temperature)

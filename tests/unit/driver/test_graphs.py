@@ -1,11 +1,9 @@
 """Steps that graphs capture, run without one: padded to a bucket, with kernels, they answer as in the plan's own sizes."""
 
-from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import lru_cache
 from random import Random
-from typing import Any
 from unittest.mock import create_autospec
 
 import numpy as np
@@ -15,18 +13,15 @@ from hypothesis import example, given, settings, strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dlstep import LLM
-from dlstep.core import Config, Request, SamplingParams, Spec, Strategy, add, commit, init, prepare, schedule
-from dlstep.core.automaton import Automaton
+from dlstep.core import Config, Request, SamplingParams, add, commit, init, prepare, schedule
 from dlstep.driver import TorchDriver, graphs, tables as driver_tables
-from dlstep.driver.arena import Arena
-from dlstep.driver.buckets import Bucket, _equal, fill, room_for, smallest_bucket
-from dlstep.driver.executor import Packed
+from dlstep.driver.buckets import _equal, fill, room_for, smallest_bucket
 from dlstep.driver.graphs import Captured, PaddedExecutor
-from dlstep.driver.lowering import Gathered, LoweringTarget, gather
+from dlstep.driver.lowering import gather
 from dlstep.driver.tables import CarrySlots, page_tables
 from dlstep.driver.warmup import buckets_for, drawn_samples
-from dlstep.models import Checkpoint, load_checkpoint
-from dlstep.models.networks import Batch, PagedNetwork, paged
+from dlstep.models import load_checkpoint
+from dlstep.models.networks import paged
 from dlstep.strategies.dmax import DMax
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.fast_dllm_v2 import FastDLLMV2
@@ -42,18 +37,18 @@ from ...reference.gemma_recipe import write_preset
 from .test_torch_driver_canvas import GEMMA
 
 
-def config_of(spec: Spec, **own: int) -> Config:
+def config_of(spec, **own):
     """Room for a few short requests."""
     usual = {"page_size": 4, "num_pages": 60, "max_model_len": 48, "max_num_batched_tokens": 64, "max_num_reqs": 3}
     return Config(spec, **usual | own)
 
 
-def requests(lengths: Iterable[int], params: Callable[[int], SamplingParams]) -> list[Request]:
+def requests(lengths, params):
     """Requests with prompts of these lengths, and parameters by number."""
     return [Request(number, tuple(range(10, 10 + length)), params(number)) for number, length in enumerate(lengths)]
 
 
-def padded(checkpoint: Checkpoint, config: Config) -> TorchDriver:
+def padded(checkpoint, config):
     """A driver that runs what graphs would be captured of."""
     driver = TorchDriver(checkpoint, config)
     main, network = driver._caches.main, paged(checkpoint.network, config.spec)
@@ -61,7 +56,7 @@ def padded(checkpoint: Checkpoint, config: Config) -> TorchDriver:
     return driver
 
 
-def roomier(gathered: Gathered, canvas: int) -> Bucket:
+def roomier(gathered, canvas):
     """A bucket with more room than is needed."""
     least = smallest_bucket(gathered, canvas)
     return replace(least, rows=least.rows + (canvas or 16), spans=least.spans + 1, pages=least.pages * 2)
@@ -88,7 +83,7 @@ ROOMS += [(case, "least", () if case is PADDED[0] else pytest.mark.stress) for c
 def test_padding_changes_no_answer(kind, strategy, temperature, room, checkpoints, tmp_path, monkeypatch):
     checkpoint = load_checkpoint(write_preset("converging", tmp_path)) if kind == "gemma" else checkpoints[kind]
     config = config_of(checkpoint.spec)
-    met: list[Bucket] = []
+    met = []
 
     def chosen(gathered, canvas):
         met.append(roomier(gathered, canvas) if room == "roomier" else smallest_bucket(gathered, canvas))
@@ -113,7 +108,7 @@ def test_tiles_that_are_left_are_those_that_would_be_made(kind, checkpoints):
     target = driver._target
     asked = requests((3, 6, 5), lambda number: SamplingParams(max_tokens=9 + 4 * number))
     state = with_requests(config, MultiBD(4, 2), asked)
-    kept: dict[Bucket, tuple[Arena, Gathered]] = {}
+    kept = {}
     left = 0
     while not state.done:
         plan = schedule(state)
@@ -134,11 +129,8 @@ def test_tiles_that_are_left_are_those_that_would_be_made(kind, checkpoints):
     assert left > 2
 
 
-Networks = dict[str, tuple[PagedNetwork, LoweringTarget]]
-
-
 @pytest.fixture(scope="module")
-def networks(checkpoints, tmp_path_factory) -> Networks:
+def networks(checkpoints, tmp_path_factory):
     gemma = load_checkpoint(write_preset("converging", tmp_path_factory.mktemp("gemma")))
     every = {**checkpoints, "gemma": gemma}
     drivers = {name: TorchDriver(each, config_of(each.spec, num_pages=8)) for name, each in every.items()}
@@ -146,7 +138,7 @@ def networks(checkpoints, tmp_path_factory) -> Networks:
 
 
 @lru_cache
-def captured(config: Config, strategy: Strategy, network: PagedNetwork, target: LoweringTarget) -> frozenset[Bucket]:
+def captured(config, strategy, network, target):
     """Every bucket that is captured before there are requests."""
     return frozenset(bucket for _, buckets in buckets_for(config, strategy, network, target) for bucket in buckets)
 
@@ -221,22 +213,22 @@ def test_what_is_taken_over_is_what_would_be_gathered(kind, lengths, pages, seed
 class ReplayedOnHost:
     """Stands for a CUDA graph: runs the step on the tensors that were there when it was captured."""
 
-    def __init__(self, executor: PaddedExecutor, arena: Arena, batch: Batch, answer: Packed) -> None:
+    def __init__(self, executor, arena, batch, answer):
         self._executor, self._arena, self._batch, self._answer = executor, arena, batch, answer
 
-    def replay(self) -> None:
+    def replay(self):
         self._arena.send()
         self._answer.copy_(self._executor._answer(self._batch))
 
-    def reset(self) -> None: ...
+    def reset(self): ...
 
 
-def with_graphs(driver: TorchDriver, monkeypatch: pytest.MonkeyPatch) -> TorchDriver:
+def with_graphs(driver, monkeypatch):
     """The padded driver, which captures every bucket when it occurs for the second time."""
     executor = driver._caches.main.executor
     assert isinstance(executor, PaddedExecutor)
 
-    def capture(bucket: Bucket, gathered: Gathered) -> Captured:
+    def capture(bucket, gathered):
         arena, batch = executor._filled(bucket, gathered)
         answer = executor._answer(batch)
         captured = object.__new__(Captured)  # its fields would be checked: the graph is none
@@ -253,7 +245,7 @@ def with_graphs(driver: TorchDriver, monkeypatch: pytest.MonkeyPatch) -> TorchDr
     return driver
 
 
-def automaton_of(vocab_size: int, forbidden: set[int | None], states: int, seed: int) -> Automaton:
+def automaton_of(vocab_size, forbidden, states, seed):
     """All strings of a random walk over the states; one of the classes of ids leaves each state as it is."""
     random = Random(seed)
     classes = [0 if token in forbidden else random.randint(1, 6) for token in range(vocab_size)]
@@ -331,11 +323,11 @@ def test_a_pass_that_nobody_waits_for_changes_no_samples(checkpoints, monkeypatc
 class Launched(TorchDispatchMode):
     """Records each operation with the shapes and dtypes of its tensors."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.operations: set[Any] = set()
+        self.operations = set()
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         tensors = [each for each in (*args, *(kwargs or {}).values()) if isinstance(each, torch.Tensor)]
         self.operations.add((str(func), tuple((tuple(each.shape), each.dtype) for each in tensors)))
         return func(*args, **(kwargs or {}))
@@ -346,12 +338,12 @@ class Launched(TorchDispatchMode):
     ("family", "compared"), [("sdar", 2), ("dream", 2), ("diffusion_gemma", 1), ("llada2", 1), ("sdar_moe", 1)]
 )
 def test_the_first_layers_launch_all_that_a_network_launches(family, compared, tmp_path):
-    facts: dict[str, Any] = {} if family == "diffusion_gemma" else {"num_hidden_layers": 5}
+    facts = {} if family == "diffusion_gemma" else {"num_hidden_layers": 5}
     write_checkpoint(tmp_path, family, seed=1, **facts)
     engine = LLM(str(tmp_path), model_name=family, max_model_len=64).engine
-    driver: Any = engine.driver
+    driver = engine.driver
     layers = [module for module in driver.network.model.modules() if hasattr(module, "self_attn")]
-    runs: list[int] = []
+    runs = []
     for layer in layers:
         layer.register_forward_hook(lambda *_: runs.append(0))
     state = add(engine.first, Request(0, (10, 11, 12), SamplingParams(max_tokens=20, ignore_eos=True)))
@@ -374,9 +366,9 @@ def test_the_first_bucket_of_a_kind_is_warmed_up_by_all_layers(kind, needed, che
     checkpoint = checkpoints[kind]
     config = config_of(checkpoint.spec)
     driver = padded(checkpoint, config)
-    executor: Any = driver._caches.main.executor
-    counts: list[int] = []
-    network: Any = checkpoint.network.base_model
+    executor = driver._caches.main.executor
+    counts = []
+    network = checkpoint.network.base_model
 
     def counted(batch):
         counts.append(len(network.layers))

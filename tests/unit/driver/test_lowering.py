@@ -9,7 +9,6 @@ from dlstep.core import Admission, DlstepError, Grant, Grid, Plan, Rows, SampleS
 from dlstep.driver import PageTables
 from dlstep.driver.lowering import LoweringTarget, gather, lower as lower_gathered, pack, unpack
 from dlstep.driver.tables import MaskTable
-from dlstep.models.networks import Batch
 from dlstep_kernels import Drawn
 
 from ...helpers.spans import changed
@@ -19,14 +18,14 @@ TARGET = LoweringTarget(4, 0, views=((None, 2),), device=CPU, dtype=torch.float3
 GRID = Grid(0, 4)
 
 
-def span(number: int, start: int, count: int, sampled: tuple[int, ...] = (), **others) -> Span:
+def span(number, start, count, sampled=(), **others):
     tokens = tuple(range(100 * number + start, 100 * number + start + count))
     params = others.pop("params", SamplingParams())
     rows, wanted = Rows(start, tokens, start + count, GRID), Wanted(sampled, (0,) * len(sampled))
     return changed(Span(Who(number, number, params, -1), rows, wanted), **others)
 
 
-def tables_of(*tables: tuple[int, ...]) -> PageTables:
+def tables_of(*tables):
     page_tables = PageTables(max_num_reqs=4, width=2)
     admissions = tuple(Admission(number, pages[:1]) for number, pages in enumerate(tables))
     grants = tuple(Grant(number, pages[1:]) for number, pages in enumerate(tables))
@@ -34,11 +33,11 @@ def tables_of(*tables: tuple[int, ...]) -> PageTables:
     return page_tables
 
 
-def plan_of(*spans: Span) -> Plan:
+def plan_of(*spans):
     return Plan(0, 0, spans)
 
 
-def lower(plan: Plan, tables: PageTables, target: LoweringTarget) -> Batch:
+def lower(plan, tables, target):
     return lower_gathered(gather(plan, tables, target), target)
 
 

@@ -6,11 +6,10 @@ from dlstep.core import Admission, Grant, Plan
 from dlstep.driver.tables import PageTables
 
 PLACES = 4
-Moves = list[tuple[bool, int]]
 MOVES = st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=12)
 
 
-def moved(tables: PageTables, moves: Moves, step: int) -> None:
+def moved(tables, moves, step):
     """Let requests come and go: each move lets one of the live ones go, or another one come, with two pages of its own."""
     for number, (goes, which) in enumerate(moves, start=step):
         live = sorted(tables.rows)
@@ -20,7 +19,7 @@ def moved(tables: PageTables, moves: Moves, step: int) -> None:
             tables.apply(Plan(number, 1, (), admissions=(Admission(number, (which,)),), grants=(Grant(number, (number,)),)))
 
 
-def held(tables: PageTables) -> dict[int, tuple[int, ...]]:
+def held(tables):
     """The pages of each request."""
     return {seq_id: tuple(tables.pages[row, : tables.lengths[seq_id]].tolist()) for seq_id, row in tables.rows.items()}
 

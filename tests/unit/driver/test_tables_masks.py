@@ -1,13 +1,9 @@
 """The table of token masks: its bits are the masks' ids, and no forward pass loses a mask that it needs."""
 
-from collections.abc import Sequence
-
-import numpy as np
 import pytest
 import torch
 from hypothesis import example, given, strategies as st
 
-from dlstep.core import Span
 from dlstep.core.constraint import TokenMask, bound
 from dlstep.driver import tables as driver_tables
 from dlstep.driver.tables import MaskTable, packed
@@ -19,14 +15,14 @@ VOCABULARY = 70  # the last of three words is partly used
 CPU = torch.device("cpu")
 
 
-def mask_of(number: int, classes: Sequence[int], stop_ids: tuple[int, ...], chosen: int) -> TokenMask:
+def mask_of(number, classes, stop_ids, chosen):
     """A mask of the ids whose class is in the bitmap `chosen`."""
     count = 1 + max(classes)
     automaton = table_automaton("drawn", classes, [0], [dict.fromkeys(range(1, count), 0)])
     return TokenMask(number, bound(automaton, stop_ids), chosen)
 
 
-def ids_in(words: np.ndarray) -> list[int]:
+def ids_in(words):
     """The ids that a line of words allows, bit by bit."""
     return [32 * place + bit for place, word in enumerate(words.tolist()) for bit in range(32) if word >> bit & 1]
 
@@ -52,7 +48,7 @@ CHOSEN = st.none() | st.lists(st.integers(0, 11), min_size=1, max_size=4)
 PASSES = st.lists(st.lists(CHOSEN, min_size=1, max_size=4), max_size=14)
 
 
-def span_of(chosen: "list[int] | None") -> Span:
+def span_of(chosen):
     """A span with these masks at its sampled positions; None: two positions without a constraint."""
     count = 2 if chosen is None else len(chosen)
     places = tuple(range(count))
@@ -67,10 +63,10 @@ def test_every_forward_pass_finds_its_masks(capacity, passes):
     """Against a dictionary in order of use: what stays keeps its row, and only the least recently used masks go."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(driver_tables, "CAPACITY", capacity)
-        uploaded: list[int] = []
+        uploaded = []
         patch.setattr(driver_tables, "packed", lambda mask: (uploaded.append(mask.id), packed(mask))[1])
         table = MaskTable(VOCABULARY, CPU)
-        row_of: dict[int, int] = {}  # of masks, least recently used first
+        row_of = {}  # of masks, least recently used first
         for chosen in passes:
             spans, before = [span_of(each) for each in chosen], table.words
             needed = dict.fromkeys(mask.id for span in spans for mask in span.wanted.masks)

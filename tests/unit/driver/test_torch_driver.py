@@ -9,12 +9,9 @@ from hypothesis import given, settings, strategies as st
 from dlstep.core import (
     CacheMismatch,
     Config,
-    Plan,
     Request,
     SampleSpec,
     SamplingParams,
-    State,
-    Strategy,
     abort,
     add,
     commit,
@@ -23,7 +20,6 @@ from dlstep.core import (
     schedule,
 )
 from dlstep.driver import TorchDriver
-from dlstep.models import Checkpoint
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies.d2f import D2F
 from dlstep.strategies.multi_bd import MultiBD
@@ -43,12 +39,12 @@ STRATEGIES = {
 ROOMY = {"page_size": 8, "num_pages": 64, "max_model_len": 64, "max_num_batched_tokens": 512, "max_num_reqs": 8}
 
 
-def answers(state: State) -> dict[int, tuple[tuple[int, ...], str | None]]:
+def answers(state):
     """What was settled of each request, and how it ended."""
     return {number: (s.tokens(len(s.request.prompt), s.progress.settled), s.finish) for number, s in state.finished.items()}
 
 
-def decode(state: State, driver: TorchDriver) -> tuple[State, list[Plan]]:
+def decode(state, driver):
     plans = []
     while not state.done:
         plans.append(schedule(state))
@@ -57,12 +53,12 @@ def decode(state: State, driver: TorchDriver) -> tuple[State, list[Plan]]:
 
 
 @pytest.fixture(scope="session")
-def dense(folders, checkpoints) -> dict[str, DenseDriver]:
+def dense(folders, checkpoints):
     return {name: DenseDriver(folder, checkpoints[name].spec.head_shift) for name, folder in folders.items()}
 
 
 @st.composite
-def requests(draw) -> tuple[Request, ...]:
+def requests(draw):
     prefix = tuple(draw(st.lists(st.integers(3, WORDS - 1), min_size=12, max_size=12)))
     made = []
     for number in range(draw(st.integers(2, 5))):
@@ -76,7 +72,7 @@ def requests(draw) -> tuple[Request, ...]:
 
 
 @st.composite
-def budgets(draw) -> dict[str, int]:
+def budgets(draw):
     """Room for one request and not much more: chunks, waits, preemptions, shared prefixes."""
     page_size = draw(st.integers(3, 9))
     return {
@@ -101,12 +97,12 @@ def test_tokens_are_those_of_dense_recomputation(checkpoints, dense, network, st
     assert answers(state) == dict(pair for state in alone for pair in answers(state).items())
 
 
-def requests_of(*prompts: tuple[int, ...], max_tokens: int) -> list[Request]:
+def requests_of(*prompts, max_tokens):
     params = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
     return [Request(number, prompt, params) for number, prompt in enumerate(prompts)]
 
 
-def crowded(checkpoint: Checkpoint, strategy: Strategy) -> tuple[State, Config]:
+def crowded(checkpoint, strategy):
     config = Config(checkpoint.spec, 4, 20, 64, 64, 4)
     prompts = [tuple(3 + (number * 5 + place) % (WORDS - 3) for place in range(9 + 3 * number)) for number in range(5)]
     return with_requests(config, strategy, requests_of(*prompts, max_tokens=24)), config

@@ -11,32 +11,29 @@ from transformers.models.diffusion_gemma.generation_diffusion_gemma import (
 from dlstep.core import (
     Config,
     DlstepError,
-    Plan,
     Request,
     Samples,
     SamplingParams,
-    State,
-    Strategy,
     commit,
     rebuild,
     schedule,
 )
 from dlstep.driver import TorchDriver
 from dlstep.driver.lowering import lower
-from dlstep.models import Checkpoint, load_checkpoint
+from dlstep.models import load_checkpoint
 from dlstep.strategies.diffusion_gemma import DiffusionGemma
 
 from ...helpers.decoding import with_requests
-from ...reference.gemma_recipe import CANVAS, WINDOW, Preset, write_preset
+from ...reference.gemma_recipe import CANVAS, WINDOW, write_preset
 
 GEMMA = DiffusionGemma(CANVAS, 12, 0.5, confidence_threshold=0.3)
 ROOMY = {"page_size": 8, "num_pages": 96, "max_model_len": 96, "max_num_batched_tokens": 512, "max_num_reqs": 8}
-PRESETS: tuple[Preset, ...] = ("converging", "chaotic")
+PRESETS = ("converging", "chaotic")
 PROMPT = tuple(range(20, 41))
 
 
 @pytest.fixture(scope="session")
-def gemmas(tmp_path_factory) -> dict[Preset, Checkpoint]:
+def gemmas(tmp_path_factory):
     """In double precision, where rounding decides nothing."""
     folders = {preset: write_preset(preset, tmp_path_factory.mktemp(preset)) for preset in PRESETS}
     found = {preset: load_checkpoint(folder, dtype=torch.float64) for preset, folder in folders.items()}
@@ -45,7 +42,7 @@ def gemmas(tmp_path_factory) -> dict[Preset, Checkpoint]:
     return found
 
 
-def requests() -> tuple[Request, ...]:
+def requests():
     """Prompts that share beginnings, of several canvases each."""
     base = tuple(range(3, 24))
     prompts = (base, (*base[:9], 50, 51), base[:9], (40, 41), (*base[:17], 9))
@@ -54,10 +51,10 @@ def requests() -> tuple[Request, ...]:
     )
 
 
-def decode(state: State, driver: TorchDriver) -> tuple[State, list[Plan]]:
+def decode(state, driver):
     """Decode all requests, with plans of up to two forward passes or of none. Ranks agree once on each."""
-    plans: list[Plan] = []
-    agreed: list[int] = []
+    plans = []
+    agreed = []
     while not state.done:
         plans.append(plan := schedule(state))
         samples = driver.start(plan, 0, lambda plan=plan: agreed.append(plan.step)).wait()
@@ -68,10 +65,7 @@ def decode(state: State, driver: TorchDriver) -> tuple[State, list[Plan]]:
     return state, plans
 
 
-Answers = dict[int, tuple[tuple[int, ...], str | None, int]]
-
-
-def answers(state: State) -> Answers:
+def answers(state):
     return {number: (sequence.answer, sequence.finish, sequence.steps) for number, sequence in state.finished.items()}
 
 
@@ -79,11 +73,11 @@ def answers(state: State) -> Answers:
 @pytest.mark.parametrize("preset", ["converging", "chaotic"])
 def test_pressure_and_company_change_no_answer(preset, gemmas):
     checkpoint = gemmas[preset]
-    alone: Answers = {}
+    alone = {}
     config = Config(checkpoint.spec, **ROOMY, enable_prefix_caching=False)
     for request in requests():
         alone |= answers(decode(with_requests(config, GEMMA, [request]), TorchDriver(checkpoint, config))[0])
-    modes: set[frozenset[str]] = set()
+    modes = set()
     preemptions = shared = 0
     for page_size, pages, rows in ((3, 26, 20), (8, 12, 60)):
         limits = {"page_size": page_size, "num_pages": pages, "max_num_batched_tokens": rows, "max_model_len": 64}
@@ -113,13 +107,13 @@ def test_temperatures_are_those_of_transformers():
         theirs = LinearTemperatureScheduleLogitsProcessor(value.t_min, value.t_max, value.max_denoising_steps)
         for remaining in range(1, value.max_denoising_steps + 1):
             ids = torch.zeros((1, 1), dtype=torch.int64)
-            expected = theirs(ids, scores, cur_step=torch.tensor(remaining, dtype=torch.int32))  # pyright: ignore[reportArgumentType]
+            expected = theirs(ids, scores, cur_step=torch.tensor(remaining, dtype=torch.int32))
             ours = torch.tensor([value.temperature(remaining)])
             assert ours.item() == value.temperature(remaining)
             assert torch.equal(scores / ours, expected)
 
 
-def second_plan(driver: TorchDriver, config: Config, strategy: Strategy, prompt: tuple[int, ...]) -> Plan:
+def second_plan(driver, config, strategy, prompt):
     """The plan after the prompt was encoded."""
     state = with_requests(config, strategy, [Request(0, prompt, SamplingParams(max_tokens=CANVAS))])
     return schedule(commit(state, driver.run(schedule(state))))

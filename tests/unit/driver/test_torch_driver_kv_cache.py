@@ -6,12 +6,10 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from dlstep.core import CacheMismatch, Config, Event, Rebuild, Request, SamplingParams, State, add, commit, init, schedule
+from dlstep.core import CacheMismatch, Config, Event, Rebuild, Request, SamplingParams, add, commit, init, schedule
 from dlstep.driver import TorchDriver
 from dlstep.engine.decode import Decode
 from dlstep.engine.overrides import forked
-from dlstep.models import Checkpoint
-from dlstep.models.networks import Memory
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies.multi_bd import MultiBD
 
@@ -22,22 +20,22 @@ ROOM = {"page_size": 4, "max_model_len": 48, "max_num_batched_tokens": 12, "max_
 PAGES = 14
 
 
-def state_of(checkpoint: Checkpoint, seed: int, *, num_pages: int = PAGES, length: int = 20) -> State:
+def state_of(checkpoint, seed, *, num_pages=PAGES, length=20):
     """A state with one request, whose prompt is fed in several forward passes."""
     prompt = tuple(3 + (seed * 7 + place * (seed + 1)) % (WORDS - 3) for place in range(length))
     config = Config(checkpoint.spec, num_pages=num_pages, **ROOM)
     return add(init(config, STRATEGY), Request(0, prompt, SamplingParams(max_tokens=16, ignore_eos=True)))
 
 
-def driver_of(checkpoint: Checkpoint, most: int) -> TorchDriver:
+def driver_of(checkpoint, most):
     return TorchDriver(checkpoint, Config(checkpoint.spec, num_pages=40, **ROOM), max_caches=most)
 
 
-def answer(state: State) -> tuple[int, ...]:
+def answer(state):
     return state.finished[0].answer
 
 
-def step(state: State, driver: TorchDriver, owner: int = 0) -> State:
+def step(state, driver, owner=0):
     return commit(state, driver.run(schedule(state), owner))
 
 
@@ -116,7 +114,7 @@ def test_decodes_that_end_leave_the_caches_of_their_copies_and_twins(checkpoints
     for decode in (origin, twin) * 4:
         decode.step()
     live = {0: origin, 1: twin} | {n: Decode(origin.state, driver, prunes=False, record=events.append) for n in (2, 3)}
-    kept: list[Decode] = []
+    kept = []
     del origin, twin, decode
     for number, way in zip(ends, ways, strict=False):
         ended = live.pop(number)
@@ -146,12 +144,12 @@ def test_the_main_cache_is_kept_in_addition_to_the_others(checkpoints):
 class SmallDevice:
     """Memory for the main KV cache and `room` further pages."""
 
-    def __init__(self, driver: TorchDriver, room: int) -> None:
+    def __init__(self, driver, room):
         self.make, self.room = driver.network.memory, room
-        self.allocated: list[tuple[ref[torch.Tensor], int]] = []
-        driver.network.memory = self  # pyright: ignore[reportAttributeAccessIssue]
+        self.allocated = []
+        driver.network.memory = self
 
-    def __call__(self, num_pages: int, page_size: int, slots: int) -> Memory:
+    def __call__(self, num_pages, page_size, slots):
         used = sum(pages for tensor, pages in self.allocated if tensor() is not None)
         if used + num_pages > self.room:
             raise torch.OutOfMemoryError(f"{num_pages} pages, and {used} of {self.room} are used")
@@ -177,5 +175,5 @@ def test_evicted_caches_leave_their_memory_to_new_ones(checkpoints, turns, place
             decodes[turn].step()
 
 
-def failing(*args: object) -> None:
+def failing(*args):
     raise RuntimeError("a forward pass failed")

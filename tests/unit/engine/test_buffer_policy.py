@@ -16,7 +16,7 @@ QUESTION = "Max has 53 shells. Later Max buys {} more. How many shells does Max 
 
 
 @pytest.fixture(scope="module")
-def llms() -> tuple[LLM, LLM]:
+def llms():
     return LLM("tiny-bd", buffer_policy=POLICY, max_num_reqs=4), LLM("tiny-bd", max_num_reqs=4)
 
 

@@ -6,15 +6,13 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
-from typing import Any
 
 import pytest
 
-from dlstep import LLM, Config, DlstepError, Plan, Samples, SamplingParams, Span, SpanSamples, init
-from dlstep.core import Driver, SequenceState
+from dlstep import LLM, Config, DlstepError, SamplingParams, SpanSamples, init
+from dlstep.core import SequenceState
 from dlstep.core.draws import mix
 from dlstep.engine.loader import LoadedEngine
 from dlstep.strategies import load
@@ -30,17 +28,17 @@ SHORT = SamplingParams(max_tokens=12, ignore_eos=True)
 class Watched:
     """A driver that counts its forward passes and calls `before` before each."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver):
         self.driver, self.runs = driver, 0
-        self.before: Callable[[], None] = lambda: None
+        self.before = lambda: None
 
-    def run(self, plan: Plan) -> Samples:
+    def run(self, plan):
         self.runs += 1
         self.before()
         return self.driver.run(plan)
 
 
-def watched_llm(**options: Any) -> tuple[LLM, Watched]:
+def watched_llm(**options):
     """A shadow LLM, and its driver."""
     llm = make_llm(wrap=Watched, **options)
     driver = llm.engine.driver
@@ -48,13 +46,13 @@ def watched_llm(**options: Any) -> tuple[LLM, Watched]:
     return llm, driver
 
 
-def left_over(llm: LLM) -> tuple[int, int, int, int]:
+def left_over(llm):
     """Requests that run or wait, pages that are owned, and callers that are still told of something."""
     state = llm.state
     return len(state.running), len(state.waiting), len(state.cache.owners), len(llm._shared._callers)
 
 
-def said_by_child(llm: LLM) -> str:
+def said_by_child(llm):
     """Fork this process, and return how a call of the LLM ends in the child."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # newer versions of Python warn of threads
@@ -189,14 +187,14 @@ def test_400_requests_of_8_threads(seed):
             raise Mishap
 
     driver.before = mishap
-    wrong: list[str] = []
-    ended: list[str] = []
+    wrong = []
+    ended = []
 
     def answered(number):
         """Ask for ten answers, in one of several ways; how many came."""
         random = Random(f"{seed}/{number}")
         asked = [random.choice(prompts) for _ in range(10)]
-        got: list[tuple[str, str]] = []
+        got = []
         while len(got) < len(asked):
             try:
                 if random.random() < 0.2:
@@ -227,7 +225,7 @@ def test_threads_take_turns():
     """A stream in one thread gets pieces while another thread runs a long call."""
     llm, driver = watched_llm()
     driver.before = lambda: time.sleep(0.001)
-    passes: list[int] = []
+    passes = []
     began, ended = threading.Event(), threading.Event()
 
     def call():
@@ -247,13 +245,13 @@ def test_threads_take_turns():
     assert ended.is_set()
 
 
-def hashed_rows(span: Span) -> SpanSamples:
+def hashed_rows(span):
     """A token and a probability for each sampled position, by position."""
     tokens = tuple([3 + mix(position) % 20 for position in span.wanted.sampled])
     return SpanSamples(tokens, tuple([0.95 if mix(position + 9) % 4 == 0 else 0.4 for position in span.wanted.sampled]))
 
 
-def long_llm(length: int, tokenizer: Any = None) -> LLM:
+def long_llm(length, tokenizer=None):
     """An LLM on a scripted driver, for one answer of `length` tokens at a time."""
     config = Config(spec(), 32, 4 * (length // 32 + 4), length + 64, 4096, 4)
     return LLM.of(
@@ -266,17 +264,17 @@ def long_llm(length: int, tokenizer: Any = None) -> LLM:
 class CountingTokenizer:
     """A tokenizer that counts the ids it decodes."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.inner, self.decoded = build_tokenizer(), 0
 
-    def encode(self, text: str, **options: Any) -> list[int]:
+    def encode(self, text, **options):
         return self.inner.encode(text, **options)
 
-    def decode(self, ids: Any, **options: Any) -> str:
+    def decode(self, ids, **options):
         self.decoded += len(ids)
         return self.inner.decode(ids, **options)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self.inner, name)
 
 
@@ -293,7 +291,7 @@ def test_a_step_of_a_stream_costs_the_same_however_long_the_answer(monkeypatch):
     tokenizer = CountingTokenizer()
     llm = long_llm(3000, tokenizer)
     stream = llm.stream("one", SamplingParams(max_tokens=2900, ignore_eos=True))
-    costs: list[int] = []
+    costs = []
     steps = llm.state.step
     while next(stream, None) is not None and llm.state.step < 10_000:
         costs.append(looked + tokenizer.decoded)
@@ -306,7 +304,7 @@ def test_a_step_of_a_stream_costs_the_same_however_long_the_answer(monkeypatch):
 
 def test_memory_does_not_grow_with_the_requests_served():
     llm = long_llm(64)
-    counts: list[int] = []
+    counts = []
     for _ in range(3):
         for number in range(40):
             llm.generate(f"question {number}", SHORT, progress=False)

@@ -5,15 +5,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from random import Random
-from types import FrameType
 
 import pytest
 
-from dlstep import LLM, SamplingParams, Session
+from dlstep import LLM, SamplingParams
 
 from ...helpers.shadow_llm import make_llm
 
@@ -27,7 +25,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 @pytest.fixture(autouse=True)
-def interrupts() -> Iterator[None]:
+def interrupts():
     """Let a signal raise Interrupted in the main thread, as SIGINT raises KeyboardInterrupt."""
 
     def handler(number, frame):
@@ -41,10 +39,10 @@ def interrupts() -> Iterator[None]:
     gc.callbacks.extend(callbacks)
 
 
-def until_interrupted(call: Callable[[], object], seconds: float) -> None:
+def until_interrupted(call, seconds):
     """Repeat a call until the interrupt that comes after some seconds ends it."""
 
-    def interrupt() -> None:
+    def interrupt():
         time.sleep(seconds)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
@@ -60,18 +58,18 @@ def until_interrupted(call: Callable[[], object], seconds: float) -> None:
     raise AssertionError("an interrupt was swallowed")
 
 
-def uses(llm: LLM, session: Session) -> list[Callable[[], object]]:
+def uses(llm, session):
     """Calls on an LLM, also of two open streams, and steps of a session."""
     streams = [llm.stream(PROMPTS[0], PARAMS), llm.stream_drafts(PROMPTS[1], PARAMS)]
     for stream in streams:
         next(stream)
 
-    def stepped() -> None:
+    def stepped():
         if session.state.done:
             session.submit(PROMPTS[2], PARAMS)
         session.step()
 
-    def read() -> None:
+    def read():
         for stream in streams:
             next(stream, None)
         llm.generate(PROMPTS[2], PARAMS, progress=False)
@@ -79,7 +77,7 @@ def uses(llm: LLM, session: Session) -> list[Callable[[], object]]:
     return [stepped, read, partial(llm.generate, PROMPTS, PARAMS, progress=False), lambda: [stepped(), read()]]
 
 
-def check_interrupts(moments: int) -> None:
+def check_interrupts(moments):
     """Interrupt an LLM that threads, streams and a session use, and compare with a fresh one after each interrupt."""
     expected = [output.token_ids for output in make_llm().generate(PROMPTS, PARAMS, progress=False)]
     random, llm = Random(moments), make_llm()
@@ -98,11 +96,11 @@ def check_interrupts(moments: int) -> None:
             session = llm.session()
 
 
-def interrupted_at(line: int, call: Callable[[], object]) -> bool:
+def interrupted_at(line, call):
     """Interrupt a call before a line of it in dlstep or weakref, counted from 0. Return whether it has so many lines."""
     left = line
 
-    def trace(frame: FrameType, event: str, _: object) -> object:
+    def trace(frame, event, _):
         nonlocal left
         if not any(part in frame.f_code.co_filename for part in ("dlstep", "weakref")):
             return None
@@ -134,7 +132,7 @@ def test_interrupts_at_every_line_of_the_end_of_a_session(collects, monkeypatch)
         sessions[0].step()
         reached = interrupted_at(line, sessions.clear if collects else sessions[0].close)
         line += 1
-        found: list[object] = []
+        found = []
         thread = threading.Thread(target=lambda found=found: found.append(generate()), daemon=True)
         thread.start()
         thread.join(20)

@@ -33,7 +33,7 @@ def test_the_choice(parameters, asked, environment, expected):
 
 
 @pytest.fixture
-def torch_threads(monkeypatch) -> list[int]:
+def torch_threads(monkeypatch):
     """The number that torch has, as the last of the list; the real one is left alone."""
     numbers = [8]
     monkeypatch.setattr(torch, "get_num_threads", lambda: numbers[-1])
@@ -75,7 +75,7 @@ print(os.environ["GOMP_SPINCOUNT"], torch.get_num_threads())
 """
 
 
-def printed(code: str, *arguments: str, **environment: str) -> str:
+def printed(code, *arguments, **environment):
     """The last line that a new process prints, whose environment says nothing else about threads."""
     kept = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     command = [sys.executable, "-c", code, *arguments]

@@ -1,7 +1,6 @@
 """Models by name: what is downloaded, what is kept, and what each failure says."""
 
 import socket
-from collections.abc import Iterator
 from contextlib import contextmanager
 from shutil import copytree
 
@@ -12,13 +11,13 @@ from dlstep import LLM, SamplingParams, tiny
 from dlstep.cli import main
 from dlstep.engine.hub import fetched
 
-from ...helpers.hub import COMMIT, Hub, hub_of, use_hub
+from ...helpers.hub import COMMIT, hub_of, use_hub
 
 NAME = "some-lab/Tiny-BD"
 
 
 @pytest.fixture
-def hub(tmp_path, monkeypatch) -> Iterator[Hub]:
+def hub(tmp_path, monkeypatch):
     """A hub with an embedded model, which also holds code and pickled weights, and one without safetensors."""
     folder = tmp_path / "model"
     copytree(tiny.path("tiny-bd"), folder)
@@ -72,7 +71,7 @@ def test_without_a_network_the_cache_answers(hub, monkeypatch):
 
 
 @contextmanager
-def silent_hub() -> Iterator[str]:
+def silent_hub():
     """The address of a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"

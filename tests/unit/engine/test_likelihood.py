@@ -2,22 +2,18 @@
 
 import math
 from itertools import combinations
-from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from dlstep import LLM, DlstepError, SamplingParams
-from dlstep.engine.likelihood import Ids, Likelihoods, MonteCarlo, estimate, masks_of
+from dlstep.engine.likelihood import Likelihoods, MonteCarlo, estimate, masks_of
 
 from ...helpers.tiny_families import write_checkpoint
 
 LOGITS = 2e-4  # nats, for each token of an answer: forward passes in fp32, batched differently
-Network = Any
 
 
 @pytest.fixture(autouse=True)
@@ -25,20 +21,20 @@ def one_thread():
     torch.set_num_threads(1)
 
 
-def made(folder: Path, family: str, **options: Any) -> tuple[LLM, Network]:
+def made(folder, family, **options):
     """A random checkpoint of a family as the engine and as its class of transformers."""
     network, _ = write_checkpoint(folder / family, family, seed=3)
     return LLM(folder / family, model_name=family, max_num_reqs=16, page_size=8, **options), network
 
 
-def pairs_of(llm: LLM, lengths: tuple[int, ...]) -> list[tuple[Ids, Ids]]:
+def pairs_of(llm, lengths):
     """Random prompts and answers of these lengths."""
     spec, random = llm.engine.first.config.spec, Random(5)
     ids = [token for token in range(spec.vocab_size) if token != spec.mask_id]
     return [(tuple(random.choices(ids, k=3 + length)), tuple(random.choices(ids, k=length))) for length in lengths]
 
 
-def logits_of(network: Network, batch: Tensor, shift: int, causal: bool = False) -> Tensor:
+def logits_of(network, batch, shift, causal=False):
     """`get_logits` of both repositories; Dream's moves the rows by one, its first row predicts itself."""
     size = batch.shape[1]
     sees = torch.ones(size, size, dtype=torch.bool)
@@ -47,12 +43,12 @@ def logits_of(network: Network, batch: Tensor, shift: int, causal: bool = False)
     return torch.cat([logits[:, :1], logits[:, :-1]], dim=1) if shift else logits
 
 
-def authors(llm: LLM, network: Network, pair: tuple[Ids, Ids], masks: list[Ids], batch_size: int) -> float:
+def authors(llm, network, pair, masks, batch_size):
     """`get_log_likelihood` of LLaDA, whose `forward_process` is given its masks."""
     spec = llm.engine.first.config.spec
     prompt, answer = map(torch.tensor, pair)
     seq = torch.cat([prompt, answer])[None, :].repeat((batch_size, 1))
-    losses: list[float] = []
+    losses = []
     for first in range(0, len(masks), batch_size):
         perturbed, p_mask = seq.clone(), torch.ones(seq.shape)
         for row, own in enumerate(masks[first : first + batch_size]):
@@ -65,7 +61,7 @@ def authors(llm: LLM, network: Network, pair: tuple[Ids, Ids], masks: list[Ids],
     return -sum(losses) / len(losses)
 
 
-def suffix_greedy_prediction(llm: LLM, network: Network, pair: tuple[Ids, Ids]) -> list[int]:
+def suffix_greedy_prediction(llm, network, pair):
     """The tokens that `suffix_greedy_prediction` of LLaDA's harness compares with the answer."""
     spec = llm.engine.first.config.spec
     prompt, length = list(pair[0]), len(pair[1])

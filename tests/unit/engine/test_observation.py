@@ -3,17 +3,13 @@
 import pickle
 from functools import partial
 from math import log
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-from transformers import PreTrainedModel
 
-from dlstep import LLM, SamplingParams, Session, Trace
-from dlstep.core import Span, SpanSamples
+from dlstep import LLM, SamplingParams, Trace
 from dlstep.driver import TorchDriver
-from dlstep.engine.observation import Observation, ObservedSpan
+from dlstep.engine.observation import Observation
 from dlstep.models.compiled import compile_layers
 from dlstep.models.layers import stacked_experts
 from dlstep.processors.repetition_penalty import RepetitionPenalty
@@ -24,16 +20,16 @@ from ...helpers.tiny_configs import FACTS
 from ...helpers.tiny_families import write_checkpoint
 
 QUESTION = "Max has {} shells. Later Max buys 39 more. How many shells does Max have?\n"
-LAYERS: dict[str, Any] = dict.fromkeys(("hidden_states", "lens", "attentions", "experts"), "all")
+LAYERS = dict.fromkeys(("hidden_states", "lens", "attentions", "experts"), "all")
 EVERYTHING = LAYERS | {"best": 200, "logits": True}
 
 
-def loaded(strategy: str, **options: Any) -> LLM:
-    limits: dict[str, Any] = {"max_num_batched_tokens": 64, "num_pages": 200, "max_model_len": 96} | options
+def loaded(strategy, **options):
+    limits = {"max_num_batched_tokens": 64, "num_pages": 200, "max_model_len": 96} | options
     return LLM(model_of(strategy), decoding_strategy=strategy, dtype="float32", **limits)
 
 
-def asked(llm: LLM, count: int, first: int = 0) -> Session:
+def asked(llm, count, first=0):
     """A session with greedy requests and requests that draw, in turn, and every third with a processor."""
     session = llm.session()
     for number in range(first, first + count):
@@ -43,13 +39,13 @@ def asked(llm: LLM, count: int, first: int = 0) -> Session:
     return session
 
 
-def driver_of(llm: LLM) -> TorchDriver:
+def driver_of(llm):
     driver = llm.engine.driver
     assert isinstance(driver, TorchDriver)
     return driver
 
 
-def pages(llm: LLM) -> bytes:
+def pages(llm):
     """Everything that the device keeps for later passes, but for the slots that belong to no page."""
     caches = [
         (cache.digest, cache.last, vars(cache.tables), cache.slots.slots, cache.memory) for cache in driver_of(llm)._caches
@@ -59,8 +55,8 @@ def pages(llm: LLM) -> bytes:
     return pickle.dumps(([cache[:-1] for cache in caches], contents))
 
 
-def tensors_of(observation: Observation) -> list[Tensor]:
-    found: list[Tensor] = []
+def tensors_of(observation):
+    found = []
     for span in observation.spans:
         every = span.candidates.values()
         found += [part for own in every for part in (own.ids, own.log_probabilities, own.entropies)]
@@ -70,13 +66,13 @@ def tensors_of(observation: Observation) -> list[Tensor]:
     return found
 
 
-def assert_equal(one: Observation, other: Observation) -> None:
+def assert_equal(one, other):
     assert one.samples == other.samples and one.rows() == other.rows()
     pairs = zip(tensors_of(one), tensors_of(other), strict=True)
     assert all(torch.equal(left, right) for left, right in pairs)
 
 
-def assert_sound(observation: Observation) -> None:
+def assert_sound(observation):
     """The candidates are those of the samples, and the parts have the shapes that are documented."""
     assert [span.id for span in observation.spans] == [span.who.id for span in observation.samples.plan.spans]
     for planned, span, drawn in zip(observation.samples.plan.spans, observation.spans, observation.samples.rows, strict=True):
@@ -91,7 +87,7 @@ def assert_sound(observation: Observation) -> None:
             assert_sound_candidates(span, drawn, planned.who.params)
 
 
-def assert_sound_candidates(span: ObservedSpan, drawn: SpanSamples, params: SamplingParams) -> None:
+def assert_sound_candidates(span, drawn, params):
     """All candidates are listed: probabilities and entropy are those of the distribution from which the pass sampled."""
     assert span.logits is not None
     found = span.candidates[max(span.candidates)]
@@ -107,7 +103,7 @@ def assert_sound_candidates(span: ObservedSpan, drawn: SpanSamples, params: Samp
             assert torch.allclose(scaled.softmax(-1), likely[place][listed], atol=1e-5)
 
 
-def assert_law(llm: LLM, count: int, first: int = 0) -> None:
+def assert_law(llm, count, first=0):
     """Observing shows what the pass computes, also from the trace, and changes nothing."""
     expected = asked(llm, count, first).run().finished
     session, live = asked(llm, count, first), list[Observation]()
@@ -146,7 +142,7 @@ def test_observing_each_step_of_twenty_answers(strategy):
 def test_networks_that_run_otherwise_are_observed_too(kind):
     quantized = kind == "quantized weights"
     llm = loaded("multi_bd", quantization="fp8" if quantized else None)
-    network: Any = driver_of(llm).network
+    network = driver_of(llm).network
     if kind == "fused head":
         network._linear = network._head  # as with kernels in 16 bits: the pass returns samples instead of logits
     elif not quantized:
@@ -154,7 +150,7 @@ def test_networks_that_run_otherwise_are_observed_too(kind):
     assert_law(llm, 2)
 
 
-def visible(span: Span) -> Tensor:
+def visible(span):
     """Additive mask of the rows of a span that feeds every position, worked out position by position."""
     grid, places = span.rows.grid, range(span.rows.end)
     groups = [max((place - grid.origin) // grid.size, -1) for place in places]
@@ -177,7 +173,7 @@ def test_hidden_states_and_attention_equal_those_of_transformers(family, tmp_pat
     assert_as_given(span, given, mixed)
     assert span.logits is not None
     torch.testing.assert_close(span.logits, given.logits[0, list(span.rows_of_sampled)], atol=1e-5, rtol=1e-5)
-    network: Any = theirs
+    network = theirs
     first = network.lm_head(network.model.norm(given.hidden_states[1][0, list(span.rows_of_sampled)]))
     spec = llm.state.config.spec
     first[:, spec.mask_id] = first[:, spec.vocab_size :] = float("-inf")
@@ -192,7 +188,7 @@ def test_hidden_states_and_attention_of_a_canvas_equal_those_of_transformers(tmp
     span = session.observe(**EVERYTHING)[0]
     assert (set(encoded.sources), set(span.sources)) == ({"final"}, {"stored", "window"})
     prompt, canvas = torch.tensor([encoded.tokens]), torch.tensor([span.tokens])
-    model: Any = theirs
+    model = theirs
     assert_as_given(encoded, *seen_by_transformers(model.model.encoder.language_model, input_ids=prompt))
     given, mixed = seen_by_transformers(theirs, input_ids=prompt, decoder_input_ids=canvas)
     assert_as_given(span, given, {layer: chosen[-len(span.tokens) :] for layer, chosen in mixed.items()})
@@ -200,13 +196,13 @@ def test_hidden_states_and_attention_of_a_canvas_equal_those_of_transformers(tmp
     torch.testing.assert_close(span.logits, given.logits[0], atol=1e-5, rtol=1e-5)
 
 
-def seen_by_transformers(theirs: PreTrainedModel, **inputs: Any) -> tuple[Any, dict[int, Tensor]]:
+def seen_by_transformers(theirs, **inputs):
     """The output of transformers' own network, and the experts that its layers chose last."""
     theirs.set_attn_implementation("eager")
-    mixed: dict[int, Tensor] = {}
-    network: Any = theirs
+    mixed = {}
+    network = theirs
 
-    def keep(number: int, _: object, given: tuple[Tensor, ...]) -> None:
+    def keep(number, _, given):
         mixed[number] = given[1]
 
     for layer in network.modules():
@@ -217,7 +213,7 @@ def seen_by_transformers(theirs: PreTrainedModel, **inputs: Any) -> tuple[Any, d
         return network(**inputs, output_hidden_states=True, output_attentions=True), mixed
 
 
-def assert_as_given(span: ObservedSpan, given: Any, mixed: dict[int, Tensor]) -> None:
+def assert_as_given(span, given, mixed):
     for ours, theirs in ((span.hidden_states, given.hidden_states), (span.attentions, given.attentions)):
         assert [*ours] == [*range(len(theirs))]
         for mine, its in zip(ours.values(), theirs, strict=True):
@@ -230,7 +226,7 @@ def assert_as_given(span: ObservedSpan, given: Any, mixed: dict[int, Tensor]) ->
 
 
 @pytest.fixture(scope="module")
-def bd() -> LLM:
+def bd():
     return loaded("multi_bd")
 
 

@@ -2,12 +2,11 @@
 
 from dataclasses import fields, replace
 from functools import cache
-from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep import LLM, Config, SamplingParams, Session, init, strategies
+from dlstep import LLM, Config, SamplingParams, init, strategies
 from dlstep.core import probe
 from dlstep.engine.loader import LoadedEngine
 from dlstep.testing.shadow import ShadowDriver
@@ -23,7 +22,7 @@ SPECS = [replace(spec(), mask_id=mask, head_shift=shift) for mask in (spec().mas
 
 
 @cache
-def llm_of(name: str) -> LLM:
+def llm_of(name):
     """An LLM on a shadow device, of a model that the strategy can decode."""
     chosen = strategies.load(name)
     strategy = chosen(**{each.name: SMALL[each.name] for each in fields(chosen) if each.name in SMALL})
@@ -33,7 +32,7 @@ def llm_of(name: str) -> LLM:
     return LLM.of(LoadedEngine(init(config, strategy), device, build_tokenizer(), "shadow"))
 
 
-def under_way(name: str) -> Session:
+def under_way(name):
     """A session with one request after a few forward passes and one that waits."""
     session = llm_of(name).session()
     session.submit([5, 6, 7], PARAMS)
@@ -44,14 +43,14 @@ def under_way(name: str) -> Session:
 
 
 @cache
-def alone(name: str) -> tuple[tuple[int, ...], ...]:
+def alone(name):
     """Answers to both requests without a fork."""
     session = under_way(name)
     session.run()
     return tuple(session.output(number).token_ids for number in range(2))
 
 
-def check_fork(name: str, field: str, given: Any) -> None:
+def check_fork(name, field, given):
     session = under_way(name)
     try:
         branch = session.fork(**{field: given})
@@ -100,7 +99,7 @@ def test_every_field_of_a_fork_takes_or_refuses_every_odd_value(name):
     assert not wrong, "\n".join(wrong)
 
 
-def under_strategy(name: str) -> Any:
+def under_strategy(name):
     return llm_of(name).engine.first.strategy
 
 

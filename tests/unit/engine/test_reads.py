@@ -7,8 +7,7 @@ import pytest
 import torch
 from transformers import Qwen3ForCausalLM
 
-from dlstep import LLM, Plan, Samples, tiny
-from dlstep.core import Request
+from dlstep import LLM, Plan, tiny
 from dlstep.engine.reads import ReadResult, Reads, read_all, read_request
 from dlstep.text.read_templates import ReadTemplate
 
@@ -20,7 +19,7 @@ CLOSE, LONGEST = 2e-5, 512
 RANDOM = [("multi_bd", {"block_size": 4}), ("d2f", {"block_size": 4}), ("dual_cache", {"block_size": 4})]
 
 
-def drawn(random: Random, ids: range, most: int) -> tuple[tuple[int, ...], ReadTemplate]:
+def drawn(random, ids, most):
     """A random prompt and template of up to `most` tokens each."""
     length = random.randint(1, most)
     slots = tuple(sorted(random.sample(range(length), random.randint(1, min(3, length)))))
@@ -29,7 +28,7 @@ def drawn(random: Random, ids: range, most: int) -> tuple[tuple[int, ...], ReadT
     return prompt, ReadTemplate(tokens, slots, labels, ())
 
 
-def expected(llm: LLM, dense: Dense, request: Request, template: ReadTemplate) -> list[list[float]]:
+def expected(llm, dense, request, template):
     """The softmax over the labels of one forward pass of the network, with masks in the slots and after the template."""
     strategy, mask = llm.engine.first.strategy, llm.engine.first.config.spec.mask_id
     assert mask is not None
@@ -41,7 +40,7 @@ def expected(llm: LLM, dense: Dense, request: Request, template: ReadTemplate) -
     return [row[list(ids)].softmax(0).tolist() for row, ids in zip(rows, template.label_ids, strict=True)]
 
 
-def check(llm: LLM, dense: Dense, ids: range, count: int = 24, most: int = 19) -> None:
+def check(llm, dense, ids, count=24, most=19):
     """Random reads equal the network's, alone, together, and once more from the cache."""
     random, reads = Random(7), Reads(llm.engine)
     drawings = [drawn(random, ids, most) for _ in range(count)]
@@ -77,7 +76,7 @@ def test_equal_prompts_share_their_pages_and_take_one_pass():
     fed = list[Plan]()
 
     class Watched:
-        def run(self, plan: Plan) -> Samples:
+        def run(self, plan):
             fed.append(plan)
             return engine.driver.run(plan)
 

@@ -1,13 +1,13 @@
 """The strategy of a model: as given, else as its checkpoint states; what does not fit is refused by its field."""
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, final
+from typing import Annotated, final
 
 import pytest
 from annotated_types import Gt
 
-from dlstep import EngineConfig, Request, strategies
-from dlstep.core import Grid, Strategy
+from dlstep import EngineConfig, strategies
+from dlstep.core import Grid
 from dlstep.core.errors import Refused
 from dlstep.core.spec import BIDIRECTIONAL, PROMPT_IN_FULL, TRAININGS
 from dlstep.engine.config import engine_config
@@ -24,12 +24,12 @@ from ...helpers.descriptions import TRAINED, Facts
 from ...helpers.refusals import refused
 
 
-def made(facts: Facts, **options: Any) -> Strategy:
+def made(facts, **options):
     return strategy_for(engine_config(options), facts)
 
 
 @pytest.fixture
-def facts() -> Facts:
+def facts():
     return Facts()
 
 
@@ -98,7 +98,7 @@ class Mine(Blockwise):
 
     mine: Annotated[int, Gt(0)] = 3
 
-    def grid(self, request: Request) -> Grid:
+    def grid(self, request):
         return Grid(0, self.block_size)
 
 

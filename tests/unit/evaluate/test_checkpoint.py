@@ -2,10 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -18,7 +16,7 @@ from .conftest import copied
 from .running import answers, run
 
 
-def altered(line: dict[str, Any], name: str) -> dict[str, Any]:
+def altered(line, name):
     """The line with another value of the same kind in a field."""
     value = line[name]
     match value:
@@ -40,7 +38,7 @@ def test_any_altered_field_is_told_with_file_and_line(options, tmp_path_factory,
     lines = (Path(options.out) / name).read_text().splitlines()
     number = data.draw(st.integers(0, len(lines) - 1))
     line = json.loads(lines[number])
-    change: Callable[[str], dict[str, Any]] = data.draw(
+    change = data.draw(
         st.sampled_from([lambda field: altered(line, field), lambda field: {k: v for k, v in line.items() if k != field}])
     )
     lines[number] = json.dumps(change(data.draw(st.sampled_from(sorted(line)))))

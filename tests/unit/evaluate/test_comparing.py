@@ -6,7 +6,7 @@ import pytest
 from dlstep import LLM, SamplingParams, tiny
 from dlstep.core import options_of
 from dlstep.evaluate import EvalOptions
-from dlstep.evaluate.comparing import EvalEntry, compared, curves_of, entries, fastest
+from dlstep.evaluate.comparing import compared, curves_of, entries, fastest
 from dlstep.evaluate.metrics import against_best, aup, wilson
 from dlstep.rules.ada_block import AdaBlock
 from dlstep.rules.early_commit import EarlyCommit
@@ -24,7 +24,7 @@ def test_a_comparison_gives_the_figures_of_separate_runs(count, values):
     rows = compared(found, EvalOptions(dataset_limit=count, problem_seed=3, max_tokens=48))
     assert not left_out and [row.options for row in rows] == [{"accept_threshold": value} for value in sorted(values)]
     problems = tiny.problems(count, 3)
-    each: list[list[float]] = []
+    each = []
     for row in rows:
         alone = LLM("tiny-bd", **row.options)
         outputs = alone.generate([one.prompt for one in problems], SamplingParams(max_tokens=48), progress=False)
@@ -55,7 +55,7 @@ def test_the_fastest_that_is_as_right_as_the_best():
     assert fastest(curve) is rows[2] and fastest(rows[:1]) is None
 
 
-def rule_of(entry: EvalEntry) -> object:
+def rule_of(entry):
     """The rule of an entry by value."""
     return options_of(entry.engine.first.strategy)["rule"]
 

@@ -1,9 +1,7 @@
 """lm_eval's tasks over local files: its figures, the files of a run, and refusals."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +17,7 @@ from .running import answers, engine, killed, run
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory) -> str:
+def data(tmp_path_factory):
     """A folder with stories of the embedded models as problems of GSM8K."""
     folder = tmp_path_factory.mktemp("data")
     stories = [{"question": each.prompt, "ground_truth_answer": str(each.answer)} for each in tiny.problems(12, seed=3)]
@@ -27,14 +25,14 @@ def data(tmp_path_factory) -> str:
     return str(folder)
 
 
-def given(texts: Sequence[str]) -> Any:
+def given(texts):
     """A function that returns these answers."""
     return lambda items: [{"answer": text, "finish": "stop", "error": ""} for text, _ in zip(texts, items, strict=True)]
 
 
 def test_scores_are_those_of_lm_eval_on_the_same_task_files(data, tmp_path):
-    from lm_eval import simple_evaluate  # pyright: ignore[reportMissingImports]
-    from lm_eval.tasks import TaskManager, __file__ as lm_eval_tasks  # pyright: ignore[reportMissingImports]
+    from lm_eval import simple_evaluate
+    from lm_eval.tasks import TaskManager, __file__ as lm_eval_tasks
 
     options = EvalOptions(("gsm8k",), data, out=str(tmp_path / "run"), shots=0, dataset_limit=8, max_tokens=48)
     run(options)
@@ -42,7 +40,7 @@ def test_scores_are_those_of_lm_eval_on_the_same_task_files(data, tmp_path):
     manager = TaskManager(
         include_defaults=False, include_path=[Path(lm_eval_tasks).with_name("gsm8k"), LOCAL], metadata={"data": data}
     )
-    results: Any = simple_evaluate(
+    results = simple_evaluate(
         DlstepLM(llm=LLM.of(engine())), tasks=["local_gsm8k"], num_fewshot=0, limit=8, task_manager=manager,
         gen_kwargs="max_gen_toks=48", bootstrap_iters=0,
     )  # fmt: skip
@@ -115,7 +113,7 @@ def test_worked_examples_come_from_the_training_file(data, tmp_path):
         PublicTasks(EvalOptions(("gsm8k",), data))
     (tmp_path / "GSM8K.json").write_bytes((Path(data) / "GSM8K.json").read_bytes())
     (tmp_path / "GSM8K_train.json").write_text("".join(f'{{"question": "q{n}", "answer": "#### {n}"}}\n' for n in range(6)))
-    asked: list[str] = []
+    asked = []
     PublicTasks(EvalOptions(("gsm8k",), str(tmp_path), shots=2, dataset_limit=1)).scored(
         engine(), lambda items: asked.extend(item.prompt for item in items) or given(["7"])(items), ()
     )

@@ -5,7 +5,6 @@ from fractions import Fraction
 from itertools import product
 from math import comb, exp
 from statistics import mean, stdev
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +13,6 @@ from hypothesis import given, settings, strategies as st
 from dlstep.evaluate.metrics import (
     LEVEL,
     Answers,
-    Pair,
-    Point,
     Z,
     against_best,
     aup,
@@ -33,12 +30,12 @@ PLACES = st.lists(st.tuples(st.integers(0, SIDE), st.integers(0, SIDE)), min_siz
 
 
 @st.composite
-def pairs(draw: st.DrawFn, least: int = 1, most: int = 30) -> list[Pair]:
+def pairs(draw, least=1, most=30):
     """Answers to as many documents."""
-    found: list[Pair] = []
+    found = []
     for document in range(draw(st.integers(least, most))):
         steps = draw(st.integers(0, 50))
-        row: dict[str, Any] = {
+        row = {
             "document": document,
             "tokens": draw(st.lists(st.integers(0, 3), max_size=8)),
             "steps": steps,
@@ -161,7 +158,7 @@ def test_the_most_accurate_row_may_always_be_the_best_and_one_row_is():
     assert all(each.to_best_low < -2 / 40 for each in against_best(np.ones((40, 5)))), "equal answers do not make it sure"
 
 
-def beats(one: Point, other: Point) -> bool:
+def beats(one, other):
     """Whether a point is no worse than another in both figures and better in one."""
     return one != other and one[0] >= other[0] and one[1] >= other[1]
 
@@ -174,7 +171,7 @@ def test_nothing_beats_the_frontier_and_something_on_it_is_as_good_as_any_other(
     assert frontier(kept) == kept and frontier([]) == set()
 
 
-def published(curve: list[tuple[float, float]], best: float) -> float:
+def published(curve, best):
     """The AUP as its authors define it: `curve` has tokens per forward pass and accuracy in percent; speeds are distinct."""
     curve = sorted(curve)
     r, y = [each[0] for each in curve if each[1] >= curve[0][1] - 5], [each[1] for each in curve if each[1] >= curve[0][1] - 5]

@@ -8,7 +8,7 @@ from dlstep.evaluate.programs import Programs
 
 
 @pytest.fixture(scope="module")
-def sandboxed() -> Programs:
+def sandboxed():
     """A sandbox, where there can be one."""
     found = Programs()
     try:

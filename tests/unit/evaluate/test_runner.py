@@ -12,10 +12,8 @@ import pytest
 from dlstep import LLM, SamplingParams
 from dlstep.batch import facts
 from dlstep.batch.checkpoint import ANSWERS, BESIDE, RUN
-from dlstep.engine.json_lines import Line
-from dlstep.engine.loader import LoadedEngine
 from dlstep.evaluate.checkpoint import SCORES, EvalCheckpoint, read
-from dlstep.evaluate.items import Item, evaluation_items, read_problems
+from dlstep.evaluate.items import evaluation_items, read_problems
 from dlstep.evaluate.options import EvalOptions, grid_of
 from dlstep.evaluate.runner import answer_all
 
@@ -27,14 +25,14 @@ OPTIONS = EvalOptions(dataset_limit=12, temperature=0.5, grid=grid_of({"accept_t
 
 
 @pytest.fixture(scope="module")
-def options(tmp_path_factory) -> EvalOptions:
+def options(tmp_path_factory):
     """A run with two sets of options; sampled, so that seeds count."""
     out = str(tmp_path_factory.mktemp("unbroken") / "run")
     return EvalOptions(out=out, dataset_limit=40, grid=GRID, temperature=0.7)
 
 
 @pytest.fixture(scope="module")
-def unbroken(options) -> bytes:
+def unbroken(options):
     """The answers of a run that nothing broke off."""
     return answers(run(options))
 
@@ -80,7 +78,7 @@ def test_stored_answers_are_not_decoded_again(options, unbroken, tmp_path, added
 @pytest.mark.usefixtures("unbroken")
 def test_another_run_does_not_go_on_there(options, change, message):
     with pytest.raises(ValueError, match=f"holds a run with {message}.*give another folder"):
-        run(replace(options, **change))  # pyright: ignore[reportArgumentType]
+        run(replace(options, **change))
 
 
 @pytest.mark.parametrize("name", ["decoding", "torch"])
@@ -94,7 +92,7 @@ ITEMS = evaluation_items(engine(), OPTIONS, read_problems(OPTIONS))
 ROOMY = LLM("tiny-bd", max_num_reqs=32).engine
 
 
-def answered(engine: LoadedEngine, items: list[Item]) -> list[tuple[Line, Line]]:
+def answered(engine, items):
     """The lines of the answers to items, and what belongs to them."""
     with TemporaryDirectory() as folder:
         with closing(EvalCheckpoint(Path(folder), {"key": {}})) as checkpoint:

@@ -1,8 +1,6 @@
 """Tables of runs."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +12,7 @@ from dlstep.evaluate.table import lines_of
 from .running import run
 
 
-def questions(path: Path, *numbers: int, more: int = 0) -> Path:
+def questions(path, *numbers, more=0):
     """A file of stories of the embedded task as questions, in this order."""
     stories = dlstep.tiny.problems(20)
     entries = [{"prompt": stories[each].prompt, "answer": str(stories[each].answer + more)} for each in numbers]
@@ -22,7 +20,7 @@ def questions(path: Path, *numbers: int, more: int = 0) -> Path:
     return path
 
 
-def asked(path: Path, threshold: float = 0.9) -> Any:
+def asked(path, threshold=0.9):
     """A run of a file of questions."""
     chosen = EvalOptions(
         ("questions",), questions=str(path), out=str(path.with_suffix("")), grid=grid_of({"accept_threshold": threshold})

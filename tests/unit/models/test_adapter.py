@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
@@ -40,14 +39,14 @@ class Case:
     rules: tuple[WeightRule, ...]
     stored: dict[str, tuple[int, ...]]
 
-    def applied(self, folder: Path, *, merge: bool, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+    def applied(self, folder, *, merge, dtype=torch.float32):
         """A copy of the network with the adapter in `folder`."""
         network = copy.deepcopy(self.network).to(dtype)
         apply_adapter(network, read_adapter(folder), self.rules, self.stored, merge=merge)
         return network
 
 
-def llada_name(name: str) -> str:
+def llada_name(name):
     """The name that LLaDA has for a tensor of a Llama."""
     for old, new in (
         ("model.embed_tokens", "model.transformer.wte"),
@@ -67,7 +66,7 @@ def llada_name(name: str) -> str:
 
 
 @cache
-def case(family: str) -> Case:
+def case(family):
     """A small network of a family, its weights random."""
     with TemporaryDirectory() as folder:
         layers = {"n_layers": 3} if family == "llada" else {"num_hidden_layers": 3}
@@ -79,7 +78,7 @@ def case(family: str) -> Case:
     return Case(network, FAMILIES[family].weights, stored)
 
 
-def noisy_adapter(network: PreTrainedModel, **options: Any) -> PeftModel:
+def noisy_adapter(network, **options):
     """The network with an adapter of peft whose tensors are all random."""
     made = get_peft_model(copy.deepcopy(network), LoraConfig(r=4, lora_alpha=6, task_type="CAUSAL_LM", **options))
     generator = torch.Generator().manual_seed(2)
@@ -90,16 +89,16 @@ def noisy_adapter(network: PreTrainedModel, **options: Any) -> PeftModel:
     return made.eval()
 
 
-def logits(network: torch.nn.Module) -> torch.Tensor:
+def logits(network):
     with torch.no_grad():
         return network(input_ids=IDS).logits
 
 
-def llada_module(text: str) -> str:
+def llada_module(text):
     return llada_name(f"{text}.weight").removesuffix(".weight")
 
 
-def saved(folder: Path, family: str, **options: Any) -> PeftModel:
+def saved(folder, family, **options):
     """An adapter of the network of a family, saved under the names of its checkpoint; and the network that has it."""
     made = noisy_adapter(case(family).network, **options)
     made.save_pretrained(str(folder), save_embedding_layers=False)
@@ -113,13 +112,13 @@ def saved(folder: Path, family: str, **options: Any) -> PeftModel:
     return made
 
 
-def rename_to_llada(tensors: dict[str, torch.Tensor]) -> None:
+def rename_to_llada(tensors):
     for name in list(tensors):
         tensors[PREFIX + llada_name(name.removeprefix(PREFIX))] = tensors.pop(name)
 
 
 ATTENTION = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"]
-FORMS: dict[str, dict[str, Any]] = {
+FORMS = {
     "list": {"target_modules": [*ATTENTION, "mlp.gate_proj", "mlp.up_proj"]},
     "full paths": {"target_modules": ["model.layers.0.self_attn.q_proj", "model.layers.2.mlp.up_proj"]},
     "rslora": {"target_modules": ATTENTION, "use_rslora": True},
@@ -131,7 +130,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "some layers": {"target_modules": ATTENTION, "layers_to_transform": [0, 2]},
     "dora": {"target_modules": ATTENTION, "use_dora": True},
 }
-PLAIN_FORMS: dict[str, dict[str, Any]] = {
+PLAIN_FORMS = {
     "regex": {"target_modules": r".*\.[02]\..*\.(up|down|q)_proj"},
     "all-linear": {"target_modules": "all-linear"},
     "all but": {"target_modules": ["q_proj", "up_proj"], "exclude_modules": r".*\.1\..*"},
@@ -180,7 +179,7 @@ def test_the_head_of_llada_is_not_its_last_projection(merge, tmp_path):
         case("llada").applied(tmp_path, merge=merge)
 
 
-def fused_adapter(folder: Path, targets: list[str]) -> dict[str, torch.Tensor]:
+def fused_adapter(folder, targets):
     """An adapter of LLaDA2, under its names; the same tensors, by the module that each is for."""
     generator = torch.Generator().manual_seed(3)
     found = {
@@ -195,7 +194,7 @@ def fused_adapter(folder: Path, targets: list[str]) -> dict[str, torch.Tensor]:
     return found
 
 
-def expected_llada2(tensors: dict[str, torch.Tensor]) -> PreTrainedModel:
+def expected_llada2(tensors):
     """The network with the products added by hand."""
     network = copy.deepcopy(case("llada2").network)
     weights = network.state_dict()
@@ -304,7 +303,7 @@ def test_a_shared_head_cannot_be_adapted(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def dream(tmp_path_factory) -> tuple[Path, Path, Path]:
+def dream(tmp_path_factory):
     """A checkpoint folder, an adapter for it, and a checkpoint folder with the adapter merged by peft."""
     base, adapter, merged = (tmp_path_factory.mktemp("dream") / name for name in ("base", "adapter", "merged"))
     network, _ = write_checkpoint(base, "dream")

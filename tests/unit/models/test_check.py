@@ -1,8 +1,6 @@
 """`dlstep models check`: what it says of whole and of damaged folders, with no weights read and no code run."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,17 +13,15 @@ from dlstep.models.shapes import kv_bytes_per_token, kv_shapes
 
 from ...helpers.tiny_families import FACTS, write_checkpoint
 
-Captured = pytest.CaptureFixture[str]
 
-
-def facts(folder: Path, capsys: Captured, *options: str, code: int = 0) -> dict[str, Any]:
+def facts(folder, capsys, *options, code=0):
     """Output of the command for machines."""
     assert main(["models", "check", str(folder), "--json", *options]) == code
     return json.loads(capsys.readouterr().out)
 
 
 @pytest.fixture
-def folder(tmp_path) -> Path:
+def folder(tmp_path):
     write_checkpoint(tmp_path / "folder", "sdar", shards=2)
     return tmp_path / "folder"
 

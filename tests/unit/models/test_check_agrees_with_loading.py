@@ -5,9 +5,7 @@ import os
 import shutil
 import struct
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +17,6 @@ from .folders import refused, told
 from .test_adapter import noisy_adapter
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
-Damage = Callable[[Path], object]
 
 CONFIG, TOKENIZER, WEIGHTS, ADAPTER = "config.json", "tokenizer.json", "model.safetensors", "adapter_config.json"
 NATIVE = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "auto_map": None}
@@ -27,22 +24,22 @@ NEVER_WRITTEN = "adapter_config.json has a value that peft never writes, save it
 DEEP = "[" * 100_000 + "]" * 100_000
 
 
-def config(name: str = CONFIG, /, **changes: Any) -> Damage:
+def config(name=CONFIG, /, **changes):
     return lambda folder: edit(folder / name, **changes)
 
 
-def native(**changes: Any) -> Damage:
+def native(**changes):
     return config(**(NATIVE | {"dlstep": {"decoding_strategy": "multi_bd"}} | changes))
 
 
-def write(name: str, text: str) -> Damage:
+def write(name, text):
     return lambda folder: (folder / name).write_text(text)
 
 
-def header(change: Callable[[dict[str, Any]], object], more: bytes = b"") -> Damage:
+def header(change, more=b""):
     """A change of the header of the weights, and bytes after the data."""
 
-    def damage(folder: Path) -> None:
+    def damage(folder):
         whole = (folder / WEIGHTS).read_bytes()
         end = 8 + struct.unpack("<Q", whole[:8])[0]
         entries = json.loads(whole[8:end])
@@ -53,16 +50,16 @@ def header(change: Callable[[dict[str, Any]], object], more: bytes = b"") -> Dam
     return damage
 
 
-def raw_header(text: bytes) -> Damage:
+def raw_header(text):
     return lambda folder: (folder / WEIGHTS).write_bytes(struct.pack("<Q", len(text)) + text)
 
 
-def typed(key: str, value: Any) -> Callable[[dict[str, Any]], object]:
+def typed(key, value):
     return lambda entries: entries["model.norm.weight"].update({key: value})
 
 
-def tokens(change: Callable[[dict[str, Any]], object]) -> Damage:
-    def damage(folder: Path) -> None:
+def tokens(change):
+    def damage(folder):
         said = json.loads((folder / TOKENIZER).read_text())
         change(said)
         (folder / TOKENIZER).write_text(json.dumps(said))
@@ -70,7 +67,7 @@ def tokens(change: Callable[[dict[str, Any]], object]) -> Damage:
     return damage
 
 
-BAD: dict[str, tuple[Damage, str]] = {
+BAD = {
     "trailing bytes": (header(lambda entries: None, b"12345"), "is cut off or damaged, download it again"),
     "offsets as text": (header(typed("data_offsets", ["0", "128"])), "is cut off or damaged, download it again"),
     "a shape of fractions": (header(typed("shape", [32.0])), "is cut off or damaged, download it again"),
@@ -156,7 +153,7 @@ BAD: dict[str, tuple[Damage, str]] = {
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> tuple[Path, Path]:
+def whole(tmp_path_factory):
     """A checkpoint folder and an adapter for it, with nothing wrong."""
     base, adapter = (tmp_path_factory.mktemp("whole") / name for name in ("base", "adapter"))
     network, _ = write_checkpoint(base, "sdar")
@@ -165,12 +162,12 @@ def whole(tmp_path_factory) -> tuple[Path, Path]:
 
 
 @pytest.fixture
-def folder(whole, tmp_path) -> Path:
+def folder(whole, tmp_path):
     return Path(shutil.copytree(whole[0], tmp_path / "folder"))
 
 
 @pytest.fixture
-def adapter(whole, tmp_path) -> Path:
+def adapter(whole, tmp_path):
     return Path(shutil.copytree(whole[1], tmp_path / "adapter"))
 
 
@@ -195,7 +192,7 @@ def test_check_and_loading_say_the_same(name, folder, capsys):
     assert "libtorch" not in message
 
 
-BAD_ADAPTERS: dict[str, tuple[Damage, str]] = {
+BAD_ADAPTERS = {
     "truncated": (
         lambda folder: os.truncate(
             folder / "adapter_model.safetensors", (folder / "adapter_model.safetensors").stat().st_size - 7

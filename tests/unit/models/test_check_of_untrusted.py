@@ -8,9 +8,6 @@ import copy
 import pickle
 import re
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -47,14 +44,14 @@ LOCAL = {"AutoConfig": "planted.PlantedConfig", "AutoModelForCausalLM": "planted
 class Marks:
     """Runs code when it is read as a pickle."""
 
-    def __init__(self, mark: str) -> None:
+    def __init__(self, mark):
         self.mark = mark
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return (exec, (f"open({self.mark!r}, 'a').write('pickle')",))
 
 
-def plant(folder: Path, mark: Path) -> None:
+def plant(folder, mark):
     """Modules and pickles in a folder, under names that something might look for."""
     for module in MODULES:
         (folder / f"{module}.py").write_text(CODE.format(mark=str(mark)))
@@ -65,7 +62,7 @@ def plant(folder: Path, mark: Path) -> None:
 
 
 @pytest.fixture
-def mark(tmp_path, monkeypatch) -> Iterator[Path]:
+def mark(tmp_path, monkeypatch):
     """Where planted code leaves its mark; the folder `evil`, its parent and itself, is on the path of imports."""
     (tmp_path / "evil").mkdir()
     monkeypatch.syspath_prepend(tmp_path / "evil")
@@ -78,7 +75,7 @@ def mark(tmp_path, monkeypatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def folder(mark) -> Path:
+def folder(mark):
     """A checkpoint folder that names planted modules wherever a file names classes, and can be loaded all the same."""
     folder = mark.parent / "evil"
     write_checkpoint(folder, "sdar")
@@ -168,7 +165,7 @@ def test_a_pickle_is_not_opened_under_any_name(file, folder, capsys):
     refused(capsys, folder)
 
 
-ADAPTER_PLACES: dict[str, Any] = {
+ADAPTER_PLACES = {
     "auto_mapping": {"base_model_class": "planted.Planted", "parent_library": "evil.planted"},
     "base_model_name_or_path": "evil/planted",
     "megatron_core": "evil.planted",
@@ -186,7 +183,7 @@ ADAPTER_PLACES: dict[str, Any] = {
 
 
 @pytest.fixture
-def adapter(folder, mark) -> Path:
+def adapter(folder, mark):
     """An adapter for the folder, with modules and pickles of its own."""
     path = mark.parent / "adapter"
     reference, _ = write_checkpoint(mark.parent / "plain", "sdar")

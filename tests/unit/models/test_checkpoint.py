@@ -21,14 +21,14 @@ from ...helpers.random_checkpoints import BLOCK, EOS_ID, MASK_ID, ROWS, WORDS, w
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory) -> dict[str, Path]:
+def folders(tmp_path_factory):
     """Checkpoint folders with random weights: an ordinary one, and one with a shift head."""
     base = tmp_path_factory.mktemp("checkpoints")
     return {"plain": write_checkpoint(base / "plain"), "shifted": write_checkpoint(base / "shifted", head_shift=1)}
 
 
 @pytest.fixture
-def folder(folders, tmp_path) -> Path:
+def folder(folders, tmp_path):
     """A copy to damage."""
     return Path(shutil.copytree(folders["plain"], tmp_path / "copy"))
 

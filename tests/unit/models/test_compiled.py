@@ -1,13 +1,12 @@
 """Compiled layers answer what plain ones answer, and are compiled once: for all layers of a kind and any number of rows."""
 
 from threading import Thread
-from typing import Any
 
 import pytest
 import torch
 import torch._dynamo.config as dynamo
 import torch.fx.experimental._config as shapes
-from torch import fx, nn
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from dlstep import LLM, SamplingParams
@@ -30,15 +29,15 @@ LONG = (*LIKE_DREAM, "sdar_moe", "diffusion_gemma")  # compiled by `make stress`
 class Recorder:
     """A backend that runs what it is given as it is, and keeps it."""
 
-    def __init__(self) -> None:
-        self.graphs: list[fx.GraphModule] = []
+    def __init__(self):
+        self.graphs = []
 
-    def __call__(self, graph: fx.GraphModule, inputs: list[Any]) -> Any:
+    def __call__(self, graph, inputs):
         self.graphs.append(graph)
         return graph.forward
 
     @property
-    def products(self) -> int:
+    def products(self):
         return sum(node.target is nn.functional.linear for graph in self.graphs for node in graph.graph.nodes)
 
 
@@ -51,17 +50,17 @@ def nothing_compiled_before():
 @pytest.mark.parametrize("family", [pytest.param(each, marks=[pytest.mark.stress] * (each in LONG)) for each in FAMILIES])
 def test_answers_are_the_same_and_nothing_is_compiled_twice(family, tmp_path):
     write_checkpoint(tmp_path, family, seed=1)
-    options: dict[str, Any] = {"model_name": family, "max_model_len": 64}
+    options = {"model_name": family, "max_model_len": 64}
     if family == "diffusion_gemma":
         options["max_denoising_steps"] = 2  # noise that is drawn anew again and again would make much of any rounding
     plain, fast = (LLM(str(tmp_path), **options) for _ in range(2))
     recorder = Recorder()
-    network: Any = fast.engine.driver.network.model  # pyright: ignore[reportAttributeAccessIssue]
+    network = fast.engine.driver.network.model
     if family in MIXTURES:
         network.set_experts_implementation(EXPERTS)
         install_routers(network)
     compile_layers(network, backend=recorder)
-    compiled: list[int] = []
+    compiled = []
     for count in (2, 1, 3):
         expected, found = (llm.generate(PROMPTS[:count], LIMIT, progress=False) for llm in (plain, fast))
         assert [output.token_ids for output in found] == [output.token_ids for output in expected]
@@ -74,11 +73,11 @@ def test_answers_are_the_same_and_nothing_is_compiled_twice(family, tmp_path):
 @pytest.mark.full
 def test_other_networks_change_nothing(tmp_path):
     write_checkpoint(tmp_path, "sdar", seed=1)
-    options: dict[str, Any] = {"model_name": "sdar", "max_model_len": 64}
+    options = {"model_name": "sdar", "max_model_len": 64}
     recorder, compiled = Recorder(), []
     first, second = (LLM(str(tmp_path), **options) for _ in range(2))
     for llm in (first, second):
-        compile_layers(llm.engine.driver.network.model, backend=recorder)  # pyright: ignore[reportAttributeAccessIssue]
+        compile_layers(llm.engine.driver.network.model, backend=recorder)
     for llm in (first, second, LLM(str(tmp_path), **options), first):
         llm.generate(PROMPTS[:2], LIMIT, progress=False)
         compiled.append(len(recorder.graphs))
@@ -90,8 +89,8 @@ def test_every_thread_compiles_for_any_number_of_rows_and_sets_that_once(tmp_pat
     """torch keeps the settings of a thread from all others, so that those of the thread that loaded are not enough."""
     write_checkpoint(tmp_path, "sdar", seed=1)
     llm, recorder = LLM(str(tmp_path), model_name="sdar", max_model_len=64), Recorder()
-    compile_layers(llm.engine.driver.network.model, backend=recorder)  # pyright: ignore[reportAttributeAccessIssue]
-    found: list[Any] = []
+    compile_layers(llm.engine.driver.network.model, backend=recorder)
+    found = []
 
     def work():
         llm.generate(PROMPTS[:2], LIMIT, progress=False)

@@ -1,12 +1,8 @@
 """Every field of a config.json is used, refused, harmless for a stated reason, or reported as unknown."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from torch import Tensor
 
 from dlstep.models import FAMILIES
 from dlstep.models.configs import HARMLESS, Stated, unknown_fields
@@ -16,7 +12,6 @@ from ...helpers.tiny_configs import FACTS
 from ...helpers.tiny_families import fill
 from . import published
 
-Facts = dict[str, Any]
 NATIVE = {"qwen2": "dream", "llama": "stable_diffcoder", "qwen3": "sdar", "qwen3_moe": "sdar_moe"}
 DISTINCT = (
     "dream",
@@ -59,7 +54,7 @@ DEFAULTS = [
     ("block_group_size", True), ("layer_norm_with_affine", True), ("partial_rotary_factor", True),
     ("rope_full_precision", True), ("use_bidirectional_attention", "vision"),
 ]  # fmt: skip
-BY_NAME: dict[str, list[Any]] = {
+BY_NAME = {
     "layer_types": [
         ["sliding_attention"] * 2,
         ["sliding_attention", "full_attention", "full_attention"],
@@ -77,7 +72,7 @@ BY_NAME: dict[str, list[Any]] = {
 HARMLESS_NAMES = {name for names in HARMLESS.values() for name in names}
 
 
-def facts_of(family: str) -> Facts:
+def facts_of(family):
     """The config.json of a tiny checkpoint; of a native family the one that transformers would write."""
     if family not in NATIVE:
         return FACTS[family]((4, 2), False)
@@ -86,17 +81,17 @@ def facts_of(family: str) -> Facts:
     return own | {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
 
 
-def made(family: str, facts: Facts) -> tuple[Any, tuple[str, ...]]:
+def made(family, facts):
     """The configuration of the network, and the fields that are reported. Raises what refuses the facts."""
     entry = FAMILIES[family]
     stated = Stated(facts)
     arguments = entry.config(stated)
-    config_class: Any = entry.network.config_class
+    config_class = entry.network.config_class
     config = config_class(**arguments)
     return config, unknown_fields(stated, arguments, config)
 
 
-def others(name: str, value: Any) -> Iterator[Any]:
+def others(name, value):
     """Values that another checkpoint could state."""
     yield from BY_NAME.get(name, ())
     if isinstance(value, bool):
@@ -111,9 +106,9 @@ def others(name: str, value: Any) -> Iterator[Any]:
         yield "other"
 
 
-def logits(family: str, config: Any, shapes: dict[str, Any] | None) -> Tensor | None:
+def logits(family, config, shapes):
     """Return the logits of a network with this configuration and the same weights; None if they have other shapes."""
-    network: Any = FAMILIES[family].network._from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+    network = FAMILIES[family].network._from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
     if shapes is not None and {name: each.shape for name, each in network.state_dict().items()} != shapes:
         return None
     fill(network, 0)
@@ -123,7 +118,7 @@ def logits(family: str, config: Any, shapes: dict[str, Any] | None) -> Tensor | 
         return network(IDS, use_cache=False).logits
 
 
-def fields_of(family: str, facts: Facts) -> Iterator[tuple[str, Any]]:
+def fields_of(family, facts):
     """Names of every field that the class or a published checkpoint has, with the value here."""
     config, _ = made(family, facts)
     stated = (facts for name, facts in vars(published).items() if name.isupper())
@@ -131,14 +126,14 @@ def fields_of(family: str, facts: Facts) -> Iterator[tuple[str, Any]]:
     yield from ((name, facts.get(name)) for name in sorted(names - HARMLESS_NAMES - {"text_config"}))
 
 
-def check_family(family: str) -> int:
+def check_family(family):
     """Change every field of a family's file; return how many changes reached the network."""
     facts = facts_of(family)
     config, unknown = made(family, facts)
     assert unknown == ()
     first, changed, unnoticed = logits(family, config, None), 0, list[str]()
     assert first is not None
-    network: Any = FAMILIES[family].network._from_config(config, dtype=torch.float32)
+    network = FAMILIES[family].network._from_config(config, dtype=torch.float32)
     shapes = {name: each.shape for name, each in network.state_dict().items()}
     places = [((name,), value) for name, value in fields_of(family, facts)]
     if (inner := facts.get("text_config")) is not None:

@@ -1,7 +1,6 @@
 """Files in a checkpoint folder beside weights and facts: code, which is never run, and tokenizers of every kind."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ from .published import SDAR_8B
 
 
 @pytest.fixture
-def planted(tmp_path) -> Path:
+def planted(tmp_path):
     """A checkpoint of a family with code of its own, which leaves a mark wherever it is run."""
     folder = tmp_path / "checkpoint"
     write_checkpoint(folder, "dream")

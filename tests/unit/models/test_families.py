@@ -14,7 +14,7 @@ from training.tokenizer import EOS_ID, MASK_ID
 
 from ...helpers.files import edit
 from ...helpers.tiny_families import FACTS, write_checkpoint
-from .folders import Facts, described, folder_of, strategy_of
+from .folders import described, folder_of, strategy_of
 from .published import (
     A2D_QWEN2,
     A2D_QWEN3,
@@ -126,7 +126,7 @@ def test_the_rotary_embedding_may_be_stated_in_either_way(tmp_path):
 
 
 # Values of fields that change what the network computes, in a way that is not implemented.
-NOT_SUPPORTED: list[tuple[Facts, Facts]] = [
+NOT_SUPPORTED = [
     (
         SDAR_8B,
         {

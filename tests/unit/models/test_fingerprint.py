@@ -1,9 +1,7 @@
 """A fingerprint notices every changed number and byte, and nothing else."""
 
 import shutil
-from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 import torch
@@ -17,7 +15,7 @@ from ...helpers.files import edit, edit_tensors
 from ...helpers.tiny_families import write_checkpoint
 
 # Other values that keep the shapes of the weights; which fields of which family count is tested in `test_configs.py`.
-OTHER_FACTS: dict[str, Any] = {
+OTHER_FACTS = {
     "rms_norm_eps": 1e-5,
     "rope_theta": 20000.0,
     "max_position_embeddings": 512,
@@ -25,12 +23,12 @@ OTHER_FACTS: dict[str, Any] = {
 }
 
 
-def written(folder: Path) -> Path:
+def written(folder):
     write_checkpoint(folder, "sdar", shards=2)
     return folder
 
 
-def of(folder: Path, **more: Any) -> str:
+def of(folder, **more):
     return fingerprint(load_checkpoint(folder, **more))
 
 

@@ -1,12 +1,10 @@
 """Every family, loaded from a folder under its published names, computes what its class of transformers does."""
 
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 from transformers import Ministral3ForCausalLM
 
 from dlstep.models import ATTENTION, PagedContext, load_checkpoint
@@ -22,7 +20,7 @@ LENGTH, PROMPT = 19, 7
 # Origin and size of the groups of positions that see one another.
 GRIDS = {"block-causal": (0, 4), "full": (0, LENGTH), "causal": (0, 1), "prompt in full": (PROMPT, 5)}
 MASKS = (*GRIDS, "random")
-VARIANTS: dict[str, dict[str, Any]] = {
+VARIANTS = {
     "plain": {},
     "seven query heads a key head": {"heads": (7, 1)},
     "tied": {"tied": True},
@@ -37,7 +35,7 @@ CASES = [
 ]
 
 
-def visibility(mask: str) -> Tensor:
+def visibility(mask):
     """Which position sees which."""
     if mask == "random":
         seen = torch.rand((LENGTH, LENGTH), generator=torch.Generator().manual_seed(3)) < 0.5
@@ -48,7 +46,7 @@ def visibility(mask: str) -> Tensor:
     return torch.arange(LENGTH)[None] < torch.from_numpy(until)[:, None]
 
 
-def dense(network: Any, ids: Tensor, seen: Tensor) -> Tensor:
+def dense(network, ids, seen):
     """Logits of the class, with its own attention under a mask."""
     mask = seen[None, None]
     if not hasattr(network.model, "encoder"):
@@ -57,7 +55,7 @@ def dense(network: Any, ids: Tensor, seen: Tensor) -> Tensor:
     return network.lm_head(network.model.encoder.language_model(input_ids=ids, attention_mask=masks).last_hidden_state[0])
 
 
-def paged(network: Any, ids: Tensor, mask: str) -> Tensor:
+def paged(network, ids, mask):
     """Logits with keys and values in pages, in a forward pass of all rows."""
     length = ids.shape[1]
     positions, count = np.arange(length), -(-length // 3)
@@ -78,12 +76,12 @@ def paged(network: Any, ids: Tensor, mask: str) -> Tensor:
 @torch.inference_mode()
 def test_logits_equal_those_of_the_class(family, variant, tmp_path):
     reference, _ = write_checkpoint(tmp_path, family, seed=1, **VARIANTS[variant])
-    network: Any = load_checkpoint(tmp_path, model_name=family).network
+    network = load_checkpoint(tmp_path, model_name=family).network
     assert type(network) is type(reference)
     if any("experts" in name for name, _ in reference.named_parameters()):
         reference.set_experts_implementation("eager")
     ids = torch.randint(0, EMBEDDING_ROWS - 8, (1, LENGTH), generator=torch.Generator().manual_seed(2))
-    answers: list[Tensor] = []
+    answers = []
     for mask in MASKS:
         expected = dense(reference, ids, visibility(mask))
         network.set_attn_implementation("sdpa")
@@ -101,7 +99,7 @@ def test_a_nemotron_beyond_its_original_window_equals_what_transformers_loads(tm
     written, _ = write_checkpoint(tmp_path / "ours", "nemotron_labs_diffusion", seed=1, rope_parameters=rope)
     written.save_pretrained(tmp_path / "theirs")
     reference = Ministral3ForCausalLM.from_pretrained(tmp_path / "theirs", dtype=torch.float32).eval()
-    network: Any = load_checkpoint(tmp_path / "ours").network
+    network = load_checkpoint(tmp_path / "ours").network
     ids = torch.randint(0, EMBEDDING_ROWS - 8, (1, 140), generator=torch.Generator().manual_seed(2))
     expected = reference(ids, use_cache=False).logits[0]
     torch.testing.assert_close(paged(network, ids, "causal"), expected, atol=1e-5, rtol=0)
@@ -113,7 +111,7 @@ def test_a_nemotron_beyond_its_original_window_equals_what_transformers_loads(tm
 @torch.inference_mode()
 def test_canvases_equal_those_of_the_class(tmp_path):
     reference, facts = write_checkpoint(tmp_path, "diffusion_gemma", seed=1)
-    network: Any = load_checkpoint(tmp_path).network
+    network = load_checkpoint(tmp_path).network
     network.set_attn_implementation("sdpa")
     generator = torch.Generator().manual_seed(2)
     ids = torch.randint(0, EMBEDDING_ROWS - 8, (1, LENGTH), generator=generator)

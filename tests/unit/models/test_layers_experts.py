@@ -1,10 +1,8 @@
 """How the products of experts are computed."""
 
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import DiffusionGemmaTextConfig, Glm4MoeConfig
 from transformers.models.diffusion_gemma.modeling_diffusion_gemma import DiffusionGemmaTextExperts
 from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeExperts
@@ -15,8 +13,8 @@ from dlstep.models.layers import EXPERTS, fits
 from ...helpers.tiny_families import write_checkpoint
 
 
-def experts_of(network: nn.Module) -> str:
-    config: Any = network.config
+def experts_of(network):
+    config = network.config
     return config.get_text_config()._experts_implementation
 
 
@@ -29,7 +27,7 @@ def test_experts_are_multiplied_as_a_group_where_torch_can(family, tmp_path):
 
 def test_experts_whose_rows_do_not_align_are_multiplied_one_by_one(tmp_path):
     reference, _ = write_checkpoint(tmp_path, "sdar_moe", moe_intermediate_size=7)
-    network: Any = load_checkpoint(tmp_path).network
+    network = load_checkpoint(tmp_path).network
     assert experts_of(network) == "eager"
     network.set_attn_implementation("sdpa")
     reference.set_experts_implementation("eager")
@@ -37,12 +35,12 @@ def test_experts_whose_rows_do_not_align_are_multiplied_one_by_one(tmp_path):
     torch.testing.assert_close(network(ids).logits, reference(ids).logits, atol=2e-5, rtol=0)
 
 
-def glm(**facts: Any) -> nn.Module:
+def glm(**facts):
     sizes = {"n_routed_experts": 5, "hidden_size": 24, "moe_intermediate_size": 16, "num_experts_per_tok": 2}
     return Glm4MoeExperts(Glm4MoeConfig(**sizes, **facts))
 
 
-def gemma(**facts: Any) -> nn.Module:
+def gemma(**facts):
     sizes = {"num_experts": 5, "hidden_size": 24, "moe_intermediate_size": 16, "top_k_experts": 2}
     return DiffusionGemmaTextExperts(DiffusionGemmaTextConfig(**sizes, **facts))
 
@@ -64,7 +62,7 @@ def test_answers_what_experts_of_transformers_answer(make):
 class Clamped(Glm4MoeExperts):
     """With a gate of its own."""
 
-    def _apply_gate(self, both: Tensor) -> Tensor:
+    def _apply_gate(self, both):
         return both.chunk(2, dim=-1)[0].clamp(max=7.0)
 
 

@@ -1,8 +1,5 @@
 """Linear layers with an update that applies only to drafts: bits of other rows, compiled layers, and refused options."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 from torch import nn
@@ -37,17 +34,17 @@ def test_compiled_layers_read_the_gates_of_each_pass():
     class Layer(nn.Module):
         """A layer of the form that `compile_layers` looks for."""
 
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.self_attn = Gated(nn.Linear(8, 8), torch.randn(2, 8), torch.randn(8, 2), 1.0, Gates())
 
-        def forward(self, rows: torch.Tensor, **_: Any) -> torch.Tensor:
+        def forward(self, rows, **_):
             return self.self_attn(rows)
 
     class Network(PreTrainedModel):
         """One such layer."""
 
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__(PretrainedConfig())
             self.layer = Layer()
 
@@ -65,7 +62,7 @@ def test_compiled_layers_read_the_gates_of_each_pass():
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory) -> Path:
+def checkpoint(tmp_path_factory):
     """A random checkpoint with an adapter for drafts."""
     folder = tmp_path_factory.mktemp("drafts")
     network, _ = write_checkpoint(folder, FAMILY)
@@ -90,10 +87,10 @@ def test_options_that_do_not_go_with_it_are_refused(checkpoint, strategy, option
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_it_is_found_in_the_layers_and_changes_no_answer(checkpoint):
-    options: dict[str, Any] = {"decoding_strategy": "self_speculation", "block_size": 6}
+    options = {"decoding_strategy": "self_speculation", "block_size": 6}
     engines = [LLM(str(checkpoint), **options), LLM(str(checkpoint), lora_path=str(checkpoint / "linear_spec_lora"), **options)]
     answers = [llm.generate("1 2 3", SamplingParams(max_tokens=24, ignore_eos=True), progress=False) for llm in engines]
     assert answers[0][0].token_ids == answers[1][0].token_ids
     assert engines[0].state.config.spec.fingerprint != engines[1].state.config.spec.fingerprint
-    gates = shared_gates(engines[1].engine.driver.network.model)  # pyright: ignore[reportAttributeAccessIssue]
+    gates = shared_gates(engines[1].engine.driver.network.model)
     assert gates is not None and gates.rows is None, "gates of an ended forward pass are left to the next user of the modules"

@@ -27,7 +27,7 @@ def test_logits_are_the_same(groups, kept, normalised, monkeypatch):
         router.e_score_correction_bias.normal_(std=0.3)
     ids = torch.randint(0, 50, (2, 9))
     expected = network(ids).logits
-    asked: list[int] = []
+    asked = []
     choose = layers._choose_experts
 
     def counted(hidden, *given, **options):
@@ -74,7 +74,7 @@ def test_other_layers_stay_as_they_are():
     class Network(PreTrainedModel):
         """One layer that is no router."""
 
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__(PretrainedConfig())
             self.layer = torch.nn.Linear(2, 2)
 

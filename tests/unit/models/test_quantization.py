@@ -1,8 +1,5 @@
 """FP8 networks: which layers are quantized, what the networks compute, and what is refused."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -30,7 +27,7 @@ def nothing_compiled_before():
     torch.compiler.reset()
 
 
-def back(weight: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+def back(weight, scales):
     """Return the dequantized weight."""
     return weight.float() * scales[..., None]
 
@@ -52,8 +49,8 @@ def test_quantize_converts_only_decoder_layers_and_experts(family, tmp_path):
             continue
         assert ".layers." in name and "router" not in name and "vision" not in name
         scales = owner.scales if isinstance(owner, QuantizedLinear) else owner.get_buffer(SCALES[name.rpartition(".")[2]])
-        apart = (back(parameter, scales) - before[name]).abs()  # type: ignore[arg-type]
-        assert (apart <= before[name].abs() / 16 + scales[..., None] * 2**-9).all(), name  # type: ignore[index]
+        apart = (back(parameter, scales) - before[name]).abs()
+        assert (apart <= before[name].abs() / 16 + scales[..., None] * 2**-9).all(), name
         assert (parameter.float().abs().amax(-1) == LARGEST).all()
         of_layers += 1
     assert of_layers >= 7
@@ -62,7 +59,7 @@ def test_quantize_converts_only_decoder_layers_and_experts(family, tmp_path):
 def test_tied_weights_stay_tied(tmp_path):
     """The encoder and the decoder of DiffusionGemma share their layers."""
     write_checkpoint(tmp_path, "diffusion_gemma")
-    network: Any = load_checkpoint(tmp_path, model_name="diffusion_gemma").network
+    network = load_checkpoint(tmp_path, model_name="diffusion_gemma").network
     quantize(network)
     encoder, decoder = network.model.encoder.language_model.layers[0], network.model.decoder.layers[0]
     assert encoder.mlp.up_proj.weight is decoder.mlp.up_proj.weight
@@ -92,10 +89,10 @@ def test_logits_match_dequantized_weights_and_inputs(family, tmp_path):
 @pytest.mark.full
 def test_compiled_quantized_layers_compute_merged_products_once(tmp_path):
     write_checkpoint(tmp_path, "sdar", seed=1)
-    options: dict[str, Any] = {"model_name": "sdar", "max_model_len": 64, "quantization": "fp8"}
+    options = {"model_name": "sdar", "max_model_len": 64, "quantization": "fp8"}
     plain, fast = (LLM(str(tmp_path), **options) for _ in range(2))
     recorder = Recorder()
-    compile_layers(fast.engine.driver.network.model, backend=recorder)  # type: ignore[attr-defined]
+    compile_layers(fast.engine.driver.network.model, backend=recorder)
     expected, found = (llm.generate(PROMPTS, LIMIT, progress=False) for llm in (plain, fast))
     assert [output.token_ids for output in found] == [output.token_ids for output in expected]
     assert sum(node.target is scaled_linear for graph in recorder.graphs for node in graph.graph.nodes) == 4
@@ -105,7 +102,7 @@ def test_compiled_quantized_layers_compute_merged_products_once(tmp_path):
 @pytest.mark.full
 def test_fp8_keeps_the_accuracy_of_an_embedded_model():
     problems = tiny.problems(200, seed=5)
-    rights: list[float] = []
+    rights = []
     for quantization in (None, "fp8"):
         llm = LLM("tiny-bd", quantization=quantization, accept_threshold=0.95)
         outputs = llm.generate([one.prompt for one in problems], SamplingParams(max_tokens=48), progress=False)
@@ -130,9 +127,9 @@ def test_unsupported_experts_are_refused(tmp_path, monkeypatch):
 
 
 @torch.no_grad()
-def states_of(ranks: Ranks, folders: list[Path]) -> list[tuple[np.ndarray, int]]:
+def states_of(ranks, folders):
     """Return the last hidden states of each network, and the number of FP8 parameters of this rank."""
-    found: list[tuple[np.ndarray, int]] = []
+    found = []
     for folder in folders:
         network = load_checkpoint(folder, model_name=folder.name, ranks=ranks).network
         quantize(network)

@@ -2,13 +2,10 @@
 
 from copy import deepcopy
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from dlstep import LLM
 from dlstep.distributed.ranks import Ranks
@@ -20,7 +17,7 @@ from dlstep.models.quantization import QuantizedLinear
 from ...helpers.files import edit, edit_tensors
 from ...helpers.tiny_families import write_checkpoint
 
-CONFIG: dict[str, Any] = {
+CONFIG = {
     "quant_method": "compressed-tensors",
     "format": "float-quantized",
     "quantization_status": "compressed",
@@ -44,7 +41,7 @@ CONFIG: dict[str, Any] = {
 KINDS = [("float", "channel"), ("float", "tensor"), ("float", "block"), ("int", "channel")]
 
 
-def stated(kind: str, strategy: str) -> dict[str, Any]:
+def stated(kind, strategy):
     """Return the quantization_config of weights of this type and strategy."""
     blocks = strategy == "block"
     config = group(type=kind, strategy=strategy, block_structure=[128, 128] if blocks else None)
@@ -53,7 +50,7 @@ def stated(kind: str, strategy: str) -> dict[str, Any]:
     return config
 
 
-def encoded(weight: Tensor, kind: str, strategy: str) -> tuple[Tensor, Tensor, Tensor]:
+def encoded(weight, kind, strategy):
     """Return the codes of a weight, their scales as stored in files, and the dequantized weight, block by block."""
     most = 448.0 if kind == "float" else 127.0
     numbers, (rows, columns) = weight.double(), weight.shape
@@ -72,7 +69,7 @@ def encoded(weight: Tensor, kind: str, strategy: str) -> tuple[Tensor, Tensor, T
     return stored, (scales.flatten() if strategy == "tensor" else scales).to(torch.bfloat16), back
 
 
-def quantized_folder(folder: Path, family: str, kind: str, strategy: str) -> tuple[Path, Path]:
+def quantized_folder(folder, family, kind, strategy):
     """Write two checkpoints: one with quantized layers, and one with the same weights dequantized."""
     coded, plain = folder / "coded", folder / "plain"
     for path in (coded, plain):
@@ -108,7 +105,7 @@ def test_load_checkpoint_dequantizes_stored_weights(family, kind, strategy, tmp_
 def test_fp8_reproduces_stored_codes_with_channel_scales(dtype, tmp_path):
     coded, _ = quantized_folder(tmp_path, "sdar", "float", "channel")
     llm = LLM(str(coded), model_name="sdar", dtype=dtype, quantization="fp8")
-    network: Any = llm.engine.driver.network.model  # type: ignore[attr-defined]
+    network = llm.engine.driver.network.model
     stored = load_file(coded / "model.safetensors")
     layers = [(name, module) for name, module in network.named_modules() if isinstance(module, QuantizedLinear)]
     assert len(layers) == 14
@@ -120,7 +117,7 @@ def test_fp8_reproduces_stored_codes_with_channel_scales(dtype, tmp_path):
             assert torch.equal(module.weight.view(torch.uint8), codes.view(torch.uint8)), name
 
 
-def group(part: str = "weights", **changes: Any) -> dict[str, Any]:
+def group(part="weights", **changes):
     """Return the configuration with these fields of the weights, or of the input activations."""
     config = deepcopy(CONFIG)
     config["config_groups"]["group_0"][part] |= changes

@@ -2,9 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,18 +10,17 @@ from dlstep.models.reading import read_contents
 
 SHARD, INDEX = "model-00002-of-00003.safetensors", "model.safetensors.index.json"
 CUT = f"{SHARD} is cut off or damaged, download it again"
-Damage = Callable[[Path], object]
 
 
-def content(change: Callable[[bytes], bytes], file: str = SHARD) -> Damage:
+def content(change, file=SHARD):
     """Another content of a file."""
     return lambda folder: (folder / file).write_bytes(change((folder / file).read_bytes()))
 
 
-def index(change: Callable[[dict[str, str]], object]) -> Damage:
+def index(change):
     """Another place of some tensors in the index."""
 
-    def changed(whole: bytes) -> bytes:
+    def changed(whole):
         facts = json.loads(whole)
         change(facts["weight_map"])
         return json.dumps(facts).encode()
@@ -32,10 +28,10 @@ def index(change: Callable[[dict[str, str]], object]) -> Damage:
     return content(changed, INDEX)
 
 
-def last_entry(change: Callable[[dict[str, Any]], object], more: int = 0) -> Damage:
+def last_entry(change, more=0):
     """Another entry of a shard's last tensor, and more bytes before its data."""
 
-    def changed(whole: bytes) -> bytes:
+    def changed(whole):
         data = 8 + int.from_bytes(whole[:8], "little")
         header = json.loads(whole[8:data])
         last = max(
@@ -49,7 +45,7 @@ def last_entry(change: Callable[[dict[str, Any]], object], more: int = 0) -> Dam
     return content(changed)
 
 
-DAMAGES: dict[str, tuple[Damage, str]] = {
+DAMAGES = {
     "data cut off": (content(lambda whole: whole[:-1]), CUT),
     "header cut off": (content(lambda whole: whole[:20]), CUT),
     "no header": (content(lambda whole: whole.replace(b'{"', b"[[", 1)), CUT),

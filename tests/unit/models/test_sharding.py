@@ -1,8 +1,5 @@
 """Networks that several ranks compute together, against the whole: hidden states, logits and what each rank holds."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 
@@ -25,14 +22,14 @@ CLOSE = 1e-5
 # Families of one class and one table differ in names of tensors only: one of each class has biases, one is tied.
 CLASSES = ("dream", "stable_diffcoder", "sdar", "sdar_moe", "llada2")
 ADAPTED = ("sdar", "dream")
-VARIANTS: list[tuple[str, dict[str, Any]]] = [
+VARIANTS = [
     *((f"{family}-plain", {"heads": (4, 2)}) for family in FACTS),
     *((f"{family}-biased", {"heads": (4, 1), "biases": True, "shards": 3}) for family in CLASSES),
     *((f"{family}-tied", {"heads": (4, 4), "tied": True}) for family in CLASSES),
 ]
 
 
-def strategy_of(checkpoint: Any) -> Any:
+def strategy_of(checkpoint):
     described = checkpoint.description
     sizes = ("block_size", "bd_size", "canvas_length")
     options = {name: value for name, value in described.options.items() if name in sizes}
@@ -40,9 +37,7 @@ def strategy_of(checkpoint: Any) -> Any:
     return kind(**{name: value for name, value in options.items() if name in kind.__dataclass_fields__})
 
 
-def answers(
-    ranks: Ranks, folder: Path, adapter: Path | None = None, *, compiles: bool = False
-) -> tuple[list[Any], list[Any], dict[str, tuple[int, ...]]]:
+def answers(ranks, folder, adapter=None, *, compiles=False):
     """Answers to a batch of requests, their probabilities, and the shapes that this rank holds."""
     # In float64, because the noise of a random DiffusionGemma's rounding grows tenfold from step to step.
     dtype = torch.float64 if folder.name.startswith("diffusion_gemma") else None
@@ -69,7 +64,7 @@ def answers(
     return [each.answer for each in ended], [each.probabilities for each in ended], shapes
 
 
-def all_answers(ranks: Ranks, folders: list[Path]) -> list[Any]:
+def all_answers(ranks, folders):
     import warnings
 
     warnings.simplefilter("ignore")
@@ -77,7 +72,7 @@ def all_answers(ranks: Ranks, folders: list[Path]) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory) -> dict[str, Path]:
+def folders(tmp_path_factory):
     base = tmp_path_factory.mktemp("families")
     made = {}
     for name, options in VARIANTS:
@@ -115,7 +110,7 @@ def test_ranks_hold_different_experts_bit_for_bit(quantized, folders):
             assert torch.equal(tensor.float(), own.float()) and tensor.dtype == own.dtype, name
 
 
-def adapted(ranks: Ranks, folders: dict[str, Path], adapters: Path) -> list[Any]:
+def adapted(ranks, folders, adapters):
     """Answers with an adapter of each family, and with layers compiled and products merged."""
     import warnings
 

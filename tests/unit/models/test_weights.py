@@ -1,7 +1,5 @@
 """From files to a network: what fits is loaded, what does not is refused by name."""
 
-from typing import Any
-
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -48,13 +46,13 @@ def test_all_that_is_in_a_network_is_as_transformers_makes_it(family, dtype, tmp
 
 def test_a_head_stored_beside_the_embedding_it_is_tied_to(tmp_path):
     write_checkpoint(tmp_path, "sdar", tied=True)
-    head: dict[str, torch.Tensor] = {}
+    head = {}
 
     def store(tensors):
         tensors["lm_head.weight"] = head.setdefault("is", tensors["model.embed_tokens.weight"].clone())
 
     edit_tensors(tmp_path / SINGLE, store)
-    network: Any = load_checkpoint(tmp_path).network
+    network = load_checkpoint(tmp_path).network
     assert network.lm_head.weight is network.model.embed_tokens.weight
     head["is"][3] += 1.0
     edit_tensors(tmp_path / SINGLE, store)

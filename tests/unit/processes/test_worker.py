@@ -7,9 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -32,7 +30,7 @@ class WorkerDied(Exception):
     """The end of a worker, for the reason in its message."""
 
 
-def receive(worker: Worker, seconds: float) -> Any:
+def receive(worker, seconds):
     """The next message of a worker without a `Heart`, which is killed if there is none in `seconds`."""
     try:
         if worker.connection.poll(seconds):
@@ -43,7 +41,7 @@ def receive(worker: Worker, seconds: float) -> Any:
     raise WorkerDied(worker.reason)
 
 
-def echo(connection: Connection) -> None:
+def echo(connection):
     """Send back what comes, until the connection closes."""
     try:
         while True:
@@ -52,7 +50,7 @@ def echo(connection: Connection) -> None:
         return
 
 
-def fail(connection: Connection, kind: str) -> None:
+def fail(connection, kind):
     """End in some way before anything is sent."""
     match kind:
         case "exception":
@@ -75,19 +73,19 @@ def fail(connection: Connection, kind: str) -> None:
             raise AssertionError(kind)
 
 
-def ignore(connection: Connection) -> None:
+def ignore(connection):
     """Neither read nor end."""
     connection.send("started")
     time.sleep(600)
 
 
-def send_much(connection: Connection) -> None:
+def send_much(connection):
     """Send more than a pipe can hold."""
     connection.send("started")
     connection.send(bytes(1 << 24))
 
 
-def parent_of_worker(connection: Connection) -> None:
+def parent_of_worker(connection):
     """Start a worker of its own, whose number goes over the connection."""
     worker = Worker(ignore, name="grandchild")
     receive(worker, SOON)
@@ -95,7 +93,7 @@ def parent_of_worker(connection: Connection) -> None:
     time.sleep(600)
 
 
-def gone(pid: int) -> bool:
+def gone(pid):
     """Whether the process ends soon, or is a zombie that nobody has asked about."""
     end = time.monotonic() + SOON
     while time.monotonic() < end:
@@ -180,7 +178,7 @@ def test_worker_that_is_stopped_within_a_message_is_dead_after_the_deadline(monk
     worker.end(0)
 
 
-def read_late(connection: Connection) -> None:
+def read_late(connection):
     """Read nothing for a while, as in a long forward pass."""
     time.sleep(4 * SHORT)
     connection.send(len(connection.recv()))
@@ -265,7 +263,7 @@ def test_program_that_leaves_a_worker_behind_ends(tmp_path):
     assert gone(int(done.stdout.split()[1]))
 
 
-def beat(connection: Connection, passes: int) -> None:
+def beat(connection, passes):
     """Send heartbeats with progress, and a message for each number that comes."""
     heart = Heart(connection)
     heart.progress = passes
@@ -311,7 +309,7 @@ def test_a_paused_parent_does_not_count_as_silence(monkeypatch):
 class Unimportable:
     """Raises when it is unpickled, as an import in the worker process may."""
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return __import__, ("dlstep_is_without_this",)
 
 

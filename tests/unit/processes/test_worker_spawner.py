@@ -1,7 +1,6 @@
 """The spawner of workers."""
 
 from concurrent.futures import Future
-from typing import Any
 
 import pytest
 
@@ -14,14 +13,14 @@ SOON = 30.0  # seconds on a busy machine
 
 def test_interrupted_start_leaves_no_process(monkeypatch):
     """Ctrl-C while the spawner starts a process: it is killed although nobody holds it."""
-    made: list[Any] = []
+    made = []
 
     class Interrupted(Future[None]):
-        def result(self, timeout: float | None = None) -> None:
+        def result(self, timeout=None):
             made.append(self)
             raise KeyboardInterrupt
 
-    started: list[Any] = []
+    started = []
     start = worker._spawner.start
     monkeypatch.setattr(worker._spawner, "start", lambda process: (started.append(process), start(process)))
     monkeypatch.setattr(worker, "Future", Interrupted)

@@ -1,7 +1,5 @@
 """The shipped processors: which logits change, and by how much."""
 
-from typing import Any
-
 import torch
 from transformers import RepetitionPenaltyLogitsProcessor
 
@@ -14,13 +12,13 @@ SPEC = Spec(1, (2,), 12)
 LOGITS = torch.randn(2, 12, generator=torch.Generator().manual_seed(1))
 
 
-def context(*positions: int, tokens: tuple[int, ...] = (5, 6, 1, 7), **params: object) -> Context:
-    return Context(positions, SoFar(tokens, 2), SamplingParams(**params), SPEC)  # pyright: ignore[reportArgumentType]
+def context(*positions, tokens=(5, 6, 1, 7), **params):
+    return Context(positions, SoFar(tokens, 2), SamplingParams(**params), SPEC)
 
 
 def test_repetition_penalty_is_that_of_transformers_except_for_the_own_token():
     found = RepetitionPenalty(3.0).process(LOGITS.clone(), context(3, 4))
-    penalised: Any = RepetitionPenaltyLogitsProcessor(3.0)
+    penalised = RepetitionPenaltyLogitsProcessor(3.0)
     expected = [
         penalised(torch.tensor([ids]), row[None].clone()) for ids, row in zip([[5, 6, 1], [5, 6, 1, 7]], LOGITS, strict=True)
     ]
@@ -28,7 +26,7 @@ def test_repetition_penalty_is_that_of_transformers_except_for_the_own_token():
 
 
 def test_logit_bias_adds_and_ignores_unknown_ids():
-    found = LogitBias({"3": 2, 99: 1.0}).process(LOGITS.clone(), context(2, 3))  # pyright: ignore[reportArgumentType]
+    found = LogitBias({"3": 2, 99: 1.0}).process(LOGITS.clone(), context(2, 3))
     assert torch.equal(found - LOGITS, (LOGITS[:, 3:4] + 2.0 - LOGITS) * (torch.arange(12) == 3))
 
 

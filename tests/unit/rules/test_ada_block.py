@@ -26,7 +26,7 @@ from .random_rows import REQUESTS, SALTS, answered
     cache=st.sampled_from(["none", "prefix", "dual"]),
 )
 def test_blocks_without_delimiters_have_the_canvas_size(request, salt, size, inner, look_ahead, cache):
-    canvas = DualCache(size, cache, inner)  # type: ignore[arg-type]
+    canvas = DualCache(size, cache, inner)
     expected = answered(canvas, request, salt)
     assert answered(replace(canvas, rule=AdaBlock((), 0.0, look_ahead, inner)), request, salt) == expected
     assert answered(replace(canvas, rule=AdaBlock((MASK,), 0.0, look_ahead, inner)), request, salt) == expected
@@ -48,7 +48,7 @@ def test_pinned_positions_that_a_block_gives_back_are_not_forwards(request, salt
 
 @pytest.mark.parametrize("given_ids", [(4, 9), [4, 9], (np.int64(4), 9), range(4, 10, 5)])
 def test_a_request_may_bring_a_list_of_whole_numbers(given_ids):
-    params = SamplingParams(max_tokens=6, strategy_options={"delimiters": given_ids, "accept_threshold": 0.5})  # type: ignore[arg-type]
+    params = SamplingParams(max_tokens=6, strategy_options={"delimiters": given_ids, "accept_threshold": 0.5})
     assert params.strategy_options == (("accept_threshold", 0.5), ("delimiters", (4, 9)))
     assert from_json(to_json(params)) == params and hash(params) == hash(
         SamplingParams(max_tokens=6, strategy_options=params.strategy_options)

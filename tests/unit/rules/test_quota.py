@@ -37,7 +37,7 @@ def test_the_shares_of_very_many_forwards_are_found_at_once():
 )
 def test_quotas_that_contradict_themselves_are_refused(options):
     with refused([*options][-1], "conflict"):
-        Quota(**options)  # type: ignore[arg-type]
+        Quota(**options)
 
 
 def test_quotas_want_what_they_order_by():

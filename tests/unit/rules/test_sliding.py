@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import Config, Request, SamplingParams, Span, SpanSamples, Spec, add, commit, init, schedule, with_options
+from dlstep.core import Config, Request, SamplingParams, SpanSamples, Spec, add, commit, init, schedule, with_options
 from dlstep.rules.sliding import Sliding
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.testing.generators import batches, hyperparameters, specs
@@ -13,16 +13,16 @@ from dlstep.testing.scripted import ScriptedDriver
 Shape = tuple[int, int, tuple[int, ...]]
 
 
-def shapes(strategy: DualCache, script: list[tuple[Shape, tuple[float, ...]]], shift: int = 0) -> list[Shape]:
+def shapes(strategy, script, shift=0):
     """First fed position, the one after the last, and sampled positions of the spans of a prompt of 3 and an answer of 8."""
     chances, spans = [chance for _, chance in script], list[Shape]()
 
-    def rows(span: Span) -> SpanSamples:
+    def rows(span):
         spans.append((span.rows.start, span.rows.stop, span.wanted.sampled))
         assert (span.rows.end, span.rows.query_only, span.rows.final_rows) == (11, 0, 0), "rows are left to the core"
         return SpanSamples(span.wanted.sampled, chances.pop(0))
 
-    spec = Spec(mask_id=99, eos_ids=(98,), vocab_size=100, head_shift=shift)  # type: ignore[arg-type]
+    spec = Spec(mask_id=99, eos_ids=(98,), vocab_size=100, head_shift=shift)
     state = add(init(Config(spec, 8, 64, 64), strategy), Request(0, (0, 1, 2), SamplingParams(max_tokens=8)))
     while not state.done:
         state = commit(state, ScriptedDriver(rows).run(schedule(state)))
@@ -30,7 +30,7 @@ def shapes(strategy: DualCache, script: list[tuple[Shape, tuple[float, ...]]], s
     return spans
 
 
-WINDOW: list[tuple[Shape, tuple[float, ...]]] = [
+WINDOW = [
     ((0, 11, (3, 4, 5)), (0.9, 0.2, 0.9)),  # the canvas; 0.9 is enough
     ((4, 8, (4, 6, 7)), (0.4, 0.4, 0.3)),  # two more are on offer; the first of equals
     ((0, 11, (6, 7, 8)), (0.2, 0.95, 0.1)),  # three were unmasked: a refresh

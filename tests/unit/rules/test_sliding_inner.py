@@ -1,16 +1,14 @@
 """Inner rules: those that may remask are refused at any depth, and a user-written one is blamed for what it returns."""
 
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import final
 
 import pytest
 
 from dlstep import rules
 from dlstep.core import (
-    BlockPass,
     Choice,
     Config,
-    PlannedPass,
     Refused,
     Request,
     Rule,
@@ -36,7 +34,7 @@ from dlstep.testing import ShadowDriver
 from ...helpers.refusals import refused
 
 SPEC = Spec(49, (48,), 50)
-OWNERS: list[Any] = [AdaBlock, Sliding, Spaced]
+OWNERS = [AdaBlock, Sliding, Spaced]
 REMASKING = Hierarchy(remask_threshold=0.95)
 
 
@@ -50,16 +48,16 @@ class Wrapper(Choice):
     kind: str = ""
 
     @property
-    def remasks(self) -> bool:
+    def remasks(self):
         return self.says and self.inner.remasks
 
-    def chosen(self, block_pass: BlockPass) -> list[int]:
+    def chosen(self, block_pass):
         raise NotImplementedError
 
-    def sampled(self, planned: PlannedPass) -> Any:
+    def sampled(self, planned):
         return list(planned.block.masked) if self.kind == "list" else self.inner.sampled(planned)
 
-    def commit(self, block_pass: BlockPass) -> Any:
+    def commit(self, block_pass):
         after = self.inner.commit(block_pass)
         return {"nothing": None, "junk": replace(after, tokens=(10**6,) * len(after.tokens), masked=())}.get(self.kind, after)
 

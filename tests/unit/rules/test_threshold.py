@@ -17,4 +17,4 @@ from ...helpers.refusals import refused
 )
 def test_options_of_the_other_order_are_refused(options):
     with refused([*options][-1], "conflict"):
-        Threshold(**options)  # type: ignore[arg-type]
+        Threshold(**options)

@@ -1,14 +1,13 @@
 """The engine loop alone: commands in, reports out."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from multiprocessing import Pipe
 from threading import Thread
 
 import pytest
 
-from dlstep import Plan, Samples, SamplingParams
-from dlstep.core import Driver, Request
+from dlstep import Plan, SamplingParams
+from dlstep.core import Request
 from dlstep.engine.buffer_policy import policy_of
 from dlstep.processes import Heart, Heartbeat
 from dlstep.serve.engine_loop import EngineLoop, execute_commands
@@ -19,15 +18,15 @@ from ...helpers.serving import Paced, shadow_engine
 PROMPT = tuple(range(5, 25))
 
 
-def run(loop: EngineLoop) -> list[StepReport]:
+def run(loop):
     """Return the reports until the loop is idle."""
-    reports: list[StepReport] = []
+    reports = []
     while not loop.idle:
         reports.append(loop.step())
     return reports
 
 
-def tokens_of(reports: Iterable[StepReport], number: int) -> list[int]:
+def tokens_of(reports, number):
     """Return the joined answer of a request."""
     return [token for report in reports for news in report.news if news.id == number for token in news.tokens]
 
@@ -69,16 +68,16 @@ def test_only_requested_fields_are_reported():
 class Counting:
     """A driver that records each plan and its number of rows."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver):
         self.driver, self.rows, self.plans = driver, list[int](), list[Plan]()
 
-    def run(self, plan: Plan) -> Samples:
+    def run(self, plan):
         self.rows.append(sum(len(span.rows.tokens) for span in plan.spans))
         self.plans.append(plan)
         return self.driver.run(plan)
 
 
-def wasted_by(plans: list[Plan], aborted: int) -> int:
+def wasted_by(plans, aborted):
     """Count the rows of positions that an earlier plan had stored, and all rows of an aborted request."""
     stored, wasted = set[tuple[int, int]](), 0
     for span in (span for plan in plans for span in plan.spans):

@@ -14,8 +14,8 @@ from ...helpers.serving import shadow_engine
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_loading_and_serving_traverse_no_loaded_objects(fails, monkeypatch):
-    collected: list[bool] = []
-    frozen: list[int] = []
+    collected = []
+    frozen = []
 
     def load(config):
         collected.append(gc.isenabled())

@@ -1,68 +1,65 @@
 """Forks in the engine: unchanged they are the original, changed they are what a fork of a session is; and what is kept."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
 from dlstep import LLM, SamplingParams, strategies
-from dlstep.core import Config, Request, Spec, Strategy, init, options_of, probe, rebuild
+from dlstep.core import Config, Request, Spec, init, options_of, probe, rebuild
 from dlstep.core.options import sorted_options
 from dlstep.engine.loader import LoadedEngine
 from dlstep.rules import with_values
 from dlstep.serve.engine_loop import EngineLoop, Steps
-from dlstep.serve.messages import Cancel, Drop, Origin, StepReport, Submit
+from dlstep.serve.messages import Cancel, Drop, Origin, Submit
 from dlstep.testing.harness import shadow
 
 from ...helpers.serving import shadow_engine
 
 SIZES = {"block_size": 4, "buffer_size": 2, "canvas_length": 4, "max_denoising_steps": 4, "max_post_edit_steps": 2}
 PROMPTS = ((1, 2, 3), (5, 6, 7, 8, 9), (4,))
-OTHERS: tuple[dict[str, Any], ...] = (
+OTHERS = (
     {"accept_threshold": 0.2}, {"accept_threshold": 1.0}, {"rule": "quota", "steps_per_block": 2}, {"entropy_bound": 3.0},
     {"edit_threshold": 0.5}, {"semi_complete_threshold": 0.3}, {"rule": "remdm"}, {"rule": "saber"},
 )  # fmt: skip
 
 
-def engine_of(name: str) -> LoadedEngine:
+def engine_of(name):
     """A small engine without a network; its probabilities vary, so that options matter."""
-    chosen: Any = strategies.load(name)
-    value: Strategy = chosen(**{size: number for size, number in SIZES.items() if size in chosen.__dataclass_fields__})
+    chosen = strategies.load(name)
+    value = chosen(**{size: number for size, number in SIZES.items() if size in chosen.__dataclass_fields__})
     specs = (Spec(mask, (48,), 50, head_shift=shift) for mask in (49, None) for shift in (0, 1))
     config = Config(next(spec for spec in specs if not value.refusal(spec, probe(spec))), 4, 60, 48, 120, 8)
     return LoadedEngine(init(config, value), shadow(config, value), None, name)
 
 
-def asked(number: int, prompt: int, seed: int, temperature: float = 0.0) -> Submit:
+def asked(number, prompt, seed, temperature=0.0):
     """A request whose steps are reported and kept."""
     params = SamplingParams(max_tokens=16, seed=seed, temperature=temperature, ignore_eos=True)
     return Submit(Request(number, PROMPTS[prompt], params), steps=True, keeps=True)
 
 
-def run(loop: EngineLoop) -> dict[int, list[Any]]:
+def run(loop):
     """The frames of each request until the loop is idle."""
-    found: dict[int, list[Any]] = {}
+    found = {}
     while not loop.idle:
         for news in loop.step().news:
             found.setdefault(news.id, []).extend(news.frames)
     return found
 
 
-def tokens_of(frames: list[Any]) -> list[int]:
+def tokens_of(frames):
     return [token for frame in frames for token in frame.tokens]
 
 
-def fork_of(submit: Submit, number: int, seq: int, **changes: Any) -> Submit:
+def fork_of(submit, number, seq, **changes):
     """A fork of a kept request."""
     given = {name: changes.pop(name) for name in ("seed", "temperature") if name in changes}
     origin = Origin(submit.id, seq, sorted_options("", with_values(changes)), **given)
     return submit._replace(request=replace(submit.request, id=number), origin=origin)
 
 
-def by_session(
-    engine: LoadedEngine, submit: Submit, seq: int, changes: dict[str, Any], seed: int | None
-) -> tuple[list[int], int]:
+def by_session(engine, submit, seq, changes, seed):
     """The answer of a session that is forked after its forward pass `seq`, and the number of its settled tokens there."""
     llm = LLM.of(engine)
     session = llm.session()
@@ -150,7 +147,7 @@ def test_an_abort_is_a_frame_and_no_step_to_fork_from():
     loop = EngineLoop(shadow_engine())
     submit = Submit(Request(0, tuple(range(5, 25)), SamplingParams(max_tokens=60, ignore_eos=True)), steps=True, keeps=True)
     loop.execute([submit, Submit(Request(1, (1,), SamplingParams()), steps=True, keeps=True)])  # the mask
-    reports: list[StepReport] = [loop.step(), loop.step()]
+    reports = [loop.step(), loop.step()]
     loop.execute([Cancel(0, "enough")])
     reports.append(loop.step())
     frames = {number: [frame for r in reports for news in r.news if news.id == number for frame in news.frames]
@@ -165,7 +162,7 @@ def test_an_abort_is_a_frame_and_no_step_to_fork_from():
 
 def test_a_failed_forward_pass_leaves_no_frame_and_its_requests_end():
     engine = shadow_engine()
-    driver: Any = engine.driver
+    driver = engine.driver
     driver.failures = [RuntimeError("broken"), RuntimeError("broken")]
     loop = EngineLoop(engine)
     loop.execute([Submit(Request(0, tuple(range(5, 25)), SamplingParams(max_tokens=20)), steps=True, keeps=True)])

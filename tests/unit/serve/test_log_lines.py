@@ -4,7 +4,6 @@ import fcntl
 import logging
 import os
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Timer
 
@@ -20,7 +19,7 @@ F_SETPIPE_SZ = 1031
 
 
 @contextmanager
-def stdout_as(descriptor: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def stdout_as(descriptor, monkeypatch):
     """Let stdout be another file."""
     kept = os.dup(1)
     os.dup2(descriptor, 1)

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import Config, SequenceState, Span, Spec, init
+from dlstep.core import Config, Spec, init
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.fast_dllm_v2 import FastDLLMV2
 from dlstep.testing.generators import cases
-from dlstep.testing.harness import CaseRun, run_case
+from dlstep.testing.harness import run_case
 from dlstep.testing.shadow import ShadowDriver
 
 from ...helpers.refusals import refused
@@ -18,9 +18,9 @@ SPEC = Spec(mask_id=99, eos_ids=(98,), vocab_size=100, head_shift=1)
 CACHED = (FastDLLMV2, DualCache)
 
 
-def samplings(run: CaseRun) -> list[tuple[Span, SequenceState, SequenceState]]:
+def samplings(run):
     """The spans that sampled and were committed, each with its sequence before and after."""
-    found: list[tuple[Span, SequenceState, SequenceState]] = []
+    found = []
     for step in run.steps:
         for span in step.plan.spans:
             before, after = step.before.find(span.who.id), step.after.find(span.who.id)
@@ -53,7 +53,7 @@ def test_no_forward_sees_an_older_token(strategy, data):
 @given(data=st.data())
 def test_unmasked_tokens_stay_and_come_block_by_block(strategy, data):
     case = data.draw(cases(strategy))
-    size = case.strategy.block_size  # type: ignore[attr-defined]
+    size = case.strategy.block_size
     for span, before, after in samplings(run_case(case)):
         was = [position for block in before.progress.window for position in block.masked]
         left = [position for block in after.progress.window for position in block.masked]
@@ -76,4 +76,4 @@ def test_models_and_values_that_do_not_fit():
     with refused("buffer_size", "out_of_range"):
         FastDLLMV2(buffer_size=1)
     with refused("cache", "invalid_value"):
-        DualCache(cache="suffix")  # type: ignore[arg-type]
+        DualCache(cache="suffix")

@@ -1,7 +1,5 @@
 """Blocks of a causal network: what is refused by name, pinned first tokens, and every rule of a grid."""
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -20,7 +18,7 @@ from dlstep.core import (
 )
 from dlstep.strategies.causal_blocks import CausalBlocks
 from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY
-from dlstep.testing.laws import Law, budgets, constrained, pinned, progress, spans_are_sound, transparency
+from dlstep.testing.laws import budgets, constrained, pinned, progress, spans_are_sound, transparency
 from dlstep.testing.scripted import ScriptedDriver
 
 from ...helpers.refusals import refused
@@ -44,7 +42,7 @@ def test_rules_on_the_whole_answer_are_refused():
             init(Config(SPEC), CausalBlocks(rule=rule))
 
 
-def decode(pins: dict[int, int]) -> list[tuple[int, int, tuple[int, ...], int | None]]:
+def decode(pins):
     """Start, rows, sampled positions and shift of each span of an answer of five tokens in blocks of three."""
     driver = ScriptedDriver(lambda span: SpanSamples(span.wanted.sampled, (0.95,) * len(span.wanted.sampled)))
     request = Request(0, (1, 2), SamplingParams(max_tokens=5, pinned=tuple(pins.items())))
@@ -68,6 +66,6 @@ def test_a_pinned_first_token_is_fed_with_its_block_and_needs_a_pass_that_only_s
 @settings(max_examples=6)
 @given(data=st.data())
 def test_rules_obey_the_laws(rule, data):
-    laws: tuple[Law, ...] = (progress, transparency, spans_are_sound, budgets, pinned, constrained)
-    law: Callable[..., None] = data.draw(st.sampled_from(laws))
+    laws = (progress, transparency, spans_are_sound, budgets, pinned, constrained)
+    law = data.draw(st.sampled_from(laws))
     law(CausalBlocks(rule=rule), data)

@@ -1,7 +1,6 @@
 """The rules of DiffusionGemma, against the plainest loop that says them."""
 
 from array import array
-from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
@@ -12,7 +11,6 @@ from dlstep.core import (
     Config,
     Request,
     SamplingParams,
-    SequenceState,
     Span,
     SpanSamples,
     Spec,
@@ -77,7 +75,7 @@ class Network:
 
     seed: int
 
-    def rows(self, start: int, length: int, draw: int) -> SpanSamples:
+    def rows(self, start, length, draw):
         fixed = Random(f"{self.seed} {start}")
         settles, calm = fixed.randint(0, 6), fixed.randint(0, 4)
         random = Random(f"{self.seed} {start} {draw}")
@@ -92,13 +90,13 @@ class Network:
             noise=tuple(random.randrange(VOCABULARY) for _ in range(length)),
         )
 
-    def answer(self, span: Span) -> SpanSamples:
+    def answer(self, span):
         """The rows of a span, the draws of whose sampled positions must be one."""
         (draw,) = set(span.wanted.draws)
         return self.rows(span.rows.start, len(span.wanted.sampled), draw)
 
 
-def decode(value: DiffusionGemma, request: Request, answer: Callable[[Span], SpanSamples]) -> tuple[SequenceState, list[Span]]:
+def decode(value, request, answer):
     """`request` decoded alone, and all spans that were planned."""
     config = Config(SPEC, 4, 64, MAX_MODEL_LEN, 64, 1, enable_prefix_caching=False)
     state, spans, driver = add(init(config, value), request), list[Span](), ScriptedDriver(answer)
@@ -139,7 +137,7 @@ def test_positions_are_encoded_once_in_order_and_canvases_are_denoised_whole(val
 
 @pytest.mark.parametrize("given_", [{"temperature": 0.5}, {"top_k": 3}, {"top_p": 0.9}, {"min_p": 0.1}], ids=str)
 def test_sampling_settings_of_a_request_are_refused(given_):
-    request = Request(0, (1,), SamplingParams(max_tokens=4, **given_))  # pyright: ignore[reportArgumentType]
+    request = Request(0, (1,), SamplingParams(max_tokens=4, **given_))
     config = Config(SPEC, 4, 64, MAX_MODEL_LEN, 64, 1)
     reason = refusal(config, DiffusionGemma(canvas_length=4), request)
     assert reason is not None and ([reason.field], reason.code) == ([*given_], "unsupported")
@@ -163,11 +161,11 @@ AB_OR_BA = token_automaton("ab|ba", regex("ab|ba"), (b"a", b"b", *[b""] * 9), (E
 A, B, VOID, NOISE = 0, 1, 9, 5
 
 
-def under_a_constraint(steps: int, forwards: list[tuple[tuple[int, int], tuple[float, float]]]) -> list[tuple[int, ...]]:
+def under_a_constraint(steps, forwards):
     """The canvas of an answer `ab` or `ba` and a position past it after each forward: its two tokens, and their entropies."""
     script, found = iter(forwards), list[tuple[int, ...]]()
 
-    def say(span: Span) -> SpanSamples:
+    def say(span):
         tokens, entropies = next(script)
         answer, (*inside, past) = (*tokens, VOID), [mask.ids() for mask in span.wanted.masks]
         assert len(past) == VOCABULARY and all(token in ids for token, ids in zip(tokens, inside, strict=True))

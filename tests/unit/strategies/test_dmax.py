@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from hypothesis import example, given, strategies as st
 
-from dlstep.core import Block, Request, SamplingParams, SpanSamples, Spec, add, commit, init, probe, schedule
+from dlstep.core import Request, SamplingParams, SpanSamples, Spec, add, commit, init, probe, schedule
 from dlstep.strategies.dmax import DMax
 from dlstep.testing import generators
 from dlstep.testing.generators import Case, ample
@@ -26,15 +26,13 @@ from .revising import (
     RANDOMS,
     SPEC,
     VOCABULARY,
-    Memory,
-    Step,
     check_step,
     decode,
     under_a_constraint,
 )
 
 
-def uniformly(step: Step, block: Block, rule: DMax, memory: Memory) -> tuple[dict[int, int], bool]:
+def uniformly(step, block, rule, memory):
     """The tokens that `dmax` writes to a block, by position, and whether it is ready."""
     editable = step.editable(block)
     writes = {p: step.answer(p)[0] for p in editable if p not in block.masked}
@@ -54,7 +52,7 @@ def uniformly(step: Step, block: Block, rule: DMax, memory: Memory) -> tuple[dic
 
 @given(rule=DMAXES, random=RANDOMS, accept=OWN)
 def test_dmax_is_its_loop(rule, random, accept):
-    memories: dict[int, Memory] = {}
+    memories = {}
     steps = decode(rule, random, strategy_options={} if accept is None else {"accept_threshold": accept})
     rule = rule if accept is None else replace(rule, accept_threshold=accept)
     for step in steps:
@@ -65,7 +63,7 @@ def test_dmax_is_its_loop(rule, random, accept):
 @given(rule=DMAXES, random=RANDOMS, temperature=st.sampled_from([0.0, 1.0]))
 @example(rule=DMax(4, 2, token_merge_weight=0.0), random=Random(0), temperature=0.0)
 def test_soft_tokens_are_what_the_last_forward_said_of_the_tokens_of_open_blocks(rule, random, temperature):
-    last: Step | None = None
+    last = None
     for step in decode(rule, random, temperature=temperature):
         unmasked = [p for b in step.blocks for p in step.editable(b) if p not in b.masked]
         soft = step.span.rows.soft

@@ -13,7 +13,7 @@ def test_dual_cache_feeds_canvases_blocks_and_ends(data):
     case = data.draw(cases(DualCache))
     value, shift = case.strategy, case.config.spec.head_shift
     assert isinstance(value, DualCache)
-    fed: set[tuple[int, int]] = set()
+    fed = set()
     for number, step in enumerate(run_case(case).steps):
         lost = set(step.plan.preemptions)
         fed = set() if number in case.rebuilds else {place for place in fed if place[0] not in lost}

@@ -1,16 +1,14 @@
 """What edit sampling and `dmax` have in common: how they open, revise and end their blocks."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import Request, SamplingParams, SequenceState, Span, SpanSamples, add, commit, init, schedule
+from dlstep.core import Request, SamplingParams, SpanSamples, add, commit, init, schedule
 from dlstep.strategies.dmax import DMax
 from dlstep.strategies.multi_bd_edit import MultiBDEdit
 from dlstep.testing.scripted import ScriptedDriver
 
-from .revising import CONFIG, DMAXES, EDITS, EOS, RANDOMS, Revising, decode
+from .revising import CONFIG, DMAXES, EDITS, EOS, RANDOMS, decode
 
 
 @given(rule=EDITS | DMAXES, random=RANDOMS)
@@ -43,7 +41,7 @@ def test_what_was_never_sampled_is_not_stable(rule, prompt):
 
 @given(rule=EDITS | DMAXES, random=RANDOMS)
 def test_no_block_takes_more_forwards_than_it_may(rule, random):
-    seen: dict[int, int] = {}
+    seen = {}
     for step in decode(rule, random, ignore_eos=True):
         first = step.blocks[0]
         seen[first.start] = step.after.steps - first.opened
@@ -53,11 +51,11 @@ def test_no_block_takes_more_forwards_than_it_may(rule, random):
     assert len(step.after.answer) == step.after.request.params.max_tokens
 
 
-def scripted(strategy: Revising, answers: list[tuple[tuple[int, ...], tuple[float, ...]]], **params: Any) -> SequenceState:
+def scripted(strategy, answers, **params):
     """A request of two prompt tokens after the forwards that say `answers`."""
     rows = iter(answers)
 
-    def say(span: Span) -> SpanSamples:
+    def say(span):
         tokens, chances = next(rows)
         best = strategy.sample_spec.best
         return SpanSamples(tokens, chances, best_ids=tokens * best, best_probabilities=chances * best)

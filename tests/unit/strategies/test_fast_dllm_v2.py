@@ -14,7 +14,7 @@ def test_fast_dllm_v2_feeds_seeds_blocks_and_parts(data):
     value = case.strategy
     assert isinstance(value, FastDLLMV2)
     size, sub = value.block_size * value.buffer_size, value.block_size
-    fed: set[tuple[int, int]] = set()
+    fed = set()
     for number, step in enumerate(run_case(case).steps):
         lost = set(step.plan.preemptions)
         fed = set() if number in case.rebuilds else {place for place in fed if place[0] not in lost}

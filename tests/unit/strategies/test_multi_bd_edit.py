@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from dlstep.core import Block, Request, SamplingParams, SpanSamples, add, init
+from dlstep.core import Request, SamplingParams, SpanSamples, add, init
 from dlstep.strategies.multi_bd_edit import MultiBDEdit
 
-from .revising import AB_OR_BA, CONFIG, EDITS, MASK, OWN, RANDOMS, Memory, Step, check_step, decode, under_a_constraint
+from .revising import AB_OR_BA, CONFIG, EDITS, MASK, OWN, RANDOMS, check_step, decode, under_a_constraint
 
 
-def jointly(step: Step, block: Block, rule: MultiBDEdit, memory: Memory) -> tuple[dict[int, int], bool]:
+def jointly(step, block, rule, memory):
     """The tokens that edit sampling writes to a block, by position, and whether it is ready."""
     masks = [p for p in step.editable(block) if p in block.masked]
     tokens = [p for p in step.editable(block) if p not in block.masked]
@@ -35,7 +35,7 @@ def jointly(step: Step, block: Block, rule: MultiBDEdit, memory: Memory) -> tupl
 
 @given(rule=EDITS, random=RANDOMS, accept=OWN, edit=OWN)
 def test_edit_sampling_is_its_loop(rule, random, accept, edit):
-    memories: dict[int, Memory] = {}
+    memories = {}
     own = {name: value for name, value in (("accept_threshold", accept), ("edit_threshold", edit)) if value is not None}
     steps, rule = decode(rule, random, strategy_options=own), replace(rule, **own)
     for step in steps:

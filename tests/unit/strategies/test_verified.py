@@ -1,13 +1,11 @@
 """Drafts and their verification by the same network: refusals, passes by hand, stored rows and laws."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from dlstep.core import Config, Request, SamplingParams, Span, SpanSamples, Spec, Strategy, add, commit, init, refusal, schedule
+from dlstep.core import Config, Request, SamplingParams, SpanSamples, Spec, add, commit, init, refusal, schedule
 from dlstep.core.contract import check_span
 from dlstep.core.errors import WrongAnswer
 from dlstep.strategies.autoregressive import Autoregressive
@@ -48,13 +46,13 @@ def test_pinned_tokens_are_refused_by_name(strategy):
     assert reason is not None and (reason.field, reason.code) == ("pinned", "unsupported")
 
 
-def rows_of(span: Span) -> SpanSamples:
+def rows_of(span):
     """Predict the number of each position; in a draft, predict a wrong token at every fourth position."""
     tokens = [WRONG if span.wanted.shift == 0 and position % 4 == 0 else position for position in span.wanted.sampled]
     return SpanSamples(tuple(tokens), (0.5 if span.wanted.shift else 0.9,) * len(tokens))
 
 
-def decode(strategy: Strategy, max_tokens: int, **limits: Any) -> list[tuple[int, int, tuple[int, ...], int, int]]:
+def decode(strategy, max_tokens, **limits):
     """Start, number of rows, sampled positions and group size of each span, and the end of the stored positions after it."""
     driver, spans = ScriptedDriver(rows_of), []
     state = add(init(Config(SPEC, **limits), strategy), Request(0, (1, 2), SamplingParams(max_tokens=max_tokens)))
@@ -110,5 +108,5 @@ def test_only_rows_that_are_stored_like_final_ones_can_be_kept():
 @settings(max_examples=25)
 @given(data=st.data())
 def test_laws_of_answers_and_stored_rows(strategy, law, data):
-    tried: Callable[..., None] = law
+    tried = law
     tried(strategy, data)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dlstep.core import Request, SampleSpec, SpanSamples, State, add, init, schedule
+from dlstep.core import Request, SampleSpec, add, init, schedule
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing import ShadowDriver
 from dlstep.testing.generators import MASK, VOCABULARY
@@ -13,10 +13,8 @@ from ...helpers.named_plans import CONFIG, PARAMS, SPEC
 from ...helpers.spans import changed
 
 
-def shadow_rows(
-    ids: tuple[int, ...], spec: SampleSpec, prompt: tuple[int, ...] = (1, 2, 3, 4), heat: float = 0.0
-) -> SpanSamples:
-    state: State = init(CONFIG, MultiBD(4, 1))
+def shadow_rows(ids, spec, prompt=(1, 2, 3, 4), heat=0.0):
+    state = init(CONFIG, MultiBD(4, 1))
     plan = schedule(add(state, Request(0, prompt, replace(PARAMS, temperature=heat))))
     plan = replace(plan, spans=(changed(plan.spans[0], scored_ids=ids),), sample_spec=spec)
     return ShadowDriver(4, 64, SPEC).run(plan).rows[0]

@@ -32,7 +32,7 @@ def test_leader_that_misses_an_event_is_sent_the_state(heard, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         decode.add(Request(0, (1, 2, 3), SamplingParams(max_tokens=5)))
     decode.add(Request(1, (4, 5), SamplingParams(max_tokens=5)))  # of these two the leader may have heard of this one only
-    ended: list[int] = []
+    ended = []
     while not decode.state.done:
         ended += [update.id for update in decode.step() if update.finish_info is not None]  # `Follower` compares the plans
     assert sorted(ended) == [0, 1]

@@ -2,15 +2,14 @@
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import event, given, strategies as st
 from jinja2 import TemplateError
 
-from dlstep import LLM, Plan, Samples, SamplingParams
+from dlstep import LLM, Plan, SamplingParams
 from dlstep.cli import main
-from dlstep.core import Driver, Refused
+from dlstep.core import Refused
 from dlstep.models import FAMILIES
 from dlstep.text.chat import chat_prompt, render, template_variables
 from training.tokenizer import EOS_ID, build_tokenizer
@@ -26,23 +25,23 @@ QUESTION = "Max has 53 shells. Later Max buys 39 more. How many shells does Max 
 HELLO = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hello"}]
 
 
-def told(text: str) -> list[dict[str, str]]:
+def told(text):
     return [{"role": "user", "content": text}]
 
 
 class Recording:
     """A driver that remembers its plans."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver):
         self.driver, self.plans = driver, list[Plan]()
 
-    def run(self, plan: Plan) -> Samples:
+    def run(self, plan):
         self.plans.append(plan)
         return self.driver.run(plan)
 
 
 @pytest.fixture
-def llm() -> LLM:
+def llm():
     """A model without a template in its tokenizer, whose family has one."""
     return LLM.of(replace(make_llm().engine, chat_template=NAMED))
 
@@ -147,7 +146,7 @@ def test_a_begun_message_is_continued(llm):
 
 def test_a_template_sees_tools_and_no_field_that_is_none():
     template = "{% generation %}{{ tools }}{% endgeneration %}{{ messages }}"
-    messages: list[Any] = [{"role": "user", "content": "a", "name": None}]
+    messages = [{"role": "user", "content": "a", "name": None}]
     text = render(build_tokenizer(), template, messages, tools=[{"type": "function"}])
     assert text == "[{'type': 'function'}][{'role': 'user', 'content': 'a'}]"
     assert template_variables(template + "{{ x }}", {"x": 1}) == {"x": 1}
@@ -175,7 +174,7 @@ def test_a_variable_can_be_set_if_the_template_reads_it(read, set_):
     assert ("<think>" in text) == ("enable_thinking" in variables) and text.endswith("a")
 
 
-DEEP: list[Any] = []
+DEEP = []
 for _ in range(9999):
     DEEP = [DEEP]
 
@@ -239,7 +238,7 @@ def test_a_message_is_in_the_prompt_or_refused(name, turns):
     """Independently of marks: a message is in the prompt if another content of it gives another prompt."""
     tokenizer, template = build_tokenizer(), TEMPLATES[name]
     known = {"developer": "developer" if "developer" in template else "system"}
-    messages: list[Any] = [{"role": known.get(role, role), "content": content} for role, content in turns]
+    messages = [{"role": known.get(role, role), "content": content} for role, content in turns]
 
     def rendered(messages):
         return tokenizer.apply_chat_template(messages, chat_template=template, add_generation_prompt=True, tokenize=False)

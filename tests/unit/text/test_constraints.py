@@ -31,7 +31,7 @@ PIECES = (*[bytes([byte]) for byte in range(256)], *LONGER, b"", b"")
 SPEC = Spec(len(PIECES) - 2, (len(PIECES) - 1,), len(PIECES), pieces=PIECES)
 
 
-def accepts(kind: str, source: str, text: str) -> bool:
+def accepts(kind, source, text):
     """Whether the automaton accepts a text, spelled in ids of one byte."""
     return compiled(kind, source, SPEC).accepts(tuple(text.encode()))
 
@@ -109,7 +109,7 @@ def test_instances_are_texts_of_the_schema(name, age, spaced):
 )
 def test_what_cannot_be_compiled_is_refused_by_name(params, field, message):
     with pytest.raises(Refused, match=f"^{field}: .*{message}"):
-        constrained(Request(0, (1,), SamplingParams(**params)), SPEC)  # type: ignore[arg-type]
+        constrained(Request(0, (1,), SamplingParams(**params)), SPEC)
 
 
 LIMITED = [
@@ -143,7 +143,7 @@ def test_a_failure_that_does_not_follow_from_the_constraint_is_not_remembered(nu
 
 
 def test_a_schema_that_takes_too_much_memory_is_compiled_with_smaller_limits(monkeypatch):
-    states: list[int] = []
+    states = []
 
     def limited(source, automaton, *rest):
         states.append(len(automaton.rows))

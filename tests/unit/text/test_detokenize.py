@@ -17,17 +17,17 @@ class Bytes:
     all_special_ids: tuple[int, ...] = ()
     added_tokens_decoder: dict[int, Any] = {}  # noqa: RUF012
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text):
         return list(text.encode())
 
-    def convert_ids_to_tokens(self, ids: int) -> str:
+    def convert_ids_to_tokens(self, ids):
         return str(ids)
 
-    def decode(self, token_ids: list[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> str:
+    def decode(self, token_ids, *, skip_special_tokens, clean_up_tokenization_spaces):
         return bytes(token_ids).decode(errors="replace")
 
 
-def fast(vocabulary: list[str], decoder: Any) -> PreTrainedTokenizerFast:
+def fast(vocabulary, decoder):
     """A tokenizer with these tokens, some special ones, and the decoder of a family."""
     backend = Tokenizer(models.WordLevel({token: index for index, token in enumerate(vocabulary)}, unk_token="a"))
     backend.decoder = decoder
@@ -56,7 +56,7 @@ stops = st.lists(st.text(st.sampled_from("ab;"), min_size=1, max_size=3), max_si
 def test_pieces_join_to_the_text_cut_at_the_first_stop(text, stops, sizes):
     tokens = Bytes().encode(cut(text, stops))
     stream = TextStream(Bytes(), stops)
-    pieces: list[str] = []
+    pieces = []
     place = 0
     while place < len(tokens):
         size = sizes[len(pieces) % len(sizes)]
@@ -68,7 +68,7 @@ def test_pieces_join_to_the_text_cut_at_the_first_stop(text, stops, sizes):
     assert "".join(pieces) + stream.close(whole) == cut(text, stops)
 
 
-def tokens_of(tokenizer: PreTrainedTokenizerFast) -> st.SearchStrategy[list[int]]:
+def tokens_of(tokenizer):
     """Tokens of any kind, among them those that spell characters of several bytes."""
     any_token = st.integers(0, len(tokenizer) - 1).map(lambda token: [token])
     vocabulary = tokenizer.get_vocab()
@@ -79,7 +79,7 @@ def tokens_of(tokenizer: PreTrainedTokenizerFast) -> st.SearchStrategy[list[int]
     return st.lists(some, max_size=60).map(lambda parts: [token for part in parts for token in part])
 
 
-def byte_characters() -> dict[int, str]:
+def byte_characters():
     """The character that stands for each byte in byte-level vocabularies."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
@@ -111,15 +111,15 @@ def test_pieces_are_final_and_join_to_the_whole(kind, data, sizes):
 class Counting:
     """A tokenizer that counts the tokens that it decodes."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
+    def __init__(self, tokenizer):
         self.tokenizer, self.decoded = tokenizer, 0
         self.all_special_ids = tokenizer.all_special_ids
         self.added_tokens_decoder = tokenizer.added_tokens_decoder
 
-    def convert_ids_to_tokens(self, ids: int) -> Any:
+    def convert_ids_to_tokens(self, ids):
         return self.tokenizer.convert_ids_to_tokens(ids)
 
-    def decode(self, token_ids: list[int], **options: bool) -> Any:
+    def decode(self, token_ids, **options):
         self.decoded += len(token_ids)
         return self.tokenizer.decode(token_ids, **options)
 
@@ -143,7 +143,7 @@ def test_what_could_become_a_stop_string_is_held_back(text, count):
 
 
 def test_special_tokens_have_no_text_unless_they_are_spelled():
-    tokenizer: Any = TOKENIZERS["plain"]
+    tokenizer = TOKENIZERS["plain"]
     end, other = (tokenizer.convert_tokens_to_ids(token) for token in ("<end>", "<tool>"))
     tokens, spelled = [0, end, other, 1, end], special_ids(tokenizer, ["<end>", "<tool>", "a"])
     assert spelled == {end}  # the others are not special tokens
@@ -152,7 +152,7 @@ def test_special_tokens_have_no_text_unless_they_are_spelled():
     assert "".join([stream.push([token]) for token in tokens]) + stream.close(tokens) == "a<end><tool>b<end>"
 
 
-def beginning(adds: str) -> PreTrainedTokenizerFast:
+def beginning(adds):
     """A tokenizer with a beginning-of-sequence token, which adds these special tokens around a text."""
     backend = Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a"))
     backend.pre_tokenizer = pre_tokenizers.Split("", "isolated")

@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.text.dfa import Dfa, regex, spelled, words
+from dlstep.text.dfa import regex, spelled, words
 from dlstep.text.json_automaton import ANY_OBJECT, schema_automaton
 
 TEXTS = st.text(max_size=4)
@@ -20,11 +20,11 @@ DEPTH = 1 + ANY_OBJECT.depth
 AUTOMATON = schema_automaton({"type": "object", "title": "anything"})
 
 
-def accepts(text: bytes, automaton: Dfa = AUTOMATON) -> bool:
+def accepts(text, automaton=AUTOMATON):
     return automaton.accepts(text.decode("latin-1"))  # one character for each byte
 
 
-def nesting(value: object) -> int:
+def nesting(value):
     if isinstance(value, dict):
         return 1 + max(map(nesting, value.values()), default=0)
     return 1 + max(map(nesting, value), default=0) if isinstance(value, list) else 0

@@ -3,11 +3,9 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings, strategies as st
@@ -16,12 +14,12 @@ from jsonschema.validators import validator_for
 
 from dlstep.serve.http.schema import Function, Tool
 from dlstep.serve.http.tool_calls import call_schema
-from dlstep.text.dfa import Dfa, TooManyStates
+from dlstep.text.dfa import TooManyStates
 from dlstep.text.json_automaton import schema_automaton
 from dlstep.text.json_schema import _READ, FORMATS
 
 FORMAT_CHECKER = Draft202012Validator.FORMAT_CHECKER
-ORDINARY: list[dict[str, Any]] = json.loads(Path(__file__).with_name("ordinary_schemas.json").read_text(encoding="utf-8"))
+ORDINARY = json.loads(Path(__file__).with_name("ordinary_schemas.json").read_text(encoding="utf-8"))
 NAMES = st.sampled_from(["a", "b", "é", "long name", "$ref", "enum", 'quoted "\\'])
 VALUES = st.none() | st.booleans() | st.integers(-9, 99) | st.text(max_size=4) | st.lists(st.integers(0, 9), max_size=2)
 VALUES |= st.just({"$ref": "#"})  # data, and no reference
@@ -29,7 +27,7 @@ SIZES = st.integers(0, 3)
 LIMITS = st.integers(-120, 120) | st.sampled_from([-1.5, -0.01, 0.5, 12.25])
 
 
-def numbers(low: float, size: int, excluded: bool, kinds: list[str]) -> dict[str, Any]:
+def numbers(low, size, excluded, kinds):
     """A schema of numbers within two limits, one of them excluded."""
     names = ("exclusiveMinimum", "maximum") if excluded else ("minimum", "exclusiveMaximum")
     return {"type": kinds, names[0]: low, names[1]: low + size}
@@ -54,10 +52,10 @@ LEAVES = st.one_of(
 )
 
 
-def objects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def objects(inner):
     """Schemas of objects, with and without required properties."""
 
-    def made(parts: dict[str, Any], needed: list[bool], more: Any, least: int) -> dict[str, Any]:
+    def made(parts, needed, more, least):
         required = [name for name, given_ in zip(parts, needed, strict=False) if given_]
         limits = {"minProperties": least} if least else {}
         return {"type": "object", "properties": parts, "required": required, "additionalProperties": more, **limits}
@@ -66,7 +64,7 @@ def objects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.builds(made, parts, st.lists(st.booleans(), min_size=3, max_size=3), st.booleans() | inner, st.integers(0, 1))
 
 
-def tagged(parts: list[Any], required: bool) -> dict[str, Any]:
+def tagged(parts, required):
     """A schema with `oneOf` whose objects have a tag; a discriminator, as in OpenAPI, where the tag is not required."""
     alternatives = [
         {"type": "object", "properties": {"tag": {"const": index}, "value": part}, "required": ["tag"] if required else []}
@@ -75,19 +73,19 @@ def tagged(parts: list[Any], required: bool) -> dict[str, Any]:
     return {"oneOf": alternatives} if required else {"oneOf": alternatives, "discriminator": {"propertyName": "tag"}}
 
 
-def tuples(parts: list[Any], items: bool, most: int) -> dict[str, Any]:
+def tuples(parts, items, most):
     """A schema of arrays whose first items have separate schemas."""
     return {"type": ["array", "null"], "prefixItems": parts, "items": items, "maxItems": most}
 
 
-def joined(first: Any, second: Any, rest: Any) -> dict[str, Any]:
+def joined(first, second, rest):
     """A schema with `allOf` that says two things about the same property."""
     parts = [{"type": "object", "properties": {"a": part}} for part in (first, second)]
     return {"allOf": parts, "properties": {"b": rest}, "required": ["a"]}
 
 
 # Schemas that hold others, by what they are made of.
-FORMS: dict[str, Callable[[st.SearchStrategy[Any]], st.SearchStrategy[Any]]] = {
+FORMS = {
     "limits": lambda _: LIMITED,
     "patterns": lambda _: PATTERNS,
     "objects": objects,
@@ -163,19 +161,19 @@ SCHEMAS = st.recursive(
 ) | st.just(ANY_OBJECT)
 
 
-def accepts(automaton: Dfa, text: bytes) -> bool:
+def accepts(automaton, text):
     """Whether a byte automaton accepts a text."""
     return automaton.accepts(text.decode("latin-1"))  # one character for each byte
 
 
-def row_of(automaton: Dfa, state: int) -> dict[int, int]:
+def row_of(automaton, state):
     """The next state by byte."""
     return {byte: to for low, high, to in automaton.rows[state] for byte in range(low, high + 1)}
 
 
-def distances(automaton: Dfa) -> list[int]:
+def distances(automaton):
     """The least number of bytes from each state to an accepting one."""
-    before: list[set[int]] = [set() for _ in automaton.rows]
+    before = [set() for _ in automaton.rows]
     for state, row in enumerate(automaton.rows):
         for _, _, after in row:
             before[after].add(state)
@@ -187,7 +185,7 @@ def distances(automaton: Dfa) -> list[int]:
     return least
 
 
-def texts_of(automaton: Dfa, count: int, random: Random) -> Iterator[bytes]:
+def texts_of(automaton, count, random):
     """Texts of the language: some random steps, then the shortest way to an end."""
     least = distances(automaton)
     for _ in range(count):
@@ -202,7 +200,7 @@ def texts_of(automaton: Dfa, count: int, random: Random) -> Iterator[bytes]:
         yield bytes(text)
 
 
-def check_texts(schema: dict[str, Any], count: int, seed: int) -> None:
+def check_texts(schema, count, seed):
     """Assert that random texts of a schema conform to it, formats included."""
     kind = validator_for(schema, default=Draft202012Validator)
     validator = kind(schema, format_checker=kind.FORMAT_CHECKER)
@@ -214,12 +212,12 @@ SHARED = LEAVES.filter(lambda leaf: "$ref" not in leaf)
 REFUSED = "allows no text|is only supported|leads back to itself|not supported|make it smaller|more than"
 
 
-def with_definitions(schema: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
+def with_definitions(schema, shared):
     """The schema with the definitions that it may refer to."""
     return {**schema, "$defs": {"shared": shared, "tree": TREE}} if schema != ANY_OBJECT else schema
 
 
-def check_with(schema: dict[str, Any], shared: dict[str, Any], seed: int) -> None:
+def check_with(schema, shared, seed):
     """Assert that random texts of a schema conform to it."""
     whole = with_definitions(schema, shared)
     try:
@@ -285,7 +283,7 @@ WHOLE += [{"a": one, "b": other} for one, other in product(SCALARS, repeat=2)] +
 ]
 DRAFT_2019 = "https://json-schema.org/draft/2019-09/schema"
 AB = {"properties": {"a": {}, "b": {}}}
-EXACT: list[dict[str, Any]] = [
+EXACT = [
     {},
     {"type": ["integer", "array"]},
     {"not": {"type": ["integer", "object"]}},
@@ -370,8 +368,8 @@ def test_every_short_text_that_is_accepted_conforms(schema):
 
 @pytest.mark.full
 def test_ordinary_schemas_are_accepted(report):
-    accepted: list[dict[str, Any]] = []
-    refused: Counter[str] = Counter()
+    accepted = []
+    refused = Counter()
     for schema in ORDINARY:
         try:
             schema_automaton(schema)

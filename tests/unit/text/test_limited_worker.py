@@ -5,10 +5,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,18 +22,18 @@ BOMBS = {
 }
 
 
-def echoed(worker: LimitedWorker, text: str) -> str:
+def echoed(worker, text):
     return worker.ask("codecs:encode", text).decode()
 
 
-def process_of(worker: LimitedWorker) -> Any:
+def process_of(worker):
     """The process of a worker, after an ordinary job."""
     assert echoed(worker, "ordinary") == "ordinary"
     return worker._process
 
 
 @pytest.fixture
-def worker() -> Iterator[LimitedWorker]:
+def worker():
     worker = LimitedWorker()
     yield worker
     worker.close()

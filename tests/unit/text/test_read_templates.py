@@ -1,7 +1,5 @@
 """Templates of reads: labels are one token each in their place, or the template is refused."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given, strategies as st
 
@@ -63,15 +61,15 @@ def test_many_slots_and_labels_take_few_encodings():
     count = 0
 
     class Counted:
-        def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name):
             return getattr(TOKENIZER, name)
 
-        def encode(self, *given: Any, **options: Any) -> list[int]:
+        def encode(self, *given, **options):
             nonlocal count
             count += 1
             return TOKENIZER.encode(*given, **options)
 
-    tokenizer: Any = Counted()
+    tokenizer = Counted()
     assert len(encode_template(tokenizer, [["1", "2", "3"], " "] * 80).slots) == 80
     assert count == 3
     with pytest.raises(ValueError, match="must differ in one token"):

@@ -15,7 +15,7 @@ PIECES = (b"a", b"b", b"ab", b"ba", b"", b"aab", b"c")
 
 
 @st.composite
-def byte_automata(draw: st.DrawFn) -> Dfa:
+def byte_automata(draw):
     """Automata of up to five states over a and b; a state may lack a move, or lead nowhere."""
     states = draw(st.integers(1, 5))
     target = st.none() | st.integers(0, states - 1)
@@ -23,7 +23,7 @@ def byte_automata(draw: st.DrawFn) -> Dfa:
     return Dfa(tuple(rows), draw(st.frozensets(st.integers(0, states - 1), min_size=1)))
 
 
-def strings(length: int) -> list[tuple[int, ...]]:
+def strings(length):
     """All strings of ids up to a length."""
     return [ids for count in range(length + 1) for ids in product(range(len(PIECES)), repeat=count)]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep.tiny import Score, held_out, is_story, path, problems, score
-from dlstep.tiny.task import Problem, draw_problem
+from dlstep.tiny.task import draw_problem
 from training.stories import draw_response, training_stories
 
 FIRST_PROMPT = "Mia has 14 apples. Now Mia loses 9. Then Mia wins 5 more. How many apples does Mia have?\n"  # of seed 0
@@ -16,7 +16,7 @@ seeds = st.integers(0, 2**32)
 
 
 @st.composite
-def answered(draw: st.DrawFn) -> tuple[Problem, str]:
+def answered(draw):
     """A problem and one of its right answers."""
     source = random.Random(draw(seeds))
     problem = draw_problem(source)

@@ -44,7 +44,7 @@ class Case:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
+def cases(draw):
     """Random batches on both grids with both kinds of noise."""
     grid = draw(st.sampled_from((AbsoluteGrid, PromptGrid)))(draw(st.integers(1, 8)))
     samples = tuple(draw(st.lists(st.builds(Sample, prompts, responses, st.integers(0, 3)), min_size=1, max_size=3)))
@@ -70,7 +70,7 @@ class CausalCase:
 
 
 @st.composite
-def causal_cases(draw: st.DrawFn) -> CausalCase:
+def causal_cases(draw):
     """Random batches whose blocks begin at any position."""
     size = draw(st.integers(1, 8))
     samples = tuple(draw(st.lists(st.builds(Sample, prompts, responses), min_size=1, max_size=3)))
@@ -81,7 +81,7 @@ def causal_cases(draw: st.DrawFn) -> CausalCase:
     return CausalCase(size, samples, origin, rows, masked, level)
 
 
-def decode_group(grid: Grid, position: int, prompt_length: int) -> int:
+def decode_group(grid, position, prompt_length):
     """The decoder's numbering of groups, in plain integers."""
     match grid:
         case AbsoluteGrid(size):

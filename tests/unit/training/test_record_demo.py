@@ -1,14 +1,12 @@
 """The recorded decode of `dlstep demo` is what the embedded model does."""
 
-from typing import Any
-
 import pytest
 
 from dlstep import tiny
 from training import record_demo
 
 
-def facts(run: dict[str, Any]) -> list[Any]:
+def facts(run):
     """What a recording shows of an answer, without probabilities."""
     frames = [
         (

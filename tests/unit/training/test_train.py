@@ -1,6 +1,5 @@
 """A training run is a function of the recipe and the seed, paused or not."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
@@ -8,18 +7,18 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, DiffusionGemmaForBlockDiffusion
 
-from training.recipes import RECIPES, Recipe, Stage
+from training.recipes import RECIPES, Stage
 from training.train import STATE_NAME, Run, train
 
 
-def shortened(recipe: Recipe) -> Recipe:
+def shortened(recipe):
     """A recipe of six steps on small batches."""
     stages = (Stage("alone", 3, 1.0, 1.0, 0.0, 0.0), Stage("together", 3, 1.0, 0.1, 1.0, 1.0))
     return replace(recipe, stages=stages, batch_places=512, warm_up_steps=2)
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
+def one_thread():
     """Sums of several threads may come in any order."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -13,9 +13,7 @@ from dlstep.core import (
     Request,
     Samples,
     SamplingParams,
-    SequenceState,
     Spec,
-    State,
     Trace,
     add,
     init,
@@ -24,7 +22,7 @@ from dlstep.core import (
 from dlstep.rules.quota import Quota
 from dlstep.strategies import load
 from dlstep.text.words import piece
-from dlstep.views import ValueDiff, diff
+from dlstep.views import diff
 
 from ...helpers.recorded import recorded
 
@@ -33,7 +31,7 @@ RUN = re.compile(r"(\d+)(?: to (\d+))? (\w+): (.*)")
 SPEC = Spec(mask_id=49, eos_ids=(48,), vocab_size=50, pieces=tuple(b"%c" % (32 + token) for token in range(50)))
 
 
-def tokens(sequence: SequenceState) -> dict[int, int]:
+def tokens(sequence):
     """The unmasked tokens of an answer, read position by position."""
     blocks = [*sequence.progress.past, *sequence.progress.window]
     masked = {position for block in sequence.progress.window for position in block.masked}
@@ -42,19 +40,19 @@ def tokens(sequence: SequenceState) -> dict[int, int]:
     return {position: sequence.tokens(position, position + 1)[0] for position in answered if position not in masked}
 
 
-def requests(state: State) -> dict[tuple[int, int], SequenceState]:
+def requests(state):
     """The requests of a state by sequence number and id."""
     found = (*state.running, *state.waiting, *state.finished.values())
     return {(sequence.request.seq_id, sequence.request.id): sequence for sequence in found}
 
 
-def check_text(value: object) -> None:
+def check_text(value):
     """Lines of `str` fit a terminal and hold nothing that it would act on."""
     for line in str(value).splitlines():
         assert len(line) <= 80 and line.isprintable(), line
 
 
-def check_difference(old: State, new: State) -> None:
+def check_difference(old, new):
     """Positions lead from one state's tokens to the other's, counts are those of the states, others are named."""
     found = diff(old, new)
     assert bool(found) == (old != new)
@@ -77,11 +75,11 @@ def check_difference(old: State, new: State) -> None:
                 assert moved == ([f"{name} {was} -> {now}"] if was != now else [])
 
 
-def check_positions(request: ValueDiff, before: dict[int, int], after: dict[int, int], spec: Spec) -> None:
+def check_positions(request, before, after, spec):
     """The runs hold exactly the positions whose tokens differ, with the old and the new tokens."""
-    shown: list[int] = []
+    shown = []
     for run in request.runs:
-        first, last, kind, text = RUN.fullmatch(run.text).groups()  # pyright: ignore[reportOptionalMemberAccess]
+        first, last, kind, text = RUN.fullmatch(run.text).groups()
         positions = range(int(first), int(last or first) + 1)
         old, new = ("".join(piece(spec, side.get(position)) for position in positions) for side in (before, after))
         assert text == {"unmasked": new, "changed": f"{old} -> {new}", "remasked": old}[kind] and kind == run.kind
@@ -137,7 +135,7 @@ def test_fields_that_nothing_else_shows_are_named():
     assert str(diff(state, replace(state, waiting=decoded))) == "request 0: other strategy"
 
 
-def start() -> State:
+def start():
     """One request on a small engine."""
     config = Config(SPEC, page_size=4, num_pages=16, max_model_len=64)
     return add(init(config, load("multi_bd")(block_size=4, buffer_size=2)), Request(0, (5, 6), SamplingParams(max_tokens=9)))

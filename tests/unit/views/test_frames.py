@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -24,7 +23,7 @@ from dlstep.core import (
     updates,
 )
 from dlstep.core.lifecycle import apply
-from dlstep.testing.generators import Case, cases
+from dlstep.testing.generators import cases
 from dlstep.testing.harness import run_case
 from dlstep.views.frames import Feeding, Frame, FrameEncoder, FrameRecorder, folded, joined, recording
 
@@ -44,7 +43,7 @@ class Known:
     nfe: int = 0
     stages: list[Shown] = field(default_factory=list)
 
-    def take(self, update: Update) -> None:
+    def take(self, update):
         self.tokens += update.tokens
         self.chances += update.probabilities
         if update.sequence.nfe == self.nfe and update.finish_info is None:
@@ -55,12 +54,12 @@ class Known:
         self.stages.append(([*self.tokens], [*self.chances], window, update.sequence.steps, update.sequence.nfe, reason))
 
 
-def by_updates(trace: Trace) -> dict[int, Known]:
+def by_updates(trace):
     """The fold of the updates between every two states of a trace, by sequence number."""
     state, found = trace.first, dict[int, Known]()
     first = [sequence for sequence, _ in state.sequences()]
 
-    def opened(sequence: SequenceState) -> None:
+    def opened(sequence):
         known = Known(len(sequence.request.prompt), nfe=sequence.nfe)
         over = sequence in first and sequence.finish is not None
         if sequence.nfe or over:  # no update reports what was settled before
@@ -83,7 +82,7 @@ def by_updates(trace: Trace) -> dict[int, Known]:
     return dict(sorted(found.items()))
 
 
-def by_frames(frames: list[dict[str, Any]]) -> list[Shown]:
+def by_frames(frames):
     """The stages of JSON frames, by the simplest possible fold."""
     tokens, chances, found = list[int](), list[float](), list[Shown]()
     for seq, frame in enumerate(frames, frames[0]["seq"]):
@@ -100,7 +99,7 @@ def by_frames(frames: list[dict[str, Any]]) -> list[Shown]:
     return found[1:]
 
 
-def check(trace: Trace) -> None:
+def check(trace):
     """The frames of a trace are its updates, and JSON holds them."""
     parsed = json.loads(json.dumps(recording(trace), allow_nan=False))
     assert parsed["dlstep_recording"] == 1
@@ -115,7 +114,7 @@ def check(trace: Trace) -> None:
 @pytest.mark.parametrize("name", strategies.own())
 @given(data=st.data())
 def test_folded_frames_are_folded_updates(name, data):
-    case: Case = data.draw(cases(strategies.load(name), pinned=data.draw(st.booleans())))
+    case = data.draw(cases(strategies.load(name), pinned=data.draw(st.booleans())))
     check(run_case(case).trace)
 
 
@@ -128,7 +127,7 @@ def test_so_they_are_with_events_of_every_kind_and_from_the_middle_on(name):
         check(Trace(Trace(trace.first, trace.events[:half]).state, trace.events[half:]))
 
 
-def watched(trace: Trace) -> list[tuple[State, Samples, SequenceState, Frame]]:
+def watched(trace):
     """Every frame of a forward pass, with the samples that made it and the state after it."""
     state, recorder, found = trace.first, FrameRecorder(), list[tuple[State, Samples, SequenceState, Frame]]()
     for event in trace.events:

@@ -12,7 +12,7 @@ from dlstep import SamplingParams, State, views
 from ...helpers.shadow_llm import make_llm
 
 
-def read(html: str) -> str:
+def read(html):
     """The text of well-formed HTML."""
     return "".join(fromstring(html).itertext())
 

@@ -5,12 +5,11 @@ import json
 import zlib
 from dataclasses import replace
 from html.parser import HTMLParser
-from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep import SamplingParams, Trace, views
+from dlstep import SamplingParams, views
 from dlstep.views.frames import recording
 
 from ...end_to_end.page.hostile import TEXTS
@@ -38,37 +37,37 @@ HOSTILE = st.lists(st.one_of(st.sampled_from((*TEXTS, *MARKUP)), st.text(max_siz
 class Parts(HTMLParser):
     """The tags, attributes and texts of HTML, and its scripts."""
 
-    def __init__(self, html: str) -> None:
+    def __init__(self, html):
         super().__init__(convert_charrefs=True)
         self.tags, self.names, self.scripts, self.texts = list[str](), set[str](), list[str](), list[str]()
         self.data, self.inside = "", ""
         self.feed(html)
         self.close()
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
         self.names |= {name for name, _ in attrs}
         self.data = dict(attrs).get("data-steps") or self.data
         self.inside = tag
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         del tag
         self.inside = ""
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         (self.scripts if self.inside == "script" else self.texts).append(data)
 
-    def handle_comment(self, data: str) -> None:
+    def handle_comment(self, data):
         raise AssertionError(f"a comment: {data}")
 
 
-def unpacked(html: str) -> dict[str, Any]:
+def unpacked(html):
     """The data that the script gets."""
     return json.loads(zlib.decompress(base64.b64decode(Parts(html).data)))
 
 
 @pytest.fixture(scope="module")
-def trace() -> Trace:
+def trace():
     """Two answers, the second of which began later and was aborted."""
     session = make_llm().session()
     session.submit(list(range(3, 20)), SamplingParams(max_tokens=16, ignore_eos=True))
@@ -81,7 +80,7 @@ def trace() -> Trace:
     return session.trace
 
 
-def spelled(trace: Trace, texts: list[str]) -> Trace:
+def spelled(trace, texts):
     """The trace of a model whose tokens have these texts."""
     pieces = tuple(texts[token % len(texts)].encode("utf-8", "surrogatepass") for token in range(spec().vocab_size))
     config = trace.first.config

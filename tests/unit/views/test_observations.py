@@ -1,7 +1,6 @@
 """Pictures of observations: each value of the observations is drawn once, and every text stays a text."""
 
 from math import exp, isnan, log
-from typing import Any
 from xml.etree.ElementTree import fromstring
 
 import numpy as np
@@ -10,18 +9,16 @@ from hypothesis import given, strategies as st
 
 from dlstep import SamplingParams
 from dlstep.text.words import printable
-from dlstep.views import Picture, candidates_picture, entropy_picture
+from dlstep.views import candidates_picture, entropy_picture
 
 from ...end_to_end.page.hostile import TEXTS
 from ...helpers.serving import tiny_llm
 
-Row = dict[str, Any]
-
 
 @st.composite
-def observed_rows(draw: st.DrawFn) -> list[Row]:
+def observed_rows(draw):
     """Rows of a few steps and positions, with texts that would do harm in a page."""
-    rows: list[Row] = []
+    rows = []
     places = st.tuples(st.integers(0, 5), st.integers(0, 1), st.integers(0, 4), st.integers(1, 2))
     for step, request, offset, layer in sorted(draw(st.sets(places, min_size=1, max_size=12))):
         weights = draw(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=5))
@@ -35,7 +32,7 @@ def observed_rows(draw: st.DrawFn) -> list[Row]:
     return rows
 
 
-def cells(picture: Picture) -> dict[tuple[str, str], float]:
+def cells(picture):
     """The values of a heat map by the texts of rows and columns, without empty cells."""
     axes, scale = picture.figure.axes
     sides, columns = ([label.get_text() for label in axis.get_ticklabels()] for axis in (axes.yaxis, axes.xaxis))
@@ -51,11 +48,11 @@ def cells(picture: Picture) -> dict[tuple[str, str], float]:
     }
 
 
-def name_of(row: Row) -> str:
+def name_of(row):
     return printable(row["text"]).replace(" ", "\N{OPEN BOX}") or f"#{row['token_id']}"
 
 
-def of_last_layer(rows: list[Row], **place: int) -> list[Row]:
+def of_last_layer(rows, **place):
     found = [row for row in rows if place.items() <= row.items()]
     return [row for row in found if row["layer"] == max(row["layer"] for row in found)]
 
@@ -93,7 +90,7 @@ def test_the_attention_of_a_row_is_that_of_its_heads_and_sums_to_one():
     offset = span.sampled[-1] - span.start
     weights = span.attentions[2][:, span.rows_of_sampled[-1]]
     lines = [*weights.tolist(), weights.mean(0).tolist()]
-    drawn: dict[str, list[float]] = {}
+    drawn = {}
     for (side, _), weight in cells(observation.attention_picture(session.state, offset, layer=2)).items():
         drawn.setdefault(side, []).append(weight)
     assert list(drawn) == [*(f"head {head}" for head in range(len(weights))), "mean"]

@@ -1,7 +1,6 @@
 """Bars of one process, which share a live area."""
 
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,7 +14,7 @@ HIDDEN, SHOWN = "\x1b[?25l", "\x1b[?25h"
 
 
 @pytest.fixture
-def tty(monkeypatch) -> Iterator[None]:
+def tty(monkeypatch):
     """A stderr that takes control sequences, 80 columns wide."""
     for name, value in {"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"}.items():
         monkeypatch.setenv(name, value)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from dlstep import SamplingParams, Trace
+from dlstep import SamplingParams
 from dlstep.views import filling_picture, stays
 
 from ...helpers.shadow_llm import make_llm
 
-RULES: tuple[dict[str, object], ...] = (
+RULES = (
     {},
     {"rule": "quota", "steps_per_block": 2},
     {"rule": "remdm"},
@@ -16,7 +16,7 @@ RULES: tuple[dict[str, object], ...] = (
 )
 
 
-def decoded(options: dict[str, object]) -> Trace:
+def decoded(options):
     """The trace of an answer."""
     strategy, given = str(options.get("strategy", "multi_bd")), {name: options[name] for name in options if name != "strategy"}
     session = make_llm(strategy).session()
@@ -25,7 +25,7 @@ def decoded(options: dict[str, object]) -> Trace:
     return session.trace
 
 
-def masked(sequence: object) -> set[int]:
+def masked(sequence):
     """The masked positions of the window."""
     return {position for block in sequence.progress.window for position in block.masked}  # pyright: ignore
 
@@ -34,7 +34,7 @@ def masked(sequence: object) -> set[int]:
 def test_a_stay_covers_exactly_the_states_between_its_forward_passes(options):
     trace = decoded(options)
     found = stays(trace)
-    seen: set[int] = set()
+    seen = set()
     for state in trace.states():
         sequence = state.find(0)
         if sequence is None or sequence.steps in seen:

@@ -1,11 +1,9 @@
 """Lines of values: what they show is what the values hold, and `str` fits a terminal."""
 
-from typing import Any
-
 import pytest
 
 from dlstep import Config, Request, Spec, Trace, add, init, strategies
-from dlstep.core import Abort, Add, Adopt, Fail, Prune, Rebuild, Samples, SequenceState, State
+from dlstep.core import Abort, Add, Adopt, Fail, Prune, Rebuild, Samples
 from dlstep.strategies import load
 from dlstep.text.words import counted
 from dlstep.views import answer_text, framed
@@ -18,7 +16,7 @@ Position = tuple[str, str, bool]  # what is shown, its kind, and whether it is u
 STYLES = {"dim": "masked", "bold": "settled"}
 
 
-def held(sequence: SequenceState, spec: Spec) -> list[Position]:
+def held(sequence, spec):
     """The positions of an answer, read from its blocks."""
     found, known, prompt = list[Position](), sequence.unmasked_tokens, len(sequence.request.prompt)
     progress, settled = sequence.progress, sequence.progress.settled
@@ -34,7 +32,7 @@ def held(sequence: SequenceState, spec: Spec) -> list[Position]:
     return found
 
 
-def shown(head: Any, frames: Any) -> list[Position]:
+def shown(head, frames):
     """The positions of an answer as they are drawn."""
     text = answer_text(head, frames, prompt=False)
     found = list[Position]()
@@ -44,7 +42,7 @@ def shown(head: Any, frames: Any) -> list[Position]:
     return found
 
 
-def check(state: State) -> None:
+def check(state):
     """Answers, counts, pages and lines of a state."""
     spec, lines = state.config.spec, [line.plain for line in state_lines(state, most=1000)]
     for sequence, waits in state.sequences():

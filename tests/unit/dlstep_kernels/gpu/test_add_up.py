@@ -3,15 +3,11 @@
 import time
 from functools import reduce
 from math import prod
-from pathlib import Path
 from threading import Timer
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from dlstep.distributed.ranks import Ranks
 from dlstep_kernels import commons
 
 from ....helpers.ranks_running import run_ranks
@@ -26,7 +22,7 @@ SUMS = (
 SMALL = 1024  # bytes
 
 
-def commons_in(folder: Path, ranks: Ranks) -> commons.Commons:
+def commons_in(folder, ranks):
     """Memory in common that lies in files, one of every rank."""
     commons.WHOLE = commons.SAVED = SMALL
     size, pad = ranks.size, commons.pad_bytes(ranks.size)
@@ -39,17 +35,17 @@ def commons_in(folder: Path, ranks: Ranks) -> commons.Commons:
     return commons.Commons(ranks.rank, tuple([one[pad:] for one in every]), pads, counts, gone, 5)
 
 
-def numbers(rank: int, seed: int, count: int, dtype: torch.dtype) -> Tensor:
+def numbers(rank, seed, count, dtype):
     """The tensor of a rank."""
     return torch.randn(count, generator=torch.Generator().manual_seed(100 * seed + rank)).to(dtype)
 
 
-def bits(tensor: Tensor) -> bytes:
+def bits(tensor):
     """A copy of the memory: that of processes which end cannot be shared."""
     return tensor.contiguous().view(torch.uint8).numpy().tobytes()
 
 
-def sums(ranks: Ranks, folder: Path) -> list[bytes]:
+def sums(ranks, folder):
     """Sums of all sizes and dtypes, by ranks of which another one is late each time."""
     from dlstep_kernels.gpu.add_up import add_up
 
@@ -79,7 +75,7 @@ def test_all_ranks_have_the_sum_in_the_order_of_ranks_rounded_once(size, tmp_pat
     assert all(answers == expected for answers in found)
 
 
-def alone(ranks: Ranks, folder: Path) -> tuple[float, list[Any]]:
+def alone(ranks, folder):
     """Rank 0 adds up while rank 1 does not, and is told to give up; then it adds up again. Seconds, and rank 1's signals."""
     from dlstep_kernels.gpu.add_up import add_up
 
@@ -106,7 +102,7 @@ def test_a_rank_that_gives_up_ends_and_tells_nothing_more(tmp_path):
     assert first == second == third
 
 
-def together(ranks: Ranks) -> bytes:
+def together(ranks):
     """A sum of tensors on the CPU."""
     return bits(ranks.add_up(numbers(ranks.rank, 0, 96, FP32)))
 

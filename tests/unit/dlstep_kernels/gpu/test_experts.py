@@ -1,12 +1,10 @@
 """Mixtures of experts: the kernels in the interpreter against their twin."""
 
 import math
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import example, given, strategies as st
-from torch import Tensor
 
 pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
 
@@ -24,13 +22,13 @@ NEAR = {torch.float32: 1e-5, torch.bfloat16: 2**-6, torch.float16: 2**-9}
 ACTIVATIONS = ("silu", "gelu_tanh")
 
 
-def stacks(generator: torch.Generator, experts: int, width: int, inner: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def stacks(generator, experts, width, inner, dtype):
     """Weights of all experts, small enough that sums stay near 1."""
     gate_up = torch.randn(experts, 2 * inner, width, generator=generator) / math.sqrt(width)
     return gate_up.to(dtype), (torch.randn(experts, width, inner, generator=generator) / math.sqrt(inner)).to(dtype)
 
 
-def in_fp8(gate_up: Tensor, down: Tensor) -> tuple[Tensor, ...]:
+def in_fp8(gate_up, down):
     """The same weights, quantized."""
     (upper, outer), (lower, its) = (quantize_rows(stack.flatten(0, 1)) for stack in (gate_up, down))
     return upper.view(gate_up.shape), lower.view(down.shape), outer.view(gate_up.shape[:2]), its.view(down.shape[:2])
@@ -98,7 +96,7 @@ def test_a_row_answers_alone_as_among_others(seed, rows, dtype, activation, quan
     generator = torch.Generator().manual_seed(seed)
     hidden = torch.randn(rows, 24, generator=generator).to(dtype)
     chosen, weights = torch.randint(0, 3, (rows, 2), generator=generator), torch.rand(rows, 2, generator=generator)
-    both: tuple[Any, ...] = stacks(generator, 3, 24, 16, dtype)
+    both = stacks(generator, 3, 24, 16, dtype)
     both = in_fp8(*both) if quantized else both
     whole = kernels.mix_experts(hidden, chosen, weights, *both, activation=activation)
     order = torch.randperm(rows, generator=generator)[: max(1, rows // 2)]

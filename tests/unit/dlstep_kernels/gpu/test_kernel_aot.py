@@ -5,7 +5,6 @@
 
 import json
 import subprocess
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,7 @@ QUICK = [case for case in CASES if case.quick]
 HOPPER = 90
 
 
-def compiled(architecture: int) -> list[dict[str, Any]]:
+def compiled(architecture):
     """Facts of the kernels that the quick cases were compiled to."""
     command = [*COMMAND, "--quick", "--architectures", str(architecture)]
     done = subprocess.run(command, env=environment(), cwd=ROOT, capture_output=True, text=True, check=False)

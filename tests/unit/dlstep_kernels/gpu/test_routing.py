@@ -1,7 +1,6 @@
 """The choice of experts: the kernels in the interpreter against their twin."""
 
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -47,7 +46,7 @@ def test_equals_the_twin(seed, rows, width, grouping, size, count, dtype, layout
     if odd is not None and rows and layout != "one row":
         hidden[-1, 0] = odd
     # More than the kept groups have: -inf is chosen as well, by number.
-    options: dict[str, Any] = {"groups": groups, "kept_groups": kept, "count": min(count, groups * size)}
+    options = {"groups": groups, "kept_groups": kept, "count": min(count, groups * size)}
     options |= {"normalised": normalised, "scale": 2.5}
     with launched(kernels, bulk=int(bulk), programs=programs):
         found = kernels.choose_experts(hidden, weight, bias, **options)

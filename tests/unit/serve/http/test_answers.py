@@ -3,20 +3,17 @@
 import json
 import socket
 import time
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from dlstep.core import updates
 from dlstep.stream import window_texts
 
-from ....helpers.serving import Paced, Served, questions, served, shadow_engine, tiny_llm
+from ....helpers.serving import Paced, questions, served, shadow_engine, tiny_llm
 
 TOKENS = 48
-Event = dict[str, Any]
 
 
-def events(server: Served, path: str = "/v1/completions", **body: Any) -> list[Event]:
+def events(server, path="/v1/completions", **body):
     """The events of a stream, the last one without `[DONE]`."""
     with server.http() as http, http.stream("POST", path, json={"stream": True, "max_tokens": TOKENS, **body}) as response:
         assert response.status_code == 200
@@ -25,13 +22,13 @@ def events(server: Served, path: str = "/v1/completions", **body: Any) -> list[E
     return [json.loads(line.removeprefix("data: ")) for line in lines if not line.startswith(":")]
 
 
-def whole(server: Served, **body: Any) -> Event:
+def whole(server, **body):
     """The first choice of a plain answer."""
     with server.http() as http:
         return http.post("/v1/completions", json={"max_tokens": TOKENS, **body}).json()["choices"][0]
 
 
-def check_contract(stream: list[Event], plain: Event) -> None:
+def check_contract(stream, plain):
     """The contract of a stream with drafts of one choice, against the plain answer."""
     drafts = [event["dlstep"] for event in stream]
     assert [draft["seq"] for draft in drafts] == list(range(len(drafts)))
@@ -46,7 +43,7 @@ def check_contract(stream: list[Event], plain: Event) -> None:
     assert ends[-1] == plain["finish_reason"] and set(ends[:-1]) <= {None}
 
 
-def of_session(prompt: str) -> dict[int, tuple[int, int, list[list[Any]]]]:
+def of_session(prompt):
     """The state of a manually stepped session after each forward pass, by their number."""
     session, found = tiny_llm().session(), {}
     session.submit(prompt)
@@ -102,7 +99,7 @@ def test_silence_is_filled_with_comments_that_the_client_skips():
         assert all(chunk.choices for chunk in told)
 
 
-def slow_reader(server: Served, body: Event, pause: float) -> Iterator[bytes]:
+def slow_reader(server, body, pause):
     """All that a client reads which waits before each read, through a window of a few hundred bytes."""
     content = json.dumps(body).encode()
     host, port = server.url.removeprefix("http://").split(":")

@@ -1,20 +1,17 @@
 """`/v1/messages`: a streamed message, folded, is the whole one, and that of a chat; as history, it is the chat's message."""
 
 import json
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from dlstep.serve.http.anthropic import chat_of
 from dlstep.serve.http.schema import ChatRequest, MessagesRequest
 
-from ....helpers.serving import Served, served, tiny_llm
+from ....helpers.serving import served, tiny_llm
 from .conftest import error_of
 from .test_free_calls import TAGGED, TAGS, TEMPLATE, TOOLS
 from .test_responses import FREE, STORY, few, free
 
-Event = dict[str, Any]
 OWN = [
     {"name": tool["function"]["name"], "input_schema": tool["function"]["parameters"], "cache_control": {"type": "ephemeral"}}
     for tool in TOOLS
@@ -22,25 +19,25 @@ OWN = [
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory) -> Iterator[Served]:
+def server(tmp_path_factory):
     path = tmp_path_factory.mktemp("template") / "template.jinja"
     path.write_text(TEMPLATE)
     with served(tiny_llm().engine, chat_template=str(path), keys=("sesame",)) as server:
         yield server
 
 
-def plain(*, max_tokens: int = 40, **more: Any) -> Event:
+def plain(*, max_tokens=40, **more):
     return {"messages": [{"role": "user", "content": STORY}], "max_tokens": max_tokens, **more}
 
 
-def post(server: Served, body: Event, path: str = "/v1/messages") -> Event:
+def post(server, body, path="/v1/messages"):
     with server.http() as http:
         response = http.post(path, json=body, headers={"x-api-key": "sesame"})
     assert response.status_code == 200, response.text
     return response.json()
 
 
-def folded(server: Served, body: Event) -> Event:
+def folded(server, body):
     """The message that a client puts together from a stream."""
     with server.http() as http:
         text = http.post("/v1/messages", json={**body, "stream": True}, headers={"x-api-key": "sesame"}).text
@@ -66,7 +63,7 @@ def folded(server: Served, body: Event) -> Event:
     return message
 
 
-def freely(text: str) -> Event:
+def freely(text):
     """The body whose answer is `text`, as that of a chat in `free`."""
     chat = free(text, responses=False)
     return {**chat, "tools": OWN}
@@ -84,7 +81,7 @@ BODIES = [
 ]
 
 
-def comparable(message: Event) -> Event:
+def comparable(message):
     text = json.dumps(message).replace(message["id"], "ID")
     usage = message["usage"]
     total = usage["input_tokens"] + usage["cache_read_input_tokens"]

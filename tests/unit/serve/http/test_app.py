@@ -1,10 +1,8 @@
 """The official client, unmodified, gets what `LLM.generate` answers."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from math import exp
-from typing import Any
 
 import pytest
 from openai import BadRequestError, NotFoundError
@@ -17,26 +15,26 @@ from ....helpers.serving import TEMPLATE, questions, tiny_llm
 
 COUNT, AT_ONCE, TOKENS = 48, 32, 48
 PARAMS = SamplingParams(max_tokens=TOKENS)
-DRAFTS: dict[str, Any] = {"dlstep": {"stream": "drafts"}}
+DRAFTS = {"dlstep": {"stream": "drafts"}}
 
 
-def expected(prompts: list[str], params: SamplingParams = PARAMS) -> list[str]:
+def expected(prompts, params=PARAMS):
     """The texts that the same engine gives without a server."""
     return [output.text for output in tiny_llm().generate(prompts, params, progress=False)]
 
 
-async def each(prompts: list[str], answer: Any) -> list[str]:
+async def each(prompts, answer):
     """The answers to prompts, so many at a time."""
     seats = asyncio.Semaphore(AT_ONCE)
 
-    async def one(prompt: str) -> str:
+    async def one(prompt):
         async with seats:
             return await answer(prompt)
 
     return list(await asyncio.gather(*map(one, prompts)))
 
 
-async def joined(stream: AsyncIterator[Any]) -> str:
+async def joined(stream):
     """The text of a stream of completions."""
     return "".join([choice.text async for chunk in stream for choice in chunk.choices])
 
@@ -165,7 +163,7 @@ def test_top_logprobs_and_ids_are_those_of_generate(tiny, mode, count):
     assert chat_chunks[0].prompt_token_ids == choices[0].prompt_token_ids
 
 
-def by_id(top: dict[str, float]) -> dict[int, float]:
+def by_id(top):
     """The probabilities of tokens by id."""
     return {int(name.removeprefix("token_id:")): exp(logprob) for name, logprob in top.items()}
 

@@ -1,19 +1,15 @@
 """Files of a page, under a strict policy, and the choices that one request has, as the engine has them."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import fields
-from pathlib import Path
-from typing import Any
 
-import httpx2
 import pytest
 
 from dlstep import rules, strategies
 from dlstep.serve.http import app
 from dlstep.serve.http.choosable import examples
 
-from ....helpers.serving import Served, served, shadow_engine
+from ....helpers.serving import served, shadow_engine
 
 FILES = {
     "index.html": b"<!doctype html>",
@@ -23,7 +19,7 @@ FILES = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Iterator[Path]:
+def folder(tmp_path_factory):
     """A page of a few files, in place of the one that is shipped."""
     found = tmp_path_factory.mktemp("page")
     for name, content in FILES.items():
@@ -35,14 +31,14 @@ def folder(tmp_path_factory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def shadow(folder) -> Iterator[Served]:
+def shadow(folder):
     """A server that asks for a key."""
     with served(shadow_engine(), keys=("sesame",)) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def http(shadow) -> Iterator[httpx2.Client]:
+def http(shadow):
     """A client of it."""
     with shadow.http() as client:
         yield client
@@ -74,7 +70,7 @@ def test_nothing_but_the_files_of_the_page_is_there(http, name):
     assert "/tmp" not in response.text and "Traceback" not in response.text
 
 
-def probe(option: dict[str, Any]) -> list[Any]:
+def probe(option):
     """Values of an option that are in its range."""
     least = 0 if option["least"] is None else option["least"]
     most = 1 if option["most"] is None else option["most"]

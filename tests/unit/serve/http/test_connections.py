@@ -3,7 +3,6 @@
 import resource
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 
@@ -12,7 +11,7 @@ import pytest
 from dlstep.serve.http.connections import RESERVED, connection_limit
 from dlstep.serve.settings import ServeOptions
 
-from ....helpers.serving import Paced, Served, served, shadow_engine
+from ....helpers.serving import Paced, served, shadow_engine
 from .test_server import CLOSED, GOOD, raw, request, rest_of
 
 IDLE = 1.0  # seconds
@@ -37,7 +36,7 @@ STALLS = {
 }
 
 
-def slow_upload(server: Served) -> bool:
+def slow_upload(server):
     """Send a body in pieces for longer than a connection may be idle."""
     sent = request({"prompt": "x"}, "/tokenize")
     with raw(server, sent[:-12]) as connection:
@@ -47,7 +46,7 @@ def slow_upload(server: Served) -> bool:
         return connection.recv(1 << 12).startswith(b"HTTP/1.1 200 ")
 
 
-def slow_reader(server: Served) -> bool:
+def slow_reader(server):
     """Read answers in pieces for longer than a connection may be idle."""
     with raw(server, LARGE * 9 + LARGE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), small=True) as connection:
         found = b""
@@ -57,7 +56,7 @@ def slow_reader(server: Served) -> bool:
         return (found + rest_of(connection)).count(b"200 OK") == 10
 
 
-def long_stream(server: Served) -> bool:
+def long_stream(server):
     """Read a stream with pauses that are longer than a connection may be idle."""
     with server.http() as http:
         return http.post("/v1/completions", json={"prompt": "x", "max_tokens": 1, "stream": True}).text.endswith("[DONE]\n\n")
@@ -83,7 +82,7 @@ def test_clients_that_stop_anywhere_are_closed_and_no_other():
         assert [each.result() for each in unhurt] == [True] * 4
 
 
-def _is_open(server: Served, client: tuple[str, int]) -> bool:
+def _is_open(server, client):
     return client in [connection.client for connection in list(server.server.server_state.connections)]
 
 
@@ -107,7 +106,7 @@ def test_new_connections_take_the_place_of_idle_ones_and_of_no_other():
         assert answer_to(server, request(path="/v1/models")) == 200
 
 
-def answer_to(server: Served, sent: bytes) -> int:
+def answer_to(server, sent):
     """The status of the answer to a request on a new connection."""
     with raw(server, sent) as connection:
         head = connection.recv(1 << 12).decode()
@@ -117,9 +116,9 @@ def answer_to(server: Served, sent: bytes) -> int:
 
 
 @pytest.fixture
-def limits(monkeypatch) -> Iterator[list[tuple[int, int]]]:
+def limits(monkeypatch):
     """The limits on descriptors, of which the last counts."""
-    found: list[tuple[int, int]] = []
+    found = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: found[-1])
     monkeypatch.setattr(resource, "setrlimit", lambda _, given: found.append(given))
     yield found

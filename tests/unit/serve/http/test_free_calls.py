@@ -1,8 +1,6 @@
 """With tool_choice "auto", OpenAI's client gets text, reasoning and calls apart, whole and streamed."""
 
 import json
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from openai import OpenAI
@@ -25,21 +23,21 @@ TEMPLATE = """{%- for tool in tools or [] %}{{ tool.function.name }} {% endfor %
 {%- if thinking %}Think first.{% endif %}
 {%- if messages[-1].content == "Think." or enable_thinking %}<think>
 {% endif %}"""
-TOOLS: Any = [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in ("add", "stop")]
+TOOLS = [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in ("add", "stop")]
 CALLS = [("add", {"a": [53, 39], "b": "}</tool_call>"}), ("stop", {})]
 TAGGED = [f"<tool_call>\n{json.dumps({'name': name, 'arguments': given})}\n</tool_call>" for name, given in CALLS]
 TAGS = "\n".join(TAGGED)
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory) -> Iterator[OpenAI]:
+def client(tmp_path_factory):
     path = tmp_path_factory.mktemp("template") / "template.jinja"
     path.write_text(TEMPLATE)
     with served(tiny_llm().engine, chat_template=str(path)) as server:
         yield OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
 
 
-def asked(text: str, end: bool = True, turn: str = "How many?", **more: Any) -> dict[str, Any]:
+def asked(text, end=True, turn="How many?", **more):
     """A body whose answer is `text`, pinned, since the embedded model was not trained to call functions."""
     ids = [*build_tokenizer().encode(text, add_special_tokens=False), *([EOS_ID] if end else [])]
     pinned = {str(offset): token for offset, token in enumerate(ids)}
@@ -47,25 +45,22 @@ def asked(text: str, end: bool = True, turn: str = "How many?", **more: Any) -> 
     return body | {"extra_body": {"dlstep": {"pinned": pinned}}} | more
 
 
-Read = tuple[str, str, list[tuple[str, Any]], str | None]
-
-
-def whole(client: OpenAI, body: dict[str, Any]) -> list[Read]:
+def whole(client, body):
     """Reasoning, text, calls and finish reason of each choice."""
-    found: list[Read] = []
+    found = []
     for choice in client.chat.completions.create(**body).choices:
-        calls = [(call.function.name, json.loads(call.function.arguments)) for call in choice.message.tool_calls or ()]  # type: ignore[union-attr]
+        calls = [(call.function.name, json.loads(call.function.arguments)) for call in choice.message.tool_calls or ()]
         assert choice.message.content is not None or calls
         reasoning = (choice.message.model_extra or {}).get("reasoning_content", "")
         found.append((reasoning, choice.message.content or "", calls, choice.finish_reason))
     return found
 
 
-def streamed(client: OpenAI, body: dict[str, Any]) -> list[Read]:
+def streamed(client, body):
     """The same of a stream."""
     count = body.get("n", 1)
     texts, finish = [["", ""] for _ in range(count)], [None] * count
-    calls: list[dict[int, list[str]]] = [{} for _ in range(count)]
+    calls = [{} for _ in range(count)]
     for chunk in client.chat.completions.create(**body, stream=True):
         for choice in chunk.choices:
             delta = choice.delta
@@ -145,7 +140,7 @@ def test_a_call_and_its_result_continue_the_conversation(client):
     message = client.chat.completions.create(**body).choices[0].message
     ids = [call.id for call in message.tool_calls or ()]
     assert len({*ids}) == len(CALLS)
-    results: Any = [{"role": "tool", "tool_call_id": id_, "content": "92"} for id_ in ids]
+    results = [{"role": "tool", "tool_call_id": id_, "content": "92"} for id_ in ids]
     more = asked("It is 92.", messages=[*body["messages"], message, *results])
     assert whole(client, more) == streamed(client, more) == [("", "It is 92.", [], "stop")]
 

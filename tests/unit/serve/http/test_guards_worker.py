@@ -35,7 +35,7 @@ def test_tasks_beyond_the_queue_are_refused_until_others_end(most):
 
 def test_owners_take_turns_and_tasks_end_with_their_callers():
     counter = Counter("refused", "Refused tasks.", registry=CollectorRegistry())
-    done: list[str] = []
+    done = []
 
     async def run():
         worker = FairWorker("test", 4, counter, threading.Event.set)

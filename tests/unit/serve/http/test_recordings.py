@@ -1,13 +1,11 @@
 """Steps over HTTP: a chunk for each forward pass, recordings, forks, access and retention."""
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event as Signal, current_thread
 from typing import Any
 from weakref import WeakSet
 
-import httpx2
 import pytest
 from openai.types import Completion
 from openai.types.chat import ChatCompletionChunk
@@ -16,7 +14,7 @@ from dlstep import SamplingParams, Trace
 from dlstep.serve.http import recordings
 from dlstep.views.frames import recording
 
-from ....helpers.serving import DeafHost, Paced, Served, questions, served, shadow_engine, tiny_llm
+from ....helpers.serving import DeafHost, Paced, questions, served, shadow_engine, tiny_llm
 from .conftest import error_of
 from .test_answers import events, whole
 
@@ -26,33 +24,33 @@ Event = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def shadow(template) -> Iterator[Served]:
+def shadow(template):
     """A server without a network that keeps four answers."""
     with served(shadow_engine(), chat_template=str(template), kept_requests=4) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def http(shadow) -> Iterator[httpx2.Client]:
+def http(shadow):
     """A client of it."""
     with shadow.http() as client:
         yield client
 
 
-def frames_of(stream: list[Event], index: int = 0) -> list[Event]:
+def frames_of(stream, index=0):
     """The frames of an answer."""
     return [event["dlstep"] for event in stream if event["dlstep"]["index"] == index]
 
 
-def texts_of(stream: list[Event]) -> str:
+def texts_of(stream):
     return "".join(choice["text"] for event in stream for choice in event["choices"])
 
 
-def without_times(frames: list[Event]) -> list[Event]:
+def without_times(frames):
     return [{name: value for name, value in frame.items() if name not in ("seconds", "head")} for frame in frames]
 
 
-def kept(http: httpx2.Client, request_id: str, **query: Any) -> list[Event]:
+def kept(http, request_id, **query):
     """The runs of a recording."""
     response = http.get(f"/v1/requests/{request_id}/steps", params=query)
     assert response.status_code == 200, response.text
@@ -60,7 +58,7 @@ def kept(http: httpx2.Client, request_id: str, **query: Any) -> list[Event]:
     return response.json()["runs"]
 
 
-def answered(http: httpx2.Client, **body: Any) -> str:
+def answered(http, **body):
     """The id of a request whose steps are kept."""
     response = http.post("/v1/completions", json={"prompt": "abc", "max_tokens": 8, "dlstep": STEPS, **body})
     assert response.status_code == 200, response.text
@@ -170,7 +168,7 @@ def test_a_fork_unchanged_is_the_original_and_changed_it_says_so(tiny):
     assert texts_of(deeper)
 
 
-def forked(server: Served, origin: str, **body: Any) -> list[Event]:
+def forked(server, origin, **body):
     """The events of a fork."""
     path = f"/v1/requests/{origin}/fork"
     with server.http() as http, http.stream("POST", path, json={"stream": True, **body}) as response:
@@ -201,7 +199,7 @@ def test_steps_are_rendered_beside_the_event_loop_and_only_those_asked_for(monke
     class Rendered(dict[str, Any]):
         """A frame that can be watched."""
 
-        __hash__ = object.__hash__  # type: ignore[assignment]
+        __hash__ = object.__hash__
 
     def noted(*given):
         rendered.append(current_thread().name)

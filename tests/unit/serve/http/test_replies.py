@@ -55,11 +55,11 @@ def test_a_slow_reader_loses_no_frame(cuts, stops, data):
 
 
 @st.composite
-def reports(draw: st.DrawFn) -> list[list[News]]:
+def reports(draw):
     """News of one answer, in groups that a reader finds at once."""
     ids = st.integers(3, 60)
     sizes = draw(st.lists(st.integers(0, 4), min_size=1, max_size=12))
-    found: list[News] = []
+    found = []
     for nfe, size in enumerate(sizes, 1):
         tokens = tuple(draw(st.lists(ids, min_size=size, max_size=size)))
         last = nfe == len(sizes)

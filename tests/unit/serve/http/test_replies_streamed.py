@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
-from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -16,19 +15,18 @@ from dlstep.core.sequence import FinishInfo
 from dlstep.models.description import pieces
 from dlstep.serve.http.replies import ChoiceReader, Reply
 from dlstep.serve.http.schema import CompletionRequest
-from dlstep.serve.http.tool_calls import FORMATS, GEMMA, HERMES, CallFormat
+from dlstep.serve.http.tool_calls import FORMATS, GEMMA, HERMES
 from dlstep.serve.messages import Facts, News, Submit
 from dlstep.serve.router.pending_requests import Head, PendingRequest
 from dlstep.strategies.autoregressive import Autoregressive
 
-Kind = Literal["special", "added", "spelled"]
-KINDS: tuple[Kind, ...] = ("special", "added", "spelled")
+KINDS = ("special", "added", "spelled")
 CALLS = {HERMES: '{"name": "add", "arguments": {"a": "é"}}', GEMMA: 'call:add{a:<|"|>é<|"|>}'}
 TEXTS = ["a", "b", " ", "\n", "é", '{"', '"}', "{", "}", "thought", *(f"<0x{byte:02X}>" for byte in "€\U0001f600".encode())]
 
 
 @cache
-def tokenizer_of(form: CallFormat, kind: Kind) -> PreTrainedTokenizerFast:
+def tokenizer_of(form, kind):
     """A tokenizer with byte fallback whose marks are special tokens, other added tokens, or spelled by two tokens each."""
     halves = [half for mark in form.tokens for half in (mark[:3], mark[3:])]
     call = CALLS[form]
@@ -42,7 +40,7 @@ def tokenizer_of(form: CallFormat, kind: Kind) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>")
 
 
-def ids_of(form: CallFormat, kind: Kind, *texts: str) -> list[int]:
+def ids_of(form, kind, *texts):
     """The ids of texts, each a token, a mark, or a call without its marks."""
     known = tokenizer_of(form, kind).get_vocab()
     call, found = CALLS[form], list[int]()
@@ -52,7 +50,7 @@ def ids_of(form: CallFormat, kind: Kind, *texts: str) -> list[int]:
     return found
 
 
-def reader(form: CallFormat, kind: Kind, head: Head, stops: tuple[str, ...], thinks: bool) -> ChoiceReader:
+def reader(form, kind, head, stops, thinks):
     """A reader of an answer that has no tokens yet."""
     tokenizer = tokenizer_of(form, kind)
     template = " ".join([*form.template, *form.tokens])
@@ -64,20 +62,20 @@ def reader(form: CallFormat, kind: Kind, head: Head, stops: tuple[str, ...], thi
     return ChoiceReader(0, pending, head, facts)
 
 
-def news(tokens: list[int], nfe: int, end: FinishInfo | None) -> News:
+def news(tokens, nfe, end):
     best = tuple([((token, 0.5), (3, 0.25), (0, 0.2)) for token in tokens])
     return News(0, tuple(tokens), (0.5,) * len(tokens), ((), ()), nfe, nfe, 0, end, best=best)
 
 
-def entries(logs: dict[str, Any]) -> list[Any]:
+def entries(logs):
     """The entries of log probabilities, one per token, of a chat or a completion."""
     return logs["content"] if "content" in logs else [*zip(*[logs[name] for name in sorted(logs) if logs[name]], strict=True)]
 
 
-def accumulated(head: Head, choice: ChoiceReader, updates: list[list[int]], end: FinishInfo) -> dict[str, Any]:
+def accumulated(head, choice, updates, end):
     """The choice that a client of the stream accumulates."""
     texts = dict.fromkeys(("text", "content", "reasoning_content"), "")
-    found: dict[str, Any] = {"index": 0, "finish_reason": None, **texts, "calls": [], "logs": [], "ids": []}
+    found = {"index": 0, "finish_reason": None, **texts, "calls": [], "logs": [], "ids": []}
     reply = Reply(head, CompletionRequest(prompt="x"), [choice], [""])
     for nfe, tokens in enumerate(updates, 1):
         choice.pending.apply(news(tokens, nfe, end if nfe == len(updates) else None), 0.0)
@@ -105,7 +103,7 @@ def accumulated(head: Head, choice: ChoiceReader, updates: list[list[int]], end:
     return found
 
 
-def whole(head: Head, choice: ChoiceReader, tokens: list[int], nfe: int, end: FinishInfo) -> dict[str, Any]:
+def whole(head, choice, tokens, nfe, end):
     """The choice of the whole response, in the same form."""
     choice.pending.apply(news(tokens, nfe, end), 0.0)
     (found,) = Reply(head, CompletionRequest(prompt="x"), [choice], [""]).whole()["choices"]

@@ -1,9 +1,8 @@
 """A streamed response, folded, is the whole one; as input again, it is the message that a chat answers."""
 
 import json
-from collections.abc import Iterator
 from copy import deepcopy
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 from openai.types.responses import Response, ResponseStreamEvent
@@ -17,16 +16,15 @@ from dlstep.serve.http.schema import ChatRequest, MessagesRequest, ResponsesRequ
 from dlstep.serve.http.translate import head_for, translated
 from dlstep.serve.router.pending_requests import PendingRequest
 
-from ....helpers.serving import Served, served, shadow_engine, tiny_llm
+from ....helpers.serving import served, shadow_engine, tiny_llm
 from .conftest import error_of
 from .test_free_calls import TAGGED, TAGS, TEMPLATE, TOOLS, asked
 
-Event = dict[str, Any]
 ADD = {"type": "function", "name": "add"}
 STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
 FLAT = [{"type": "function", **tool["function"]} for tool in TOOLS]
 SCHEMA = {"type": "object", "properties": {"sure": {"type": "boolean"}}, "required": ["sure"]}
-EVENTS: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+EVENTS = TypeAdapter(ResponseStreamEvent)
 FREE = (
     "<think>\nI add.\n</think>\n\nLet me see." + TAGS,
     TAGS,
@@ -45,19 +43,19 @@ class Total(BaseModel):
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory) -> Iterator[Served]:
+def server(tmp_path_factory):
     path = tmp_path_factory.mktemp("template") / "template.jinja"
     path.write_text(TEMPLATE)
     with served(tiny_llm().engine, chat_template=str(path)) as server:
         yield server
 
 
-def few(bodies: list[Event], *quick: int) -> list[Any]:
+def few(bodies, *quick):
     """The bodies, of which `make test` runs only those with the numbers `quick`."""
     return [pytest.param(each, marks=() if number in quick else pytest.mark.full) for number, each in enumerate(bodies)]
 
 
-def free(text: str, *, responses: bool = True) -> Event:
+def free(text, *, responses=True):
     """A body whose answer is `text`, and the same of a chat."""
     body = asked(text)
     known = {"model": body["model"], **body["extra_body"]}
@@ -66,7 +64,7 @@ def free(text: str, *, responses: bool = True) -> Event:
     return {**known, **{name: body[name] for name in ("messages", "tools", "max_tokens")}}
 
 
-def plain(**more: Any) -> Event:
+def plain(**more):
     """A body whose answer the model decides."""
     return {"model": "tiny-bd", "input": [{"role": "user", "content": STORY}], "max_output_tokens": 40, **more}
 
@@ -88,16 +86,16 @@ BODIES = [
 ]
 
 
-def post(server: Served, body: Event, path: str = "/v1/responses") -> Event:
+def post(server, body, path="/v1/responses"):
     with server.http() as http:
         response = http.post(path, json=body)
     assert response.status_code == 200, response.text
     return response.json()
 
 
-def events(server: Served, body: Event) -> list[Event]:
+def events(server, body):
     """The events of a stream, each of the type that its `event` line says."""
-    found: list[Event] = []
+    found = []
     with server.http() as http, http.stream("POST", "/v1/responses", json={**body, "stream": True}) as response:
         for text in "".join(response.iter_text()).removesuffix("\n\n").split("\n\n"):
             kind, data = text.split("\n")
@@ -106,9 +104,9 @@ def events(server: Served, body: Event) -> list[Event]:
     return found
 
 
-def folded(told: list[Event]) -> list[Event]:
+def folded(told):
     """The output that a client puts together, from the events of items in their official order."""
-    output: list[Event] = []
+    output = []
     after = ""  # the event before, of the same item
     for event in told[2:-1]:
         kind, place = event["type"].removeprefix("response."), event["output_index"]
@@ -191,7 +189,7 @@ def test_an_answer_that_was_ended_early_says_so(server):
                 assert reply["stop_reason"] == {"abort": "pause_turn", "length": "max_tokens"}[reason]
 
 
-def comparable(response: Event) -> Event:
+def comparable(response):
     """A response without what two requests differ in: their ids, time and cached tokens."""
     text = json.dumps({**response, "created_at": 0}).replace(response["id"].removeprefix("resp_"), "ID")
     found = json.loads(text)
@@ -238,8 +236,8 @@ def test_the_output_is_the_message_of_a_chat(server, text):
 
 def test_the_official_client_parses_and_continues(server):
     with server.client() as opened:
-        client: Any = opened
-        body: Any = {"model": "tiny-bd", "max_output_tokens": 40}
+        client = opened
+        body = {"model": "tiny-bd", "max_output_tokens": 40}
         assert client.responses.parse(input=STORY, text_format=Total, **body).output_parsed.shells in (53, 92)
         with client.responses.stream(input=STORY, tools=FLAT, tool_choice="required", **body) as stream:
             final = stream.until_done().get_final_response()

@@ -2,11 +2,8 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
-import httpx2
 import pytest
 from hypothesis import example, given, strategies as st
 from jsonschema import Draft202012Validator
@@ -35,10 +32,9 @@ from dlstep.serve.http.schema import (
 from dlstep.serve.http.translate import MOST_BIASES, head_for, params_of, translated
 from dlstep.text.read_templates import encode_template
 
-from ....helpers.serving import Served
 from .conftest import CHAT, COMPLETIONS, GOOD, GOOD_CHAT, error_of, refused
 
-NEUTRAL: dict[str, Any] = {
+NEUTRAL = {
     "frequency_penalty": 0, "presence_penalty": 0.0, "repetition_penalty": 1.0, "length_penalty": 1, "min_tokens": 0,
     "logit_bias": {}, "use_beam_search": False, "skip_special_tokens": True, "bad_words": [], "user": "somebody", "n": 1,
     "service_tier": "auto", "metadata": {"run": "7"}, "prompt_cache_key": "a", "safety_identifier": "b", "store": False,
@@ -46,8 +42,8 @@ NEUTRAL: dict[str, Any] = {
     "return_token_ids": False, "return_tokens_as_token_ids": False, "prompt_cache_retention": "in_memory",
     "stop_token_ids": [], "stream_options": {"include_usage": False, "continuous_usage_stats": False}, "dlstep": {},
 }  # fmt: skip
-OF_COMPLETIONS: dict[str, Any] = {"best_of": 1, "suffix": "", "echo": False, "logprobs": None, "add_special_tokens": True}
-OF_CHAT: dict[str, Any] = {
+OF_COMPLETIONS = {"best_of": 1, "suffix": "", "echo": False, "logprobs": None, "add_special_tokens": True}
+OF_CHAT = {
     "tools": [], "tool_choice": "none", "parallel_tool_calls": True, "response_format": {"type": "text"}, "logprobs": False,
     "top_logprobs": 0, "max_completion_tokens": 4, "add_generation_prompt": True, "add_special_tokens": False,
     "continue_final_message": False, "modalities": ["text"], "verbosity": "medium",
@@ -144,7 +140,7 @@ def test_fields_that_clients_add_to_a_message_are_accepted(http, message):
     assert http.post(CHAT, json=GOOD_CHAT | {"messages": turns}).status_code == 200
 
 
-MANY: dict[str, Any] = {str(number): [] for number in range(20_000)}
+MANY = {str(number): [] for number in range(20_000)}
 
 
 @pytest.mark.parametrize(
@@ -159,7 +155,7 @@ def test_of_many_faults_few_are_collected(more):
     assert raised.value.error_count() <= 2 * PART
 
 
-GOODS: dict[Any, dict[str, Any]] = {
+GOODS = {
     CompletionRequest: GOOD,
     ChatRequest: GOOD_CHAT,
     ResponsesRequest: {"input": "x"},
@@ -171,7 +167,7 @@ GOODS: dict[Any, dict[str, Any]] = {
     MessagesRequest: {"messages": GOOD_CHAT["messages"], "max_tokens": 4},
 }
 # How many of what a limit counts, or which number it compares.
-MAKERS: dict[str, Callable[[Any, Any], Any]] = {
+MAKERS = {
     "maxLength": lambda _, limit: "a" * limit,
     "maxItems": lambda node, limit: [sample(node["items"])] * limit,
     "maxProperties": lambda _, limit: {str(key): 1 for key in range(limit)},
@@ -180,14 +176,14 @@ MAKERS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def sample(node: dict[str, Any]) -> Any:
+def sample(node):
     """A value that the schema of a list's items or of an object's values allows."""
     if "$ref" in node:
         return {"Message": GOOD_CHAT["messages"][0], "Tool": {"type": "function", "function": {"name": "f"}}}[node["$ref"][8:]]
     return {"string": "a", "integer": 1, "number": 1, "array": [1], "object": {}}[node["type"]]
 
 
-def limits(model: Any) -> Iterator[tuple[str, str, dict[str, Any], Any]]:
+def limits(model):
     """The fields of a body, and of its `dlstep`, with a limit: the name, the limit and its schema."""
     schema = model.model_json_schema()
     inner = schema.get("$defs", {}).get("DlstepOptions", {}).get("properties", {})
@@ -239,7 +235,7 @@ def test_a_begun_message_is_continued_in_chats_as_in_tokenize(http):
 
 CANDIDATES = (True, False, 0, 1, 2, 0.5, "a", "low", [5], ["a"], {}, {"a": "b"}, {"5": 1}, {"type": "json_object"})
 # Values without effect, and fields that describe the client or change how a reply is sent.
-WITHOUT_EFFECT: dict[str, Any] = NEUTRAL | OF_CHAT | OF_COMPLETIONS | {"spaces_between_special_tokens": True}
+WITHOUT_EFFECT = NEUTRAL | OF_CHAT | OF_COMPLETIONS | {"spaces_between_special_tokens": True}
 DESCRIBING = (
     "model", "user", "safety_identifier", "prompt_cache_key", "metadata", "cache_control", "stream", "stream_options", "store",
     "truncation", "truncate_prompt_tokens", "parallel_tool_calls",
@@ -247,7 +243,7 @@ DESCRIBING = (
 )  # fmt: skip
 
 
-def outcome(shadow: Served, model: Any, body: dict[str, Any]) -> str:
+def outcome(shadow, model, body):
     """What a body asks the engine for, and the form of its reply; empty if it is refused."""
     try:
         chat = KINDS.get(model, Reply).chat_of(fields_of(json.dumps(body).encode(), TypeAdapter(model)))
@@ -276,7 +272,7 @@ VALUES = st.recursive(
 
 
 @st.composite
-def mutated(draw: st.DrawFn) -> tuple[str, str]:
+def mutated(draw):
     """A path, and a good body with some of its fields changed, or added, or taken away, as JSON or nearly."""
     path, good, model = draw(st.sampled_from([(COMPLETIONS, GOOD, CompletionRequest), (CHAT, GOOD_CHAT, ChatRequest)]))
     names = st.sampled_from([*model.model_fields, *Sampling.model_fields]) | st.text(max_size=6)
@@ -293,7 +289,7 @@ def mutated(draw: st.DrawFn) -> tuple[str, str]:
     return path, text
 
 
-def check_mutants(shadow: Served, http: httpx2.Client, path: str, text: str) -> None:
+def check_mutants(shadow, http, path, text):
     """No mutated body gives a fault of the server, and no error shows what is inside it."""
     response = http.post(path, content=text.encode("utf-8", "replace"), headers={"Content-Type": "application/json"})
     assert response.status_code in (200, 400, 404), (text, response.text)
@@ -303,7 +299,7 @@ def check_mutants(shadow: Served, http: httpx2.Client, path: str, text: str) -> 
         check_place(error["param"], json.loads(text) if error["param"] is not None else None)
 
 
-def check_place(param: str | None, body: Any) -> None:
+def check_place(param, body):
     """The field that an error names is a path in the body, whose last part may be missing."""
     for part in param.split(".") if param is not None else ():
         assert isinstance(body, dict | list), (param, body)

@@ -1,15 +1,11 @@
 """JSON inside of a client's text has the limits of a body: whatever it contains is a 400, or the error of a line of a batch."""
 
-from collections.abc import Iterator
-from typing import Any
-
-import httpx2
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from dlstep.batch.engine import BatchEngine
 
-from ....helpers.serving import Served, served, shadow_engine
+from ....helpers.serving import served, shadow_engine
 from .conftest import CHAT, COMPLETIONS, GOOD, GOOD_CHAT, error_of
 
 TOKENIZE = "/tokenize"
@@ -26,13 +22,13 @@ OTHERS = st.sampled_from(
 TEXTS = DEEP | HALVES | NUMBERS | NUMBERS.map(lambda number: f'{{"a":{number}}}') | OTHERS | st.text(max_size=9)
 
 
-def calls(text: str) -> list[dict[str, Any]]:
+def calls(text):
     """A history with a call whose arguments are this text."""
     call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": text}}
     return [{"role": "user", "content": "x"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
 
 
-def bodies(text: str) -> list[tuple[str, dict[str, Any], str]]:
+def bodies(text):
     """Bodies with this text in each place that is decoded again: path, body, and the field that is named."""
     arguments = "messages.1.tool_calls.0.function.arguments"
     return [
@@ -44,7 +40,7 @@ def bodies(text: str) -> list[tuple[str, dict[str, Any], str]]:
 
 
 @pytest.fixture(scope="module")
-def shadow(tmp_path_factory) -> Iterator[Served]:
+def shadow(tmp_path_factory):
     """A server whose template writes the arguments of calls."""
     (path := tmp_path_factory.mktemp("template") / "template.jinja").write_text(WRITING)
     with served(shadow_engine(), chat_template=str(path)) as server:
@@ -52,7 +48,7 @@ def shadow(tmp_path_factory) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def batch() -> BatchEngine:
+def batch():
     """The engine of a batch without a network."""
     return BatchEngine(shadow_engine(), template=WRITING)
 
@@ -81,7 +77,7 @@ def test_a_message_that_the_template_drops_is_refused(http, batch):
     assert http.post(CHAT, json=GOOD_CHAT | {"messages": messages[::2]}).status_code == 200
 
 
-def check(http: httpx2.Client, batch: BatchEngine, text: str) -> None:
+def check(http, batch, text):
     """Each body with this text is answered or refused by the name of its field, also in a batch."""
     for path, body, param in bodies(text):
         response = http.post(path, json=body)

@@ -2,16 +2,15 @@
 
 import json
 import socket
-from typing import Any
 
-from ....helpers.serving import Paced, Served, served, shadow_engine
+from ....helpers.serving import Paced, served, shadow_engine
 
 COMPLETIONS = "/v1/completions"
 GOOD = {"prompt": "x", "max_tokens": 4}
 CLOSED = 15.0  # seconds in which a connection must be closed whose limit is one second, on a busy machine
 
 
-def raw(server: Served, head: bytes = b"", *, small: bool = False) -> socket.socket:
+def raw(server, head=b"", *, small=False):
     """A connection to a server that has sent so much."""
     host, port = server.url.removeprefix("http://").split(":")
     connection = socket.socket()
@@ -23,7 +22,7 @@ def raw(server: Served, head: bytes = b"", *, small: bool = False) -> socket.soc
     return connection
 
 
-def request(body: dict[str, Any] | None = None, path: str = COMPLETIONS, more: bytes = b"") -> bytes:
+def request(body=None, path=COMPLETIONS, more=b""):
     """A request as it is sent."""
     if body is None:
         return b"GET " + path.encode() + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n" + more + b"\r\n"
@@ -32,7 +31,7 @@ def request(body: dict[str, Any] | None = None, path: str = COMPLETIONS, more: b
     return head.encode() + more + b"\r\n" + content
 
 
-def rest_of(connection: socket.socket) -> bytes:
+def rest_of(connection):
     """All that a server sends until it closes the connection, which must be soon."""
     found = b""
     try:
@@ -62,7 +61,7 @@ def test_models_can_be_retrieved_and_get_routes_take_head():
         assert client.models.retrieve("team/model") == client.models.list().data[0]
         missing = http.get("/v1/models/other")
         assert missing.status_code == 404 and missing.json()["error"]["code"] == "model_not_found"
-        app: Any = server.server.config.app
+        app = server.server.config.app
         paths = {route.path for route in app.routes if "GET" in getattr(route, "methods", ())}
         assert len(paths) > 10
         for path in (path for path in paths if "{" not in path):

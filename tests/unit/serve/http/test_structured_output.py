@@ -1,7 +1,6 @@
 """OpenAI's client gets structured answers and calls of functions, whole and streamed."""
 
 import json
-from typing import Any
 
 import pytest
 from jsonschema import validate
@@ -10,13 +9,13 @@ from openai.types.chat import ChatCompletion
 from pydantic import BaseModel
 
 from ....helpers.compiler import suspend_compiler
-from ....helpers.servers import nothing_goes_wrong_unseen  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from ....helpers.servers import nothing_goes_wrong_unseen  # noqa: F401
 from ....helpers.serving import served, tiny_llm
 
 STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
-MESSAGES: Any = [{"role": "user", "content": STORY}]
+MESSAGES = [{"role": "user", "content": STORY}]
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "boolean"}}, "required": ["a", "b"]}
-TOOLS: Any = [
+TOOLS = [
     {"type": "function", "function": {"name": "add", "parameters": PARAMETERS}},
     {"type": "function", "function": {"name": "stop"}},
 ]
@@ -28,14 +27,14 @@ class Total(BaseModel):
 
 
 @pytest.fixture(scope="module")
-def client() -> Any:
+def client():
     engine = tiny_llm().engine
     with served(engine) as server:
         yield OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
 
 
 def test_an_answer_is_parsed_whole_and_streamed(client):
-    facts: Any = {"model": "tiny-bd", "messages": MESSAGES, "max_tokens": 60, "response_format": Total}
+    facts = {"model": "tiny-bd", "messages": MESSAGES, "max_tokens": 60, "response_format": Total}
     whole = client.chat.completions.parse(**facts).choices[0]
     assert isinstance(whole.message.parsed, Total) and whole.finish_reason == "stop"
     with client.chat.completions.stream(**facts) as stream:
@@ -43,13 +42,13 @@ def test_an_answer_is_parsed_whole_and_streamed(client):
 
 
 def test_a_schema_of_json_object_binds_the_answer(client):
-    form: Any = {"type": "json_object", "schema": Total.model_json_schema()}
+    form = {"type": "json_object", "schema": Total.model_json_schema()}
     answer = client.chat.completions.create(model="tiny-bd", messages=MESSAGES, max_tokens=60, response_format=form)
     Total.model_validate_json(answer.choices[0].message.content or "")
 
 
 def test_a_compilation_that_was_killed_is_tried_again(client):
-    facts: Any = {"model": "tiny-bd", "messages": MESSAGES, "max_tokens": 60}
+    facts = {"model": "tiny-bd", "messages": MESSAGES, "max_tokens": 60}
     asked = {"structured_outputs": {"regex": "[g-i]{4}"}}
     suspend_compiler()
     with pytest.raises(InternalServerError, match="was not compiled: the process that compiles it was killed") as caught:
@@ -58,7 +57,7 @@ def test_a_compilation_that_was_killed_is_tried_again(client):
     assert client.chat.completions.create(**facts, extra_body=asked).choices[0].finish_reason == "stop"
 
 
-def streamed_call(client: OpenAI, choice: Any) -> tuple[str, str, str | None]:
+def streamed_call(client, choice):
     """Name, arguments and finish reason of a streamed call."""
     name, arguments, finish = "", "", None
     for chunk in client.chat.completions.create(
@@ -112,8 +111,8 @@ def test_a_fork_of_a_call_is_a_call(client, choice, finish):
 @pytest.mark.parametrize("mode", ["auto", "required"])
 def test_only_allowed_tools_are_called(client, mode):
     allowed = [{"type": "function", "function": {"name": "stop"}}]
-    choice: Any = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": allowed}}
-    facts: Any = {"model": "tiny-bd", "messages": MESSAGES, "max_tokens": 60, "tools": TOOLS}
+    choice = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": allowed}}
+    facts = {"model": "tiny-bd", "messages": MESSAGES, "max_tokens": 60, "tools": TOOLS}
     if mode == "auto":
         with pytest.raises(BadRequestError) as refused:
             client.chat.completions.create(**facts, tool_choice=choice)
@@ -129,9 +128,9 @@ def test_only_allowed_tools_are_called(client, mode):
 
 @pytest.mark.parametrize("parameters", [{}, {**PARAMETERS, "strict": True}])
 def test_parameters_may_be_empty_or_strict(client, parameters):
-    tools: Any = [{"type": "function", "function": {"name": "add", "parameters": parameters}}]
+    tools = [{"type": "function", "function": {"name": "add", "parameters": parameters}}]
     for choice in ("required", {"type": "function", "function": {"name": "add"}}):
-        facts: Any = {"model": "tiny-bd", "messages": MESSAGES, "max_tokens": 90, "tools": tools, "tool_choice": choice}
+        facts = {"model": "tiny-bd", "messages": MESSAGES, "max_tokens": 90, "tools": tools, "tool_choice": choice}
         (call,) = client.chat.completions.create(**facts).choices[0].message.tool_calls or ()
         assert call.type == "function"
         validate(json.loads(call.function.arguments), {"type": "object", **parameters})

@@ -6,31 +6,30 @@ from time import perf_counter
 import pytest
 from hypothesis import example, given, strategies as st
 
-from dlstep.serve.http.tool_calls import GEMMA, HERMES, AnswerReader, CallFormat, Part
+from dlstep.serve.http.tool_calls import GEMMA, HERMES, AnswerReader
 
 FUNCTIONS = ("add", "stop.now")
-Answer = tuple[str, str, list[tuple[str, object]]]
 
 
-def joined(parts: list[Part]) -> Answer:
+def joined(parts):
     """Reasoning, text, and calls of all parts."""
     text, reasoning = ("".join([part.text for part in parts if part.kind == kind]) for kind in ("text", "reasoning"))
     return reasoning, text, [(part.name, json.loads(part.text)) for part in parts if part.kind == "call"]
 
 
-def read(*pieces: str, form: CallFormat = HERMES, thinking: bool = False, most: int | None = None) -> Answer:
+def read(*pieces, form=HERMES, thinking=False, most=None):
     reader = AnswerReader(form, FUNCTIONS, mode="reasoning" if thinking else "start", most=most)
     parts = [part for piece in pieces for part in reader.push(piece)] + reader.push("", end=True)
     assert reader.calls == len([part for part in parts if part.kind == "call"])
     return joined(parts)
 
 
-def call(name: str, arguments: object, space: str = "") -> str:
+def call(name, arguments, space=""):
     body = json.dumps({"name": name, "arguments": arguments})
     return f"<tool_call>{space}{body}{space}</tool_call>"
 
 
-def gemma_value(value: object) -> str:
+def gemma_value(value):
     """A value as Gemma's template writes it."""
     if isinstance(value, str):
         return f'<|"|>{value}<|"|>'
@@ -41,7 +40,7 @@ def gemma_value(value: object) -> str:
     return json.dumps(value)
 
 
-def gemma_call(name: str, arguments: object) -> str:
+def gemma_call(name, arguments):
     return f"<|tool_call>call:{name}{gemma_value(arguments)}<tool_call|>"
 
 
@@ -51,7 +50,7 @@ TEXT = st.text(alphabet='ab<>/{"}\\ \n', max_size=8) | st.sampled_from(
 )
 ARGUMENTS = st.dictionaries(st.text(max_size=3), st.text(max_size=5) | st.lists(st.integers(), max_size=2), max_size=3)
 CALL = st.builds(call, st.sampled_from(FUNCTIONS), ARGUMENTS | st.just({"a": "</tool_call>{"}), SPACE)
-WRONG = st.builds(call, st.sampled_from(["other", "", 3, None]), ARGUMENTS | st.none(), SPACE)  # pyright: ignore[reportArgumentType]
+WRONG = st.builds(call, st.sampled_from(["other", "", 3, None]), ARGUMENTS | st.none(), SPACE)
 
 
 @given(

@@ -6,7 +6,6 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Event
-from typing import Any
 
 import pytest
 from tokenizers import processors
@@ -16,14 +15,14 @@ from dlstep.serve.http import app, translate
 from dlstep.serve.http.schema import CompletionRequest
 from training.tokenizer import EOS_ID, build_tokenizer
 
-from ....helpers.serving import Served, served, shadow_engine
+from ....helpers.serving import served, shadow_engine
 
 
-def statuses(server: Served, count: int, at_once: int, **body: Any) -> Counter[int]:
+def statuses(server, count, at_once, **body):
     """How many requests were answered with which status."""
     with server.http() as http, ThreadPoolExecutor(at_once) as threads:
 
-        def answer(number: int) -> int:
+        def answer(number):
             response = http.post("/v1/completions", json={"prompt": f"{number}", **body})
             if response.status_code == 429:
                 assert int(response.headers["retry-after"]) >= 1
@@ -34,7 +33,7 @@ def statuses(server: Served, count: int, at_once: int, **body: Any) -> Counter[i
 
 
 def test_prompts_that_are_too_many_are_not_encoded(monkeypatch):
-    encoded: list[object] = []
+    encoded = []
     encode = translate.encode
 
     def encodes(texts, prompt, **more):
@@ -102,7 +101,7 @@ def test_nothing_is_kept_of_options_that_a_client_made_up():
     tracemalloc.start()
     try:
         with served(shadow_engine()) as server, server.http() as http:
-            sizes: list[int] = []
+            sizes = []
             for number in range(12):
                 options = {f"{number}".rjust(200_000, "x"): 1}
                 response = http.post("/v1/completions", json={"prompt": "x", "dlstep": options})

@@ -1,30 +1,28 @@
 """`/v1/reads` returns the probabilities that `LLM.read` returns, and refuses by name what cannot be read."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from dlstep import SamplingParams
 
-from ....helpers.serving import Paced, Served, served, shadow_engine, tiny_llm
+from ....helpers.serving import Paced, served, shadow_engine, tiny_llm
 from .conftest import error_of
 
 STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
 OTHER = "Ann has 21 apples. Later Ann buys 64 more. How many apples does Ann have?"
-TEMPLATE: Any = ["53", ["+", "-"], "39=", [*"123456789"], "2", [" shells", " apples"], "."]
+TEMPLATE = ["53", ["+", "-"], "39=", [*"123456789"], "2", [" shells", " apples"], "."]
 URL = "/v1/reads"
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Served]:
+def server():
     with served(tiny_llm().engine) as running:
         yield running
 
 
-def slots_of(data: dict[str, Any]) -> list[dict[str, Any]]:
+def slots_of(data):
     return [dict(zip(slot["labels"], slot["probabilities"], strict=True)) for slot in data["slots"]]
 
 

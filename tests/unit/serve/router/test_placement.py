@@ -8,7 +8,6 @@ from hypothesis import given, strategies as st
 
 from dlstep import Request, SamplingParams
 from dlstep.engine.decode import Decode
-from dlstep.engine.loader import LoadedEngine
 from dlstep.serve.router.placement import Candidate, Pages, bound, choose, page_keys
 
 from ....helpers.serving import shadow_engine
@@ -17,12 +16,12 @@ Loads = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 5)), min_size=1, m
 Keys = st.lists(st.binary(min_size=1, max_size=1), max_size=5, unique=True).map(tuple)
 
 
-def candidates_of(loads: list[tuple[int, int]]) -> list[Candidate]:
+def candidates_of(loads):
     """Replicas with these requests and known pages; their numbers have gaps, where one does not live."""
     return [Candidate(2 * number, requests, known) for number, (requests, known) in enumerate(loads)]
 
 
-def chosen_of(candidates: list[Candidate]) -> int:
+def chosen_of(candidates):
     """The replica for one more request."""
     return choose(candidates, bound(sum(candidate.requests for candidate in candidates), len(candidates)))
 
@@ -45,7 +44,7 @@ def test_the_choice_is_the_longest_known_prefix_within_the_bound(loads, random):
 def test_equal_prompts_stay_together_until_their_replica_has_too_much(count, coming):
     """Requests come and end at random; no replica exceeds the bound, and within it requests stay with their pages."""
     pages, load = [Pages(1000) for _ in range(count)], Counter[int](dict.fromkeys(range(count), 0))
-    homes: dict[tuple[bytes, ...], int] = {}
+    homes = {}
     for keys, ended in coming:
         candidates = [Candidate(number, load[number], pages[number].known(keys)) for number in range(count)]
         chosen, fair = chosen_of(candidates), 1.5 * (sum(load.values()) + 1) / count
@@ -85,7 +84,7 @@ def test_pages_know_the_newest_keys(learnt, most, asked):
 
 
 @cache
-def engine(strategy: str) -> LoadedEngine:
+def engine(strategy):
     """An engine without a network."""
     return shadow_engine(strategy=strategy)
 

@@ -9,7 +9,7 @@ from dlstep.serve.router.recording_store import KeptRequest, RecordingStore
 from dlstep.views.frames import Frame
 
 
-def pending_of(number: int, *, sent: bool = True) -> PendingRequest:
+def pending_of(number, *, sent=True):
     found = PendingRequest(Submit(Request(number, (5,), SamplingParams()), steps=True, keeps=True), "key-0", 0.0, lambda: None)
     if sent:
         found.sent, found.keeper = 0.0, 0
@@ -19,7 +19,7 @@ def pending_of(number: int, *, sent: bool = True) -> PendingRequest:
 @given(data=st.data())
 def test_kept_requests_are_bounded_and_each_is_dropped_once_and_never_before_its_forks(data):
     """Against a plain list: requests come, grow, are forked; the engine has what is kept, and what a fork waits for."""
-    dropped: list[int] = []
+    dropped = []
     most, room = data.draw(st.integers(0, 4)), data.draw(st.integers(5, 40))
     kept, model = (
         RecordingStore(most, room, lambda pending: dropped.append(pending.id)),

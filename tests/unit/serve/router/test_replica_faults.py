@@ -8,18 +8,15 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dlstep.serve import settings
 from dlstep.serve.router import replica as replica_module
 
-from ....helpers.serving import DeafHost, Served, served, shadow_engine
+from ....helpers.serving import DeafHost, served, shadow_engine
 from ....helpers.shadow_process import ShadowHost
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGSTOP")
@@ -29,21 +26,21 @@ LATE = 20.0  # seconds: a machine may be busy, but no deadline below is as long
 FAULTS = [pytest.param(signal.SIGSTOP, id="stopped"), pytest.param(signal.SIGKILL, id="killed")]
 BEAT = 0.25  # seconds between heartbeats
 SILENCE, TIMEOUT = 1.0, 1.5  # seconds without one until an engine gets no new requests, and until it is killed
-SOON: dict[str, Any] = {"heartbeat_timeout": TIMEOUT}
+SOON = {"heartbeat_timeout": TIMEOUT}
 LONG = {"prompt": [5] * 20, "max_tokens": 100, "ignore_eos": True, "dlstep": {"max_nfe": 1000}}
 
 
-def asked(number: int) -> dict[str, object]:
+def asked(number):
     """A request of its own; it takes about 20 forward passes."""
     return {"prompt": [3 + number] * 20, "max_tokens": 40, "ignore_eos": True, "temperature": 0.5}
 
 
-def hosts_of(count: int, **options: Any) -> list[Any]:
+def hosts_of(count, **options):
     """Engines in processes of their own."""
     return [ShadowHost(shadow_engine(), BEAT, **options) for _ in range(count)]
 
 
-def ask(server: Served, number: int, **more: object) -> tuple[int, str]:
+def ask(server, number, **more):
     """A request's status, and the text of its answer or the code of its error."""
     with server.http() as http:
         response = http.post("/v1/completions", json=asked(number) | more)
@@ -51,14 +48,14 @@ def ask(server: Served, number: int, **more: object) -> tuple[int, str]:
     return response.status_code, told["error"]["code"] if "error" in told else told["choices"][0]["text"]
 
 
-def counts(server: Served, name: str) -> Counter[str]:
+def counts(server, name):
     """The values of a metric by its labels."""
     told = server.router.metrics.text().decode()
     found = re.findall(rf"^{re.escape(name)}(\{{.*\}})? (\S+)$", told, re.MULTILINE)
     return Counter({labels: int(float(value)) for labels, value in found})
 
 
-def until_states(server: Served, *states: str) -> None:
+def until_states(server, *states):
     """Wait until the replicas are in these phases."""
     server.until(lambda: tuple(replica.phase for replica in server.router.replicas) == states)
 
@@ -71,12 +68,12 @@ def _soon(monkeypatch):
 
 
 @pytest.fixture
-def hangs(tmp_path) -> Path:
+def hangs(tmp_path):
     """A file; while it exists, forward passes hang."""
     return tmp_path / "hangs"
 
 
-def all_sent(server: Served, threads: ThreadPoolExecutor, hangs: Path) -> list[Future[tuple[int, str]]]:
+def all_sent(server, threads, hangs):
     """Requests that the engines have begun and cannot end before the file is gone, however slow the machine is."""
     hangs.touch()
     under_way = [threads.submit(ask, server, number) for number in range(REQUESTS)]
@@ -133,7 +130,7 @@ def test_another_engine_answers_unsent_requests_once(fault, hangs):
 @pytest.mark.full
 def test_an_engine_that_goes_on_is_ready_again_and_late_reports_are_ignored(hangs):
     (host,) = hosts_of(1, hangs=hangs)
-    options: dict[str, Any] = {"request_timeout": 4.0}
+    options = {"request_timeout": 4.0}
     with served(shadow_engine(), hosts=[host], **options) as server, ThreadPoolExecutor(REQUESTS + 1) as threads:
         (replica,) = server.router.replicas
         under_way = all_sent(server, threads, hangs)
@@ -157,7 +154,7 @@ def test_an_engine_that_goes_on_is_ready_again_and_late_reports_are_ignored(hang
         server.until_idle()
 
 
-def until_begun(server: Served, host: ShadowHost) -> None:
+def until_begun(server, host):
     """Wait until an engine has sent its first heartbeat: it has imported what it needs, and loads."""
     server.until(lambda: host.starts > 0 and host.worker._progress >= 0)
 
@@ -215,7 +212,7 @@ def test_a_forward_pass_that_hangs_ends_its_requests_and_the_engine(hangs):
         assert counts(server, "dlstep_engine_timeouts_total")['{deadline="step"}'] == 1
 
 
-def aged(server: Served, host: Any) -> int:
+def aged(server, host):
     """The standstill at which the engine is ended, in half minutes that pass at once."""
     passed = 0
     while not server.router.deaths:
@@ -284,7 +281,7 @@ def test_a_pause_of_the_server_is_not_the_engines():
         assert not server.router.deaths and server.router.phase == "ready"
 
 
-def streamed(server: Served, number: int) -> tuple[int, str]:
+def streamed(server, number):
     """The status of a streamed request, and the text of its whole answer, or as much as came before an error or an abort."""
     with server.http() as http:
         response = http.post("/v1/completions", json=asked(number) | {"stream": True})
@@ -294,19 +291,19 @@ def streamed(server: Served, number: int) -> tuple[int, str]:
     return 200, "".join(choice["text"] for each in found for choice in each.get("choices", ()))
 
 
-def random_faults(seconds: float, clients: int, report: Callable[[str], None]) -> None:
+def random_faults(seconds, clients, report):
     """Clients ask two engines that are stopped, killed and continued at random: every answer is right or an honest error.
 
     Half of them stream: what came before an error is the beginning of the right answer, so nothing was answered twice.
     """
     draws, hosts = random.Random(7), hosts_of(2, seconds=0.01)
-    options: dict[str, Any] = SOON | {"max_restarts": 1000, "request_timeout": 8.0, "max_queue": 16}
+    options = SOON | {"max_restarts": 1000, "request_timeout": 8.0, "max_queue": 16}
     with served(shadow_engine(), hosts=hosts, **options) as server, ThreadPoolExecutor(clients) as threads:
         until_states(server, "ready", "ready")
         expected = [(200, ask(server, number)[1]) for number in range(clients)]
         end = time.monotonic() + seconds
 
-        def client(number: int) -> Counter[tuple[int, str]]:
+        def client(number):
             found = Counter[tuple[int, str]]()
             while time.monotonic() < end:
                 answer = streamed(server, number) if number % 2 else ask(server, number)
@@ -344,7 +341,7 @@ def random_faults(seconds: float, clients: int, report: Callable[[str], None]) -
         )
 
 
-def early(text: str, expected: list[tuple[int, str]]) -> bool:
+def early(text, expected):
     """Whether a text is the beginning of a right one."""
     return any(whole.startswith(text) for _, whole in expected)
 

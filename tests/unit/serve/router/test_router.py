@@ -41,7 +41,7 @@ def test_random_requests_and_aborts_in_few_pages_leave_nothing_behind(strategy):
         )
         for number in range(REQUESTS)
     ]
-    live: list[int] = []
+    live = []
     aborted = set[int]()
 
     def apply(news):
@@ -229,7 +229,7 @@ def test_a_forward_that_fails_twice_ends_its_requests_and_no_others():
         server.until_idle()
 
 
-REQUESTS_OF_ALL_KINDS: list[tuple[str, dict[str, object]]] = [
+REQUESTS_OF_ALL_KINDS = [
     ("/v1/completions", {"prompt": "x", "max_tokens": 8}),
     ("/v1/completions", {"prompt": "x", "max_tokens": 8, "n": 2}),
     ("/v1/completions", {"prompt": "x", "max_tokens": 8, "stream": True}),

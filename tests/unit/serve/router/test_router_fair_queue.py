@@ -14,7 +14,7 @@ def test_owners_take_turns_and_each_is_served_in_order(owners):
     for number, owner in enumerate(owners):
         queue.push(PendingRequest(Submit(Request(number, (0,))), owner, 0.0, lambda: None))
     assert len(queue) == len(owners) == len(list(queue))
-    order: list[tuple[str, int]] = []
+    order = []
     for _ in owners:
         first = queue.first()
         assert queue.pop() is first

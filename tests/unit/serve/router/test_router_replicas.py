@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from time import sleep
-from typing import Any
 
 import pytest
 
@@ -15,23 +14,23 @@ from dlstep.serve.engine_loop import known_facts
 from dlstep.serve.router import router
 from dlstep.serve.settings import ServeOptions
 
-from ....helpers.serving import DeafHost, Served, ThreadHost, served, shadow_engine
+from ....helpers.serving import DeafHost, ThreadHost, served, shadow_engine
 
 GROUPS, IN_GROUP, PREFIX = 24, 10, 64
 
 
-def hosts_of(count: int, **options: Any) -> list[ThreadHost]:
+def hosts_of(count, **options):
     """Engines without a network, each in a separate thread."""
     return [ThreadHost(shadow_engine(seconds=0.002, num_pages=800, **options)) for _ in range(count)]
 
 
-def metric(server: Served, name: str) -> float:
+def metric(server, name):
     """The sum of a metric over its labels."""
     told = server.router.metrics.text().decode()
     return sum(float(value) for value in re.findall(rf"^{re.escape(name)}(?:{{.*}})? (\S+)$", told, re.MULTILINE))
 
 
-def shared_prompts() -> list[list[int]]:
+def shared_prompts():
     """Prompts of which several begin alike, mixed."""
     draws = random.Random(4)
     heads = [draws.choices(range(3, 90), k=PREFIX) for _ in range(GROUPS)]
@@ -40,11 +39,11 @@ def shared_prompts() -> list[list[int]]:
     return prompts
 
 
-def hit_rate(replicas: int) -> tuple[float, list[float]]:
+def hit_rate(replicas):
     """Prompt tokens that are found in pages / all of them; and the requests of each replica."""
     with served(shadow_engine(), hosts=hosts_of(replicas)) as server, server.http() as http, ThreadPoolExecutor(16) as threads:
 
-        def answer(prompt: list[int]) -> int:
+        def answer(prompt):
             return http.post("/v1/completions", json={"prompt": prompt, "max_tokens": 8}).status_code
 
         assert set(threads.map(answer, shared_prompts())) == {200}
@@ -69,7 +68,7 @@ def test_two_engines_find_as_many_shared_prefixes_as_one(report):
     assert min(tokens) > 0.3 * sum(tokens), "both work"
 
 
-def asked(number: int) -> dict[str, object]:
+def asked(number):
     """A request of its own."""
     return {"prompt": [3 + number] * 20, "max_tokens": 40, "ignore_eos": True, "temperature": 0.5}
 
