@@ -264,10 +264,10 @@ MUTANTS = (
     *in_file(
         "core/contract.py",
         (
-            "UserCode.__exit__",
+            "request_fault",
             "let SystemExit of a rule end the process",
-            "KeyboardInterrupt",
-            "KeyboardInterrupt | SystemExit",
+            "isinstance(error, KeyboardInterrupt)",
+            "isinstance(error, KeyboardInterrupt | SystemExit)",
         ),
         noticed_by=("property/test_blame.py",),
     ),

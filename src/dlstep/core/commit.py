@@ -20,7 +20,7 @@ from rpds import List
 
 from .checks import short
 from .config import Config
-from .contract import UserCode, check_settled, sample_spec_of, sequence_after, state_after
+from .contract import check_settled, request_fault, sample_spec_of, sequence_after, state_after
 from .errors import SamplesMismatch, WrongAnswer
 from .plan import FEW_BEST, Grant, Plan, Samples, Span, SpanSamples
 from .sequence import NOTHING_STORED, FinishInfo, FinishReason, SequenceState, StopState, Storage
@@ -31,12 +31,14 @@ from .state import Cache, State, WaitingQueue, new_keys
 def forgotten(sequence: SequenceState, state: State) -> SequenceState:
     """Return `sequence` after the device has dropped its cache. Raises RequestFault."""
     strategy = sequence.request.strategy
-    with UserCode(sequence, state.step):
+    try:
         lost: object = strategy.lost_passes(sequence)
         if type(lost) is not int or not 0 <= lost <= sequence.steps:
             raise WrongAnswer(strategy, "lost_passes", f"{short(lost)}: it must be an integer from 0 to {sequence.steps}")
         before = replace(sequence, storage=NOTHING_STORED, steps=sequence.steps - lost)
         return sequence_after(before, "forget", strategy.forget(before, state.config.spec))
+    except BaseException as error:
+        raise request_fault(sequence, state.step, error) from error
 
 
 def _transfer(state: State, plan: Plan) -> tuple[Cache, list[SequenceState], WaitingQueue]:
@@ -144,7 +146,7 @@ def after_samples(state: State, sequence: SequenceState, samples: Samples, index
         return ended(sequence, "error", end, reason)
     strategy = sequence.request.strategy
     needed = rows
-    with UserCode(sequence, state.step):
+    try:
         # The driver returns the statistics that any request of the pass needs; a strategy gets only those it asked for.
         # `trimmed` would change nothing if the request has no options and none asks for `top_logprobs`: this saves its 1 us.
         if strategy is not state.strategy or given.best >= FEW_BEST:
@@ -152,6 +154,8 @@ def after_samples(state: State, sequence: SequenceState, samples: Samples, index
         after = sequence_after(sequence, "commit", strategy.commit(sequence, span, needed, spec))
         after = apply_finish_rules(after, sequence.progress.settled, spec)
         return _with_best(sequence, after, span, rows, given.best) if span.who.params.top_logprobs else after
+    except BaseException as error:
+        raise request_fault(sequence, state.step, error) from error
 
 
 def _with_best(before: SequenceState, after: SequenceState, span: Span, rows: SpanSamples, width: int) -> SequenceState:

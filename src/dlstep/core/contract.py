@@ -307,29 +307,15 @@ def state_after(sequence: SequenceState, constraint: RequestConstraint, tokens: 
         raise WrongAnswer(sequence.request.strategy, hook, f"settled tokens {short(tokens)}: {error}") from None
 
 
-class UserCode:
-    """A `with` block that calls the strategy or rule of a request in `step`.
-
-    Every exception, including SystemExit, which would otherwise end a server, becomes a RequestFault. Only
-    KeyboardInterrupt, which Ctrl-C sends, passes unchanged. `sequence` is None for a request that is still being checked;
-    the fault then has no id and no position.
-    """
-
-    __slots__ = ("_sequence", "_step")
-
-    def __init__(self, sequence: SequenceState | None, step: int) -> None:
-        self._sequence, self._step = sequence, step
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if error is not None and not isinstance(error, KeyboardInterrupt):
-            raise request_fault(self._sequence, self._step, error) from error
-
-
 def request_fault(sequence: SequenceState | None, step: int, error: BaseException) -> RequestFault:
-    """Return the fault of the request whose strategy or rule raised `error` in `step`."""
+    """Return the fault of the request whose strategy or rule raised `error` in `step`.
+
+    Each call of user code has `except BaseException`, because SystemExit would otherwise end a server. Only
+    KeyboardInterrupt, which Ctrl-C sends, is raised again here. `sequence` is None for a request that is still being
+    checked; the fault then has no id and no position.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        raise error
     if sequence is None:
         return RequestFault(-1, described(error))
     window = sequence.progress.window

@@ -3,8 +3,8 @@
 A `Refusal` says which field cannot be used and why; functions called `refusal` return one, or None. `Refused` is the
 exception that carries it. No code parses a message: outer layers branch on the code, and rename the field by one table.
 
-Strategies and rules are user code. If one fails, only the request that uses it ends: the core calls user
-code inside `with UserCode(...)` (`contract.py`), which turns any exception except KeyboardInterrupt into a RequestFault
+Strategies and rules are user code. If one fails, only the request that uses it ends: where the core calls user
+code, `request_fault` (`contract.py`) turns any exception except KeyboardInterrupt into a RequestFault
 that names the request. A core function that raises a RequestFault leaves the state unchanged. The caller ends
 the request with `fail(state, fault.request_id, str(fault))` and calls the function again for the other
 requests, as `Decode` does.

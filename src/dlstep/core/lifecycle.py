@@ -12,7 +12,7 @@ from .checks import Checked, short
 from .commit import apply_finish_rules, commit, ended, forgotten
 from .config import Config
 from .constraint import RequestConstraint
-from .contract import UserCode, refusal_of_values, sequence_after
+from .contract import refusal_of_values, request_fault, sequence_after
 from .errors import Refusal, Refused, RequestFault
 from .options import options_of, with_options
 from .plan import EMPTY_CACHE, Samples
@@ -179,12 +179,11 @@ def add(state: State, request: Request) -> State:
     if reason:
         return _finished(state, ended(without_blocks, "rejected", length, str(reason)))
     try:
-        with UserCode(without_blocks, state.step):
-            sequence = sequence_after(without_blocks, "init", request.strategy.init(without_blocks, config.spec))
-            if sequence.progress.settled > length:  # pinned tokens may settle positions, even the whole answer
-                sequence = apply_finish_rules(sequence, length, config.spec)
-    except RequestFault as fault:
-        return _finished(state, ended(without_blocks, "error", length, str(fault)))
+        sequence = sequence_after(without_blocks, "init", request.strategy.init(without_blocks, config.spec))
+        if sequence.progress.settled > length:  # pinned tokens may settle positions, even the whole answer
+            sequence = apply_finish_rules(sequence, length, config.spec)
+    except BaseException as error:  # noqa: BLE001 - user code may raise anything
+        return _finished(state, ended(without_blocks, "error", length, str(request_fault(without_blocks, state.step, error))))
     return _queued(state, sequence) if sequence.finish_info is None else _finished(state, sequence)
 
 
@@ -346,14 +345,14 @@ def checked(config: Config, base: Strategy, request: Request) -> tuple[AddedRequ
     reason = _refusal_of_request(config, added)
     try:
         strategy = with_options(base, dict(params.strategy_options))
-        with UserCode(None, 0):
-            reason = reason or refusal_by(strategy, config, base, request)
-            if not reason:
-                added = replace(added, grid=strategy.grid(sized(request, config.max_model_len)), strategy=strategy)
     except Refused as error:
-        reason = reason or error.refusal
-    except RequestFault as error:
-        reason = reason or Refusal("strategy_options", "strategy_failed", str(error))
+        return added, reason or error.refusal
+    try:
+        reason = reason or refusal_by(strategy, config, base, request)
+        if not reason:
+            added = replace(added, grid=strategy.grid(sized(request, config.max_model_len)), strategy=strategy)
+    except BaseException as error:  # noqa: BLE001 - user code may raise anything
+        reason = Refusal("strategy_options", "strategy_failed", str(request_fault(None, 0, error)))
     return added, reason
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from .block import open_block
-from .contract import UserCode, check_span, request_fault, sample_spec_of
+from .contract import check_span, request_fault, sample_spec_of
 from .errors import RequestFault, WrongAnswer
 from .filtering import span_masks
 from .plan import FEW_BEST, Admission, Grant, Plan, Rows, SampleSpec, SoFar, Span
@@ -115,8 +115,10 @@ def _sample_spec(state: State, spans: list[Span]) -> SampleSpec:
     """Return the statistics that the spans need. Raises RequestFault of the oldest request if the strategy fails."""
     if not spans:  # the state is done: no request can fail
         return state.strategy.sample_spec
-    with UserCode(state.sequence(spans[0].who.seq_id), state.step):
+    try:
         spec = sample_spec_of(state.strategy)
+    except BaseException as error:
+        raise request_fault(state.sequence(spans[0].who.seq_id), state.step, error) from error
     asked = max([span.who.params.top_logprobs for span in spans])
     return replace(spec, best=max(spec.best, asked, FEW_BEST)) if asked else spec
 
@@ -124,10 +126,12 @@ def _sample_spec(state: State, spans: list[Span]) -> SampleSpec:
 def scheduled_span(state: State, sequence: SequenceState) -> Span:
     """Return the checked span that the strategy schedules. Raises RequestFault."""
     strategy, spec = sequence.request.strategy, state.config.spec
-    with UserCode(sequence, state.step):
+    try:
         span = strategy.schedule(sequence, spec)
         check_span(strategy, sequence, span, spec)
         masks = span_masks(sequence, span.wanted.sampled) if sequence.request.constraint else ()
+    except BaseException as error:
+        raise request_fault(sequence, state.step, error) from error
     if not (masks or sequence.request.params.processors):
         return span
     so_far = _so_far(sequence, span.rows, spec) if sequence.request.params.processors else None

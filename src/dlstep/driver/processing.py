@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float32
 from torch import Tensor
 
-from ..core import Context, Plan, RequestFault, Span, Spec
-from ..core.contract import UserCode
+from ..core import Context, Plan, Span, Spec
+from ..core.contract import request_fault
 from ..core.errors import WrongAnswer
 
 Logits = Float32[Tensor, "w ids"]
@@ -30,10 +30,9 @@ class ProcessedSpan:
         """Change the rows of the span in place. If a processor fails, keep the error and fill them with NaN."""
         own = logits[self.rows]
         try:
-            with UserCode(None, 0):
-                own[:] = self._processed(own, spec)
-        except RequestFault as fault:
-            self.error = str(fault)
+            own[:] = self._processed(own, spec)
+        except BaseException as error:  # noqa: BLE001 - user code may raise anything
+            self.error = str(request_fault(None, 0, error))
             own.fill_(torch.nan)
 
     def _processed(self, logits: Logits, spec: Spec) -> Tensor:

@@ -42,7 +42,7 @@ from ..core import (
     updates,
 )
 from ..core.checks import short
-from ..core.contract import UserCode
+from ..core.contract import request_fault
 from ..core.errors import described
 from ..core.lifecycle import apply
 from ..text.constraints import compiled
@@ -253,10 +253,9 @@ class Decode:
             if sequence is None:
                 continue
             try:
-                with UserCode(sequence, self._state.step):
-                    total += sequence.request.strategy.measure(sequence)
-            except RequestFault as fault:
-                self._end(fault)
+                total += sequence.request.strategy.measure(sequence)
+            except BaseException as error:  # noqa: BLE001 - user code may raise anything
+                self._end(request_fault(sequence, self._state.step, error))
         return total
 
 
