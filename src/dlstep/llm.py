@@ -38,7 +38,7 @@ class LLM:
     Args:
         model: Checkpoint folder, name of a hub's model (org/name or org/name@revision) or of an
             embedded one; None: the embedded model made for the strategy.
-        model_name: Family of the checkpoint, as `dlstep models` lists it; None: detected from its
+        family: Family of the checkpoint, as `dlstep models` lists it; None: detected from its
             files.
         mask_token_id: Token id of the mask; None: from the checkpoint, its tokenizer or its model
             family.
@@ -103,7 +103,7 @@ class LLM:
         self,
         model: str | Path | None = None,
         *,
-        model_name: str | None = None,
+        family: str | None = None,
         mask_token_id: int | None = None,
         use_lora: bool | None = None,
         lora_path: str | None = None,

@@ -56,7 +56,7 @@ def pair_of(family, folder):
     sizes = {"vocab_size": ROWS} | ({"embedding_size": ROWS} if family == "llada" else {})
     network, _ = write_checkpoint(folder, family, mask_token_id=MASK, **EOS_IDS, **sizes)
     save_tokenizer(folder)
-    checkpoint = load_checkpoint(folder, model_name=family)
+    checkpoint = load_checkpoint(folder, family=family)
     head = BiasedHead(network.get_output_embeddings())
     network.lm_head = checkpoint.network.lm_head = head
     return Pair(network, checkpoint, head)

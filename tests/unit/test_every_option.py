@@ -69,7 +69,7 @@ def threads(llm):
 # refusal; or words of the help text; or a file of tests that give it.
 ENGINE = {
     "model": ({}, {"model": "tiny-edit"}, lambda llm: llm.state.config.spec.fingerprint),
-    "model_name": ({}, {"model_name": "llada"}, "read as llada"),
+    "family": ({}, {"family": "llada"}, "read as llada"),
     "mask_token_id": ({}, {"mask_token_id": 3}, lambda llm: llm.state.config.spec.mask_id),
     "use_lora": ({}, {"use_lora": True}, "needs lora_path"),
     "lora_path": ({}, {"lora_path": "nowhere"}, "nowhere"),
@@ -182,7 +182,7 @@ LINES = {
         "!law_timeout Seconds",
     ],
     "models": [" | --json"],
-    "models check": ["TINY | nowhere | --json | --model_name llada | --lora_path nowhere"],
+    "models check": ["TINY | nowhere | --json | --family llada | --lora_path nowhere"],
     "replay": ["trace.jsonl | nowhere | --json", *OWN_PARTS],
     "view": ["trace.jsonl | nowhere | --out page.html", "!open browser", *OWN_PARTS],
     "bench decode": ["--device cuda:99 | --model nowhere | --device cpu", "!json JSON"],

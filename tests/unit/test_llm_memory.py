@@ -104,7 +104,7 @@ def compiled(llm):
 @pytest.mark.parametrize("family", ["sdar", "llada2", "diffusion_gemma"])
 def test_so_does_one_with_compiled_layers(family, tmp_path):
     write_checkpoint(tmp_path, family)
-    assert not left_of(str(tmp_path), use=compiled, model_name=family, max_model_len=64)
+    assert not left_of(str(tmp_path), use=compiled, family=family, max_model_len=64)
 
 
 class Small:
@@ -164,7 +164,7 @@ def test_loading_takes_at_most_half_more_memory_than_the_weights(family, options
         "num_hidden_layers": 16,
     }
     write_checkpoint(tmp_path, family, **large)
-    asked = json.dumps({"model": str(tmp_path), "model_name": family, "max_model_len": 256} | options)
+    asked = json.dumps({"model": str(tmp_path), "family": family, "max_model_len": 256} | options)
     command = [sys.executable, "-m", "tests.helpers.loading_memory", asked]
     weights, growth = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
     assert weights > 50e6, "large against what an allocator rounds up"

@@ -75,7 +75,7 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
     more = [f"with {row['tensor']}"] if row["tensor"] else []
     more += [f"with {row['fact']}"] if row["fact"] else []
     more += [f"named {row['published']}"] if row["published"] else []
-    recognised = "; ".join([", ".join(signs), *more]) if signs else "model_name only"
+    recognised = "; ".join([", ".join(signs), *more]) if signs else "by name only"
     size = row["options"].get(row["block_option"])
     masked = "as stated" if row["mask_id"] is None else str(row["mask_id"])
     return (

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ..models.check import CheckpointReport
 
 EXAMPLES = """dlstep models check /path/to/checkpoint
-dlstep models check /path/to/checkpoint --model_name dream_reasoner --json
+dlstep models check /path/to/checkpoint --family dream_reasoner --json
 dlstep models check /path/to/checkpoint --lora_path /path/to/adapter"""
 
 
@@ -25,7 +25,7 @@ class CheckCommand:
     path: str
     """The checkpoint folder, or a name of the hub: org/name or org/name@revision."""
     _: KW_ONLY
-    model_name: str | None = None
+    family: str | None = None
     """Family, where config.json leaves a doubt."""
     lora_path: Path | None = None
     """Folder of a LoRA adapter for it."""
@@ -41,7 +41,7 @@ def run(options: Namespace) -> int:
     from ..engine.hub import folder_of
     from ..models.check import check
 
-    facts = facts_of(check(folder_of(options.path), options.model_name, options.lora_path))
+    facts = facts_of(check(folder_of(options.path), options.family, options.lora_path))
     print(json_text(facts) if options.json else "\n".join(lines(facts)))
     return int(bool(facts["problems"]))
 

@@ -35,7 +35,7 @@ class EngineConfig:
     model: str | None = None
     """Checkpoint folder, name of a hub's model (org/name or org/name@revision) or of an embedded one;
     None: the embedded model made for the strategy."""
-    model_name: str | None = None
+    family: str | None = None
     """Family of the checkpoint, as `dlstep models` lists it; None: detected from its files."""
     mask_token_id: Annotated[int, Ge(0)] | None = None
     """Token id of the mask; None: from the checkpoint, its tokenizer or its model family."""

@@ -10,6 +10,7 @@ ELSEWHERE = {
     "max_context_len": "max_model_len",
     "context_length": "max_model_len",
     "model_path": "model",
+    "model_name": "family",
     "max_prefill_tokens": "max_num_batched_tokens",
     "chunked_prefill_size": "max_num_batched_tokens",
     "kvcache_block_size": "page_size",

@@ -123,7 +123,7 @@ def _describe(config: EngineConfig) -> "Description":
     folder = _folder(config)  # before the import, which takes seconds: a wrong name is reported at once
     from ..models import read_description
 
-    return read_description(folder, config.model_name, mask_token_id=config.mask_token_id)
+    return read_description(folder, config.family, mask_token_id=config.mask_token_id)
 
 
 def _folder(config: EngineConfig) -> Path:

@@ -36,7 +36,7 @@ class CheckpointReport:
     warnings: tuple[str, ...] = ()
 
 
-def check(path: str | Path, model_name: str | None = None, lora_path: str | Path | None = None) -> CheckpointReport:
+def check(path: str | Path, family: str | None = None, lora_path: str | Path | None = None) -> CheckpointReport:
     """Check the checkpoint folder at `path`, and the adapter for it at `lora_path`.
 
     This runs the same code as loading, so both find the same problems, but it reads no weights and
@@ -46,7 +46,7 @@ def check(path: str | Path, model_name: str | None = None, lora_path: str | Path
     if not folder.is_dir():
         raise FileNotFoundError(f"checkpoint folder {str(folder)!r} does not exist: give a folder, or a name like org/name")
     problems: list[str] = []
-    description = _found(problems, lambda: read_description(folder, model_name))
+    description = _found(problems, lambda: read_description(folder, family))
     contents = _found(problems, lambda: read_contents(folder)) or Contents({}, ())
     problems += contents.problems
     adapter = None if lora_path is None else _found(problems, lambda: read_adapter(Path(lora_path)))
@@ -54,15 +54,15 @@ def check(path: str | Path, model_name: str | None = None, lora_path: str | Path
     if description is None:
         return CheckpointReport(folder, None, 0, stored_bytes, (), tuple(shortened(problems, MOST_LISTED)))
     _found(problems, lambda: check_ends(description))
-    family, config = description.family, description.config
-    network = _found(problems, lambda: empty_network(family.network, config, torch.bfloat16))
+    known, config = description.family, description.config
+    network = _found(problems, lambda: empty_network(known.network, config, torch.bfloat16))
     parameters, shapes = 0, ()
     if network is not None:
         parameters = sum(parameter.numel() for parameter in network.parameters())
         shapes = kv_shapes(network.config)
         # Otherwise all tensors of damaged files would be reported as missing.
         if contents.tensors and not contents.problems:
-            _plan(problems, network, family, contents, adapter)
+            _plan(problems, network, known, contents, adapter)
     warnings = [
         f"config.json states {name}, which dlstep ignores: see in the published code whether it matters"
         for name in description.unknown

@@ -79,7 +79,7 @@ def load_checkpoint(
     device: str = "cpu",
     dtype: torch.dtype | None = None,
     *,
-    model_name: str | None = None,
+    family: str | None = None,
     mask_token_id: int | None = None,
     description: Description | None = None,
     progress: Progress = no_progress,
@@ -92,9 +92,9 @@ def load_checkpoint(
         path: The folder.
         device: Device for the network, such as `cuda:0`.
         dtype: Type of the weights; None: that of `default_dtype`.
-        model_name: Family of the checkpoint, regardless of config.json; None: detected.
+        family: Family of the checkpoint, regardless of config.json; None: detected.
         mask_token_id: Token id of the mask; None: from the folder.
-        description: Facts of the folder, instead of the arguments `path`, `model_name` and
+        description: Facts of the folder, instead of the arguments `path`, `family` and
             `mask_token_id`.
         progress: Called with the number of bytes to load. It returns a context manager that yields
             a function, which is called with the size of each loaded piece.
@@ -106,7 +106,7 @@ def load_checkpoint(
         ValueError: With tensors that are missing, unused or misshaped, if ranks do not fit, and as
             `quantize` and `read_description` do.
     """
-    description = description or read_description(path, model_name, mask_token_id=mask_token_id)
+    description = description or read_description(path, family, mask_token_id=mask_token_id)
     check_ends(description)
     where = torch.device(device)
     contents = read_contents(description.path)

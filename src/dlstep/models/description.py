@@ -72,12 +72,12 @@ class _Sources:
     family: Family
 
 
-def read_description(path: str | Path, model_name: str | None = None, *, mask_token_id: int | None = None) -> Description:
+def read_description(path: str | Path, family: str | None = None, *, mask_token_id: int | None = None) -> Description:
     """Return the facts of a checkpoint folder without reading its weights.
 
     Args:
         path: The folder.
-        model_name: Family of the checkpoint, regardless of config.json; None: detected.
+        family: Family of the checkpoint, regardless of config.json; None: detected.
         mask_token_id: Token id of the mask; None: from the folder.
 
     Raises:
@@ -86,12 +86,12 @@ def read_description(path: str | Path, model_name: str | None = None, *, mask_to
     """
     folder = Path(path).expanduser()
     facts = read_facts(folder)
-    family = recognise(folder, facts, model_name)
-    config, unknown = _config(folder, facts, family)
+    known = recognise(folder, facts, family)
+    config, unknown = _config(folder, facts, known)
     text: Any = config.get_text_config()
     with refuse_errors(str(folder / "config.json")):
         own = part(facts, "dlstep")
-    declared: Any = own.get("decoding_strategy", family.decoding_strategy)
+    declared: Any = own.get("decoding_strategy", known.decoding_strategy)
     if not isinstance(declared, str | None):
         raise ValueError(f"{folder / 'config.json'}: decoding_strategy of its section dlstep must be a name, got {declared!r}")
     with refuse_errors(f"the tokenizer in {folder} cannot be read"):
@@ -112,12 +112,12 @@ def read_description(path: str | Path, model_name: str | None = None, *, mask_to
         tokenizer=tokenizer,
         vocabulary=vocabulary,
         pieces=texts,
-        family=family,
+        family=known,
     )
     return Description(
         name=name_of(folder.resolve()),
         path=folder,
-        family=family,
+        family=known,
         config=config,
         tokenizer=sources.tokenizer,
         spec=_spec(sources, mask_token_id),

@@ -64,7 +64,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """Signs of a family in its checkpoint; if all are empty, only `model_name` selects the family.
+    """Signs of a family in its checkpoint; if all are empty, only the option `family` selects it.
 
     `classes` are regexes for class and module names in `architectures` and `auto_map`,
     `model_types` values of `model_type`. Among families that share these, `tensor` (a regex for a
@@ -84,7 +84,7 @@ class Family:
     """A kind of checkpoint: transformers class, tensor names, and its authors' decoding settings."""
 
     name: str
-    """Name in listings and in `model_name`."""
+    """Name in listings and in the option `family`."""
     network: type[PreTrainedModel]
     """Class of transformers."""
     signs: Signs
@@ -367,16 +367,16 @@ def name_of(folder: Path) -> str:
     return folder.name
 
 
-def recognise(folder: Path, facts: dict[str, Any], model_name: str | None = None) -> Family:
-    """Return the family that `model_name` names, or if it is None, the family of the checkpoint folder.
+def recognise(folder: Path, facts: dict[str, Any], name: str | None = None) -> Family:
+    """Return the family of this name, or if it is None, the family of the checkpoint folder.
 
     Raises ValueError for an unknown name, and for a folder that fits no family.
     """
-    if model_name is not None:
-        if model_name not in FAMILIES:
-            meant = did_you_mean(model_name, FAMILIES, "; ")
-            raise ValueError(f"model_name={model_name!r} is unknown: choose from {', '.join(FAMILIES)}{meant}")
-        family = FAMILIES[model_name]
+    if name is not None:
+        if name not in FAMILIES:
+            meant = did_you_mean(name, FAMILIES, "; ")
+            raise ValueError(f"family={name!r} is unknown: choose from {', '.join(FAMILIES)}{meant}")
+        family = FAMILIES[name]
     else:
         family = _detect(folder, facts)
     if family.qkv_biased is not None and facts.get("include_qkv_bias"):
@@ -397,7 +397,7 @@ def _detect(folder: Path, facts: dict[str, Any]) -> Family:
         raise ValueError(
             f"{folder} is of model_type {facts.get('model_type')!r:.80} and architecture "
             f"{', '.join(named)[:160] or 'none'}, which is "
-            f"not supported: choose a checkpoint of {', '.join(FAMILIES)}, or name one of these as model_name if it is "
+            f"not supported: choose a checkpoint of {', '.join(FAMILIES)}, or give one of these as family if it is "
             "built like them (code that a checkpoint brings is never run)"
         )
     if (by_tensor := [family for family in candidates if family.signs.tensor]) and _holds(folder, by_tensor[0]):
@@ -412,7 +412,7 @@ def _detect(folder: Path, facts: dict[str, Any]) -> Family:
         return others[0]
     known = " or ".join(f"{family.name} (named {family.signs.published})" for family in candidates)
     raise ValueError(
-        f"give model_name, which can be {known}: neither config.json nor the name of {folder}, of model_type "
+        f"give family, which can be {known}: neither config.json nor the name of {folder}, of model_type "
         f"{facts.get('model_type')!r:.80}, tells how the network was trained"
     )
 

@@ -340,7 +340,7 @@ class Launched(TorchDispatchMode):
 def test_the_first_layers_launch_all_that_a_network_launches(family, compared, tmp_path):
     facts = {} if family == "diffusion_gemma" else {"num_hidden_layers": 5}
     write_checkpoint(tmp_path, family, seed=1, **facts)
-    engine = LLM(str(tmp_path), model_name=family, max_model_len=64).engine
+    engine = LLM(str(tmp_path), family=family, max_model_len=64).engine
     driver = engine.driver
     layers = [module for module in driver.network.model.modules() if hasattr(module, "self_attn")]
     runs = []

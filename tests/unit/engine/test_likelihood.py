@@ -24,7 +24,7 @@ def one_thread():
 def made(folder, family, **options):
     """A random checkpoint of a family as the engine and as its class of transformers."""
     network, _ = write_checkpoint(folder / family, family, seed=3)
-    return LLM(folder / family, model_name=family, max_num_reqs=16, page_size=8, **options), network
+    return LLM(folder / family, family=family, max_num_reqs=16, page_size=8, **options), network
 
 
 def pairs_of(llm, lengths):

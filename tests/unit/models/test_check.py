@@ -29,11 +29,11 @@ def folder(tmp_path):
 @pytest.mark.parametrize("family", FACTS)
 def test_every_family_is_told_as_it_would_be_loaded(family, tmp_path, capsys):
     reference, _ = write_checkpoint(tmp_path, family)
-    told = facts(tmp_path, capsys, "--model_name", family)
+    told = facts(tmp_path, capsys, "--family", family)
     assert told["problems"] == []
     assert (told["family"], told["network"]) == (family, type(reference).__name__)
     assert told["parameters"] == sum(parameter.numel() for parameter in reference.parameters())
-    made = load_checkpoint(tmp_path, model_name=family)
+    made = load_checkpoint(tmp_path, family=family)
     assert told["mask_id"] == made.spec.mask_id
     assert told["strategies"][made.description.decoding_strategy] is None
     assert sum(layer["layers"] for layer in told["kv_layers"]) == len(kv_shapes(made.network.config))

@@ -50,7 +50,7 @@ def nothing_compiled_before():
 @pytest.mark.parametrize("family", [pytest.param(each, marks=[pytest.mark.stress] * (each in LONG)) for each in FAMILIES])
 def test_answers_are_the_same_and_nothing_is_compiled_twice(family, tmp_path):
     write_checkpoint(tmp_path, family, seed=1)
-    options = {"model_name": family, "max_model_len": 64}
+    options = {"family": family, "max_model_len": 64}
     if family == "diffusion_gemma":
         options["max_denoising_steps"] = 2  # noise that is drawn anew again and again would make much of any rounding
     plain, fast = (LLM(str(tmp_path), **options) for _ in range(2))
@@ -73,7 +73,7 @@ def test_answers_are_the_same_and_nothing_is_compiled_twice(family, tmp_path):
 @pytest.mark.full
 def test_other_networks_change_nothing(tmp_path):
     write_checkpoint(tmp_path, "sdar", seed=1)
-    options = {"model_name": "sdar", "max_model_len": 64}
+    options = {"family": "sdar", "max_model_len": 64}
     recorder, compiled = Recorder(), []
     first, second = (LLM(str(tmp_path), **options) for _ in range(2))
     for llm in (first, second):
@@ -88,7 +88,7 @@ def test_other_networks_change_nothing(tmp_path):
 def test_every_thread_compiles_for_any_number_of_rows_and_sets_that_once(tmp_path):
     """torch keeps the settings of a thread from all others, so that those of the thread that loaded are not enough."""
     write_checkpoint(tmp_path, "sdar", seed=1)
-    llm, recorder = LLM(str(tmp_path), model_name="sdar", max_model_len=64), Recorder()
+    llm, recorder = LLM(str(tmp_path), family="sdar", max_model_len=64), Recorder()
     compile_layers(llm.engine.driver.network.model, backend=recorder)
     found = []
 
@@ -113,7 +113,7 @@ def test_every_thread_compiles_for_any_number_of_rows_and_sets_that_once(tmp_pat
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_slice_is_the_layer_that_it_replaces(family, tmp_path):
     write_checkpoint(tmp_path, family, seed=1)
-    before, after = (load_checkpoint(tmp_path, model_name=family).network for _ in range(2))
+    before, after = (load_checkpoint(tmp_path, family=family).network for _ in range(2))
     merge_products(after)
     count = 0
     for name, module in after.named_modules():

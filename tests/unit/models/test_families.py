@@ -334,7 +334,7 @@ def test_sub_blocks_divide_the_block_of_fast_dllm_v2(tmp_path, options, sizes):
 @pytest.mark.parametrize("name", FACTS)
 def test_a_checkpoint_decodes_by_its_folder_alone(tmp_path, name):
     write_checkpoint(tmp_path, name)
-    llm = LLM(tmp_path, model_name=name if name in SHARED else None)
+    llm = LLM(tmp_path, family=name if name in SHARED else None)
     (output,) = llm.generate([[7, 8, 9, 10, 11]], SamplingParams(max_tokens=9, ignore_eos=True))
     assert output.finish_reason == "length"
     assert len(output.token_ids) == 9

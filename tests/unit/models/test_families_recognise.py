@@ -31,7 +31,7 @@ def test_a_name_overrides_what_the_folder_says(tmp_path):
     dmax = read_description(folder, "llada2_mini_dmax")
     assert type(strategy_of(dmax)).__name__ == "DMax"
     assert type(strategy_of(dmax, sampling_mode="naive", decoding_strategy="multi_bd")).__name__ == "MultiBD"
-    with pytest.raises(ValueError, match=r"model_name='lada' is unknown: choose from dream, diffucoder, .*llada2_mini_dmax"):
+    with pytest.raises(ValueError, match=r"family='lada' is unknown: choose from dream, diffucoder, .*llada2_mini_dmax"):
         read_description(folder, "lada")
 
 
@@ -64,7 +64,7 @@ def test_the_most_particular_sign_decides(tmp_path, place, facts, changes, famil
 
 @pytest.mark.parametrize("place", ["Qwen3-0.6B-diffusion-bd3lm-v0.1", "models--divelab--Qwen3-4B-a2d-init/snapshots/12ab"])
 def test_what_only_a_name_can_tell_is_asked_for(tmp_path, place):
-    with pytest.raises(ValueError, match=r"^give model_name, which can be a2d_qwen3 \(named mdlm\) or opdlm \(named opdlm\): "):
+    with pytest.raises(ValueError, match=r"^give family, which can be a2d_qwen3 \(named mdlm\) or opdlm \(named opdlm\): "):
         described(tmp_path / place, A2D_QWEN3, mask_token="<mask>")
     assert read_description(tmp_path / place, "opdlm").options == {"block_size": 4}
 

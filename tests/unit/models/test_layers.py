@@ -76,7 +76,7 @@ def paged(network, ids, mask):
 @torch.inference_mode()
 def test_logits_equal_those_of_the_class(family, variant, tmp_path):
     reference, _ = write_checkpoint(tmp_path, family, seed=1, **VARIANTS[variant])
-    network = load_checkpoint(tmp_path, model_name=family).network
+    network = load_checkpoint(tmp_path, family=family).network
     assert type(network) is type(reference)
     if any("experts" in name for name, _ in reference.named_parameters()):
         reference.set_experts_implementation("eager")

@@ -21,8 +21,8 @@ def experts_of(network):
 @pytest.mark.parametrize("family", ["sdar_moe", "llada2", "diffusion_gemma"])
 def test_experts_are_multiplied_as_a_group_where_torch_can(family, tmp_path):
     write_checkpoint(tmp_path, family)
-    assert experts_of(load_checkpoint(tmp_path, model_name=family).network) == "grouped_mm"
-    assert experts_of(load_checkpoint(tmp_path, dtype=torch.float64, model_name=family).network) == "eager"
+    assert experts_of(load_checkpoint(tmp_path, family=family).network) == "grouped_mm"
+    assert experts_of(load_checkpoint(tmp_path, dtype=torch.float64, family=family).network) == "eager"
 
 
 def test_experts_whose_rows_do_not_align_are_multiplied_one_by_one(tmp_path):

@@ -35,7 +35,7 @@ def back(weight, scales):
 @pytest.mark.parametrize("family", list(FACTS))
 def test_quantize_converts_only_decoder_layers_and_experts(family, tmp_path):
     write_checkpoint(tmp_path, family)
-    plain, network = (load_checkpoint(tmp_path, model_name=family).network for _ in range(2))
+    plain, network = (load_checkpoint(tmp_path, family=family).network for _ in range(2))
     quantize(network)
     assert network.dtype == torch.float32, "keys and values have the dtype of the embedding"
     before = dict(plain.named_parameters(remove_duplicate=False))
@@ -59,7 +59,7 @@ def test_quantize_converts_only_decoder_layers_and_experts(family, tmp_path):
 def test_tied_weights_stay_tied(tmp_path):
     """The encoder and the decoder of DiffusionGemma share their layers."""
     write_checkpoint(tmp_path, "diffusion_gemma")
-    network = load_checkpoint(tmp_path, model_name="diffusion_gemma").network
+    network = load_checkpoint(tmp_path, family="diffusion_gemma").network
     quantize(network)
     encoder, decoder = network.model.encoder.language_model.layers[0], network.model.decoder.layers[0]
     assert encoder.mlp.up_proj.weight is decoder.mlp.up_proj.weight
@@ -71,7 +71,7 @@ def test_tied_weights_stay_tied(tmp_path):
 @pytest.mark.parametrize("family", ["sdar", "stable_diffcoder", "dream"])
 def test_logits_match_dequantized_weights_and_inputs(family, tmp_path):
     write_checkpoint(tmp_path, family)
-    rounded, network = (load_checkpoint(tmp_path, model_name=family).network for _ in range(2))
+    rounded, network = (load_checkpoint(tmp_path, family=family).network for _ in range(2))
     quantize(network)
     for name, module in network.named_modules():
         if isinstance(module, QuantizedLinear):
@@ -89,7 +89,7 @@ def test_logits_match_dequantized_weights_and_inputs(family, tmp_path):
 @pytest.mark.full
 def test_compiled_quantized_layers_compute_merged_products_once(tmp_path):
     write_checkpoint(tmp_path, "sdar", seed=1)
-    options = {"model_name": "sdar", "max_model_len": 64, "quantization": "fp8"}
+    options = {"family": "sdar", "max_model_len": 64, "quantization": "fp8"}
     plain, fast = (LLM(str(tmp_path), **options) for _ in range(2))
     recorder = Recorder()
     compile_layers(fast.engine.driver.network.model, backend=recorder)
@@ -123,7 +123,7 @@ def test_unsupported_experts_are_refused(tmp_path, monkeypatch):
     write_checkpoint(tmp_path, "llada2")
     monkeypatch.setattr("dlstep.models.quantization.fits", lambda module: False)
     with pytest.raises(ValueError, match="quantization='fp8' is not supported for the experts of Glm4MoeForCausalLM"):
-        LLM(str(tmp_path), model_name="llada2", quantization="fp8")
+        LLM(str(tmp_path), family="llada2", quantization="fp8")
 
 
 @torch.no_grad()
@@ -131,7 +131,7 @@ def states_of(ranks, folders):
     """Return the last hidden states of each network, and the number of FP8 parameters of this rank."""
     found = []
     for folder in folders:
-        network = load_checkpoint(folder, model_name=folder.name, ranks=ranks).network
+        network = load_checkpoint(folder, family=folder.name, ranks=ranks).network
         quantize(network)
         network.set_attn_implementation("sdpa")
         held = sum(parameter.numel() for parameter in network.parameters() if parameter.dtype == FP8)

@@ -94,7 +94,7 @@ def test_load_checkpoint_dequantizes_stored_weights(family, kind, strategy, tmp_
     coded, plain = quantized_folder(tmp_path, family, kind, strategy)
     assert check(coded, family).problems == check(plain, family).problems == ()
     for ranks in (Ranks(), Ranks(1, 2, "")):
-        found, expected = (load_checkpoint(each, model_name=family, ranks=ranks).network for each in (coded, plain))
+        found, expected = (load_checkpoint(each, family=family, ranks=ranks).network for each in (coded, plain))
         others = dict(expected.named_parameters())
         for name, parameter in found.named_parameters():
             assert torch.equal(parameter, others[name]), name
@@ -104,7 +104,7 @@ def test_load_checkpoint_dequantizes_stored_weights(family, kind, strategy, tmp_
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_fp8_reproduces_stored_codes_with_channel_scales(dtype, tmp_path):
     coded, _ = quantized_folder(tmp_path, "sdar", "float", "channel")
-    llm = LLM(str(coded), model_name="sdar", dtype=dtype, quantization="fp8")
+    llm = LLM(str(coded), family="sdar", dtype=dtype, quantization="fp8")
     network = llm.engine.driver.network.model
     stored = load_file(coded / "model.safetensors")
     layers = [(name, module) for name, module in network.named_modules() if isinstance(module, QuantizedLinear)]
@@ -174,4 +174,4 @@ def test_check_reports_missing_and_misshapen_scales(tmp_path):
     assert "not used: model.norm.weight_scale" in problems
     assert f"other dtype: {third}_scale is F8_E5M2, not one of F32, F16, BF16" in problems
     with pytest.raises(ValueError, match=f"{first}_scale is missing"):
-        load_checkpoint(coded, model_name="sdar")
+        load_checkpoint(coded, family="sdar")

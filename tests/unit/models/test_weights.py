@@ -20,18 +20,18 @@ def test_one_tensor_less_or_more_is_named(family, tmp_path):
     for removed in {names[0], names[len(names) // 2], names[-1], *(name for name in names if ".1.mlp" in name)}:
         edit_tensors(tmp_path / SINGLE, lambda tensors, removed=removed: tensors.pop(removed))
         with pytest.raises(ValueError, match=r"do not fit .*missing: "):
-            load_checkpoint(tmp_path, model_name=family)
+            load_checkpoint(tmp_path, family=family)
         (tmp_path / SINGLE).write_bytes(whole)
     edit_tensors(tmp_path / SINGLE, lambda tensors: tensors.update({"model.layers.0.surplus.weight": torch.ones(3)}))
     with pytest.raises(ValueError, match=r"do not fit .*not used: model\.layers\.0\.surplus\.weight"):
-        load_checkpoint(tmp_path, model_name=family)
+        load_checkpoint(tmp_path, family=family)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("family", ["dream", "llada", "sdar", "sdar_moe", "llada2", "diffusion_gemma"])
 def test_all_that_is_in_a_network_is_as_transformers_makes_it(family, dtype, tmp_path):
     reference, _ = write_checkpoint(tmp_path, family, tied=family in ("dream", "sdar"), biases=family == "llada", shards=2)
-    network = load_checkpoint(tmp_path, dtype=dtype, model_name=family).network
+    network = load_checkpoint(tmp_path, dtype=dtype, family=family).network
     assert not network.training
     made = type(reference)._from_config(network.config, dtype=dtype)  # what is computed
     stated = reference.state_dict()  # what is stored
