@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dlstep_kernels.attention import Spans, store_kv
-from dlstep_kernels.embeddings import SoftRows, merge_embeddings
+from dlstep_kernels.embeddings import RENORMALIZED, SoftRows, merge_embeddings
 from dlstep_kernels.experts import mix_experts
 from dlstep_kernels.head import head_and_sample
 from dlstep_kernels.quantization import quantize_rows
@@ -156,7 +156,7 @@ def merged(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> KernelCase
     soft = torch.arange(0, rows, 2, device=device)
     ids = torch.randint(0, sizes.vocabulary, (SETS, len(soft), 1), device=device)
     shares = torch.rand((len(soft), 1), device=device)
-    sets = [SoftRows(soft, each, shares, 1.0 - shares[:, 0]) for each in ids]
+    sets = [SoftRows(soft, each, shares, torch.full_like(soft, RENORMALIZED), 1.0 - shares[:, 0]) for each in ids]
     calls = [lambda each=each: merge_embeddings.kernel(embedded, table, 0, each) for each in sets]
     need = Need(2.0 * embedded.nbytes + len(soft) * width * dtype.itemsize)
     return KernelCase("merge_embeddings", f"{len(soft)} of {rows} rows of {width}", calls, need)

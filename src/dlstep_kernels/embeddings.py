@@ -1,7 +1,6 @@
 """Embeddings of soft rows, which blend several tokens, and the shares of all tokens in a mean embedding."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from jaxtyping import Float, Float32, Int64
@@ -10,7 +9,7 @@ from torch import Tensor
 from .choice import with_kernel
 from .sampling import capped
 
-MergeMode = Literal["dmax_topk", "iter_smooth_topk"]
+BLENDED, RENORMALIZED, ADDED = range(3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +22,10 @@ class SoftRows:
     """Token ids that a row blends."""
     probabilities: Float32[Tensor, "m k"]
     """Weight of each of them."""
-    residuals: Float32[Tensor, " m"]
-    """Weight of the mask embedding in each row, with `dmax_topk`."""
-    mode: MergeMode = "dmax_topk"
-    """Formula of `merge_embeddings`."""
-    renormalize: bool = True
-    """With `dmax_topk`: scale the blend to the mean norm of its parts."""
-    weight: float = 1.0
-    """With `iter_smooth_topk`: factor of the blend."""
+    modes: Int64[Tensor, " m"]
+    """Formula of each row: BLENDED, RENORMALIZED or ADDED."""
+    factors: Float32[Tensor, " m"]
+    """Weight of the mask embedding in each row; of the blend if it is ADDED."""
 
 
 @with_kernel("embeddings")
@@ -39,10 +34,10 @@ def merge_embeddings(
 ) -> Float[Tensor, "n width"]:
     """Return `embedded` with blended soft rows; all other rows stay bitwise equal.
 
-    The mode `dmax_topk` computes `s = sum q_k E[id_k] + r E[mask]`, scaled to the norm `sum q_k
-    |E[id_k]| + r |E[mask]|` with `renormalize`. The mode `iter_smooth_topk` computes the row plus
-    `weight * sum q_k E[id_k]`. Blended in fp32, rounded once. Source: soft decoding of DMax (2026);
-    iteration smoothing of dInfer.
+    BLENDED is `s = sum q_k E[id_k] + f E[mask]`, and RENORMALIZED is `s` scaled to the norm `sum q_k
+    |E[id_k]| + f |E[mask]|`. ADDED is the row plus `f * sum q_k E[id_k]`. Blended in fp32, rounded
+    once. An id of probability 0 changes no bit. Source: soft decoding of DMax (2026); iteration
+    smoothing of dInfer.
 
     Args:
         embedded: Embedding of each row.
@@ -51,18 +46,18 @@ def merge_embeddings(
         soft: The soft rows.
     """
     kept = soft.rows >= 0
-    rows, shares = soft.rows[kept], soft.probabilities[kept, :, None]
-    parts = table[soft.ids[kept]].float()
-    blend = (shares * parts).sum(1)
-    if soft.mode == "iter_smooth_topk":
-        blend = embedded[rows].float() + soft.weight * blend
-    else:
-        rest, masked = soft.residuals[kept, None], table[mask_id].float()
-        blend = blend + rest * masked
-        if soft.renormalize:
-            target = (shares * parts.norm(dim=-1, keepdim=True)).sum(1) + rest * masked.norm()
-            blend = blend * (target / blend.norm(dim=-1, keepdim=True).clamp(min=1e-12))
-    return torch.index_copy(embedded, 0, rows, blend.to(embedded.dtype))
+    rows, modes, factors = soft.rows[kept], soft.modes[kept, None], soft.factors[kept, None]
+    blend, norms = torch.zeros_like(embedded[rows], dtype=torch.float32), torch.zeros_like(factors)
+    for ids, shares in zip(soft.ids[kept].T, soft.probabilities[kept].T, strict=True):
+        part = table[ids].float()
+        blend += shares[:, None] * part
+        norms += shares[:, None] * part.norm(dim=-1, keepdim=True)
+    masked = table[mask_id].float()
+    mixed = blend + factors * masked
+    scaled = mixed * ((norms + factors * masked.norm()) / mixed.norm(dim=-1, keepdim=True).clamp(min=1e-12))
+    added = embedded[rows].float() + factors * blend
+    chosen = torch.where(modes == ADDED, added, torch.where(modes == RENORMALIZED, scaled, mixed))
+    return torch.index_copy(embedded, 0, rows, chosen.to(embedded.dtype))
 
 
 @with_kernel("embeddings")

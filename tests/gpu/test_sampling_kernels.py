@@ -180,7 +180,7 @@ def test_merge_equals_the_twin(dtype, width):
     rows = torch.arange(3, 100, 3, device="cuda")
     ids = torch.randint(0, 1000, (len(rows), 3), device="cuda", generator=generator)
     shares = torch.randint(0, 9, (len(rows), 4), device="cuda", generator=generator) / 8
-    soft = SoftRows(rows, ids, shares[:, :3], shares[:, 3])
+    soft = SoftRows(rows, ids, shares[:, :3], rows % 3, shares[:, 3])
     # A norm sums up to 8192 squares by trees of at most 64 additions, and takes a root.
     step = {FP32: 64 * ROUNDING, BF16: 2**-7, FP16: 2**-10}[dtype]
     found = merge_embeddings(embedded, table, 3, soft)

@@ -8,7 +8,6 @@ import numpy as np
 from dlstep_kernels import SamplerConfig, Spans
 from dlstep_kernels.tiles import TILE_HEIGHT, TileShape, bucket_shape, tile_numbers, tiles_over
 
-from ..core.plan import Merge
 from ..models.networks import Batch, View, batch_of
 from .arena import Arena
 from .lowering import Gathered, LoweringTarget
@@ -33,7 +32,7 @@ Laid = Mapping[int | None, Spans]  # the spans that tiles were laid for, by slid
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Properties that forward passes of any size share: `names` of arrays, sampler and merge rule.
+    """Properties that forward passes of any size share: `names` of arrays and sampler.
 
     `widest` is the maximum number of rows of a span, NARROW or TILE_HEIGHT. `scored` and `soft` are
     the numbers of ids per sampled row and per soft row; 0 if there are none.
@@ -44,7 +43,6 @@ class Kind:
     soft: int
     names: tuple[str, ...]
     sampler: SamplerConfig
-    merge: Merge | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +81,6 @@ def forward_kind(gathered: Gathered) -> Kind:
         soft=len(arrays["soft_ids"]) // len(arrays["soft_rows"]) if "soft_rows" in arrays else 0,
         names=tuple(arrays),
         sampler=gathered.sampler,
-        merge=gathered.merge,
     )
 
 
@@ -154,7 +151,7 @@ def _equal(first: Spans, second: Spans) -> bool:
 def batch_in(arena: Arena, bucket: Bucket, target: LoweringTarget) -> Batch:
     """Return a batch of views into the arena; later fills of the arena change the batch."""
     layouts = {view: tiles_over(arena.tensors[_name(view)], tile_shape(bucket, view, target)) for view in target.views}
-    return batch_of(arena.tensors, layouts, bucket.kind.sampler, bucket.kind.merge, target.masks.words)
+    return batch_of(arena.tensors, layouts, bucket.kind.sampler, target.masks.words)
 
 
 def _name(view: View) -> str:

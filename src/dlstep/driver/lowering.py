@@ -18,6 +18,7 @@ from torch import Tensor
 
 from dlstep_kernels import AttentionLayout, Drawn, SamplerConfig, Spans, lay_out, visible_range
 from dlstep_kernels.choice import has_kernels
+from dlstep_kernels.embeddings import ADDED, BLENDED, RENORMALIZED
 from dlstep_kernels.tiles import Tiles, lay_tiles
 
 from ..core import Plan, Samples, SamplingParams, Span, SpanSamples
@@ -88,12 +89,11 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """One plan as host arrays, named as for `batch_of`; `merge` is the rule for soft rows, `process` changes logits."""
+    """One plan as host arrays, named as for `batch_of`; `process` changes logits."""
 
     arrays: dict[str, np.ndarray]
     placed: Placed
     sampler: SamplerConfig
-    merge: Merge | None
     process: Processing | Unguided | None = None
 
     @property
@@ -113,7 +113,7 @@ def lower(gathered: Gathered, target: LoweringTarget) -> Batch:
             alike = next((layout for (other, _), layout in layouts.items() if other == window), None)
             layouts[window, group] = alike or lay_out(spans, dtype=target.dtype, device=target.device)
     tensors = staged(gathered.arrays, target.device)
-    return batch_of(tensors, layouts, gathered.sampler, gathered.merge, target.masks.words, gathered.process)
+    return batch_of(tensors, layouts, gathered.sampler, target.masks.words, gathered.process)
 
 
 def gather(
@@ -150,8 +150,9 @@ def gather(
     arrays |= _settings(plan, sampled_positions) | _carried(spans, slots)
     if any(span.wanted.masks for span in spans):
         arrays["mask_rows"] = target.masks.rows_of(spans)
-    merge = next((span.rows.soft.merge for span in spans if span.rows.soft is not None), None)
-    return Gathered(arrays if merge is None else arrays | _soft(spans), placed, sampler, merge, plan_processing(plan))
+    if any(span.rows.soft is not None for span in spans):
+        arrays |= _soft(spans)
+    return Gathered(arrays, placed, sampler, plan_processing(plan))
 
 
 def placed_rows(facts: list[tuple[int, ...]], tables: PageTables, target: LoweringTarget) -> Placed:
@@ -175,24 +176,36 @@ def placed_rows(facts: list[tuple[int, ...]], tables: PageTables, target: Loweri
 
 
 def _soft(spans: tuple[Span, ...]) -> dict[str, np.ndarray]:
-    """Return the soft rows of all spans, named as for `batch_of`, with equally many ids each."""
+    """Return the soft rows of all spans, named as for `batch_of`, padded to the largest number of ids of any span."""
     firsts = accumulate((len(span.rows.tokens) for span in spans), initial=0)
     soft_spans = [
         (span.rows.soft, first - span.rows.start)
         for span, first in zip(spans, firsts, strict=False)
         if span.rows.soft is not None
     ]
+    width = max(soft.width for soft, _ in soft_spans)
 
-    probabilities = np.array(list(chain.from_iterable(soft.probabilities for soft, _ in soft_spans)), dtype=np.float64)
+    def of_ids(name: str, dtype: type[np.generic]) -> np.ndarray:
+        padded = [_padded(getattr(soft, name), len(soft.positions), width, 0) for soft, _ in soft_spans]
+        return np.array(list(chain.from_iterable(padded)), dtype=dtype)
+
     rows = [first + position for soft, first in soft_spans for position in soft.positions]
-    # Rounded probabilities may sum to slightly more than 1.
-    residuals = np.maximum(1.0 - probabilities.reshape(len(rows), -1).sum(axis=1), 0.0)
+    counts, probabilities = [len(soft.positions) for soft, _ in soft_spans], of_ids("probabilities", np.float64)
+    # Summed from left to right, so that padding changes no bit. Rounded probabilities may sum to slightly more than 1.
+    residuals = np.maximum(1.0 - np.ascontiguousarray(probabilities.reshape(len(rows), -1).T).sum(axis=0), 0.0)
+    modes = np.repeat([_merge_mode(soft.merge) for soft, _ in soft_spans], counts)
+    weights = np.repeat([soft.merge.weight for soft, _ in soft_spans], counts)
     return {
         "soft_rows": np.array(rows, dtype=np.int64),
-        "soft_ids": np.array(list(chain.from_iterable(soft.ids for soft, _ in soft_spans)), dtype=np.int64),
+        "soft_ids": of_ids("ids", np.int64),
         "soft_probabilities": probabilities.astype(np.float32),
-        "soft_residuals": residuals.astype(np.float32),
+        "soft_modes": modes,
+        "soft_factors": np.where(modes == ADDED, weights, residuals).astype(np.float32),
     }
+
+
+def _merge_mode(merge: Merge) -> int:
+    return ADDED if merge.mode == "iter_smooth_topk" else RENORMALIZED if merge.renormalize else BLENDED
 
 
 def _carried(spans: tuple[Span, ...], slots: Mapping[int, int]) -> dict[str, np.ndarray]:
@@ -252,18 +265,17 @@ def _scored_ids(plan: Plan) -> dict[str, np.ndarray]:
     """Return scored ids, padded per sampled row to the largest number of any span."""
     spans = plan.spans
     width = max(span.wanted.scored_width for span in spans)
-    ids = np.array(list(chain.from_iterable(_padded(span, width) for span in spans)), dtype=np.int64)
-    return {"scored_ids": ids} if width else {}
+    padded = [_padded(span.wanted.scored_ids, len(span.wanted.sampled), width, -1) for span in spans]
+    return {"scored_ids": np.array(list(chain.from_iterable(padded)), dtype=np.int64)} if width else {}
 
 
-def _padded(span: Span, width: int) -> Iterable[int]:
-    """Return the scored ids of a span, padded with -1 to `width` ids per row."""
-    scored_ids, own = span.wanted.scored_ids, span.wanted.scored_width
-    if own == width:
-        return scored_ids
-    pad = (-1,) * (width - own)
-    rows = range(len(span.wanted.sampled))
-    return chain.from_iterable((*scored_ids[row * own : (row + 1) * own], *pad) for row in rows)
+def _padded(numbers: tuple[Any, ...], count: int, width: int, fill: int) -> Iterable[Any]:
+    """Return the numbers of `count` rows, each padded with `fill` to `width` numbers."""
+    if len(numbers) == count * width:
+        return numbers
+    own = len(numbers) // count
+    pad = (fill,) * (width - own)
+    return chain.from_iterable((*numbers[row * own : (row + 1) * own], *pad) for row in range(count))
 
 
 def _predecessors(span: Span) -> list[int]:

@@ -36,7 +36,6 @@ from dlstep_kernels.tiles import Tiles
 from dlstep_kernels.vocabulary import Share, gather_columns
 
 from ..core import DlstepError, Plan, Span, Spec
-from ..core.plan import Merge
 from ..distributed.ranks import ALONE, Ranks
 from .layers import PagedContext, Watch, shared_gates
 from .shapes import KVShape, embedding_of, head_of, in_gib, kv_bytes_per_token, kv_shapes
@@ -89,20 +88,18 @@ def batch_of(
     tensors: Mapping[str, Tensor],
     layouts: Mapping[View, AttentionLayout | Tiles],
     sampler: SamplerConfig,
-    merge: Merge | None,
     mask_words: Int32[Tensor, "rows words"] | None = None,
     process: Process | None = None,
 ) -> Batch:
-    """Return the batch of these named tensors; `merge` is the rule for soft rows, if any.
+    """Return the batch of these named tensors.
 
     `mask_words` are the token masks that `mask_rows` refers to; `process` changes the logits.
     """
     soft = None
-    if merge is not None:
+    if "soft_rows" in tensors:
         rows = tensors["soft_rows"]  # a row of -1 is padding
         ids, probabilities = (tensors[name].view(len(rows), -1) for name in ("soft_ids", "soft_probabilities"))
-        residuals = tensors["soft_residuals"]
-        soft = SoftRows(rows, ids, probabilities, residuals, merge.mode, merge.renormalize, merge.weight)
+        soft = SoftRows(rows, ids, probabilities, tensors["soft_modes"], tensors["soft_factors"])
     return Batch(
         tokens=tensors["tokens"][None],
         positions=tensors["positions"][None],

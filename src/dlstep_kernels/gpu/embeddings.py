@@ -8,18 +8,19 @@ import triton.language as tl
 from jaxtyping import Float, Float32
 from torch import Tensor
 
-from ..embeddings import SoftRows
+from ..embeddings import ADDED, RENORMALIZED, SoftRows
 from .launch import architecture, compiled_with, parameters, power_of_two
 from .parts import capped
 
+_ADDED, _RENORMALIZED = tl.constexpr(ADDED), tl.constexpr(RENORMALIZED)
 LOWEST = tl.constexpr(-1e38)  # less than any score, and finite, so that differences are not NaN
 
 
 @triton.jit
 @no_type_check
 def _blend_rows(
-    merged, table, mask, rows, ids, shares, residuals, weight, width, merged_stride, table_stride,
-    COUNT: tl.constexpr, BLOCK: tl.constexpr, ADDED: tl.constexpr, RENORMALIZE: tl.constexpr,
+    merged, table, mask, rows, ids, shares, modes, factors, width, merged_stride, table_stride,
+    COUNT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     number = tl.program_id(0)
     row = tl.load(rows + number)
@@ -35,14 +36,14 @@ def _blend_rows(
         part = tl.load(source + place, mask=inside, other=0.0).to(tl.float32)
         blend += share * part
         norms += share * tl.sqrt_rn(tl.sum(part * part, 0))
-    if ADDED:
-        blend = tl.load(target + place, mask=inside, other=0.0).to(tl.float32) + weight * blend
+    mode, factor = tl.load(modes + number), tl.load(factors + number)
+    if mode == _ADDED:
+        blend = tl.load(target + place, mask=inside, other=0.0).to(tl.float32) + factor * blend
     else:
-        rest = tl.load(residuals + number)
         part = tl.load(mask + place, mask=inside, other=0.0).to(tl.float32)
-        blend += rest * part
-        if RENORMALIZE:
-            norms += rest * tl.sqrt_rn(tl.sum(part * part, 0))
+        blend += factor * part
+        if mode == _RENORMALIZED:
+            norms += factor * tl.sqrt_rn(tl.sum(part * part, 0))
             blend *= norms / tl.maximum(tl.sqrt_rn(tl.sum(blend * blend, 0)), 1e-12)
     tl.store(target + place, blend.to(merged.dtype.element_ty), mask=inside)
 
@@ -60,9 +61,8 @@ def merge_embeddings(
     chosen = parameters("blend_rows", architecture(embedded.device))
     _blend_rows[(soft.rows.numel(),)](
         merged, table, table[mask_id], soft.rows, soft.ids.contiguous(), soft.probabilities.contiguous(),
-        soft.residuals.contiguous(), soft.weight, width, merged.stride(0), table.stride(0),
-        COUNT=count, BLOCK=power_of_two(width), ADDED=soft.mode == "iter_smooth_topk",
-        RENORMALIZE=soft.renormalize, **compiled_with(chosen),
+        soft.modes, soft.factors.contiguous(), width, merged.stride(0), table.stride(0),
+        COUNT=count, BLOCK=power_of_two(width), **compiled_with(chosen),
     )  # fmt: skip
     return merged
 

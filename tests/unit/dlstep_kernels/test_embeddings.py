@@ -1,31 +1,34 @@
 """Soft inputs: worked examples, and what must hold of every blend."""
 
 import math
+from dataclasses import fields, replace
 
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from torch.nn.functional import pad
 
 from dlstep_kernels import SoftRows, merge_embeddings
+from dlstep_kernels.embeddings import ADDED, BLENDED, RENORMALIZED
 
 A, MASK, C = 0, 1, 2
 TABLE = torch.tensor([[3.0, 0.0], [0.0, 4.0], [0.0, 2.0]])
 
 
-def soft(ids, probabilities, residual, **rule):
+def soft(ids, probabilities, factor, mode=RENORMALIZED):
     """One soft row, number 0."""
-    return SoftRows(torch.tensor([0]), torch.tensor([ids]), torch.tensor([probabilities]), torch.tensor([residual]), **rule)
+    return SoftRows(*map(torch.tensor, ([0], [ids], [probabilities], [mode], [factor])))
 
 
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
         (soft([A], [0.6], 0.4), (2.5412, 2.2588)),
-        (soft([A], [0.6], 0.4, renormalize=False), (1.8, 1.6)),
+        (soft([A], [0.6], 0.4, BLENDED), (1.8, 1.6)),
         (soft([A], [1.0], 0.0), (3.0, 0.0)),
         (soft([A, C], [0.6, 0.3], 0.1), (2.4476, 1.3598)),
         (soft([A], [0.0], 1.0), (0.0, 4.0)),
-        (soft([A, C], [0.6, 0.3], 0.1, mode="iter_smooth_topk", weight=0.5), (3.9, 0.3)),
+        (soft([A, C], [0.6, 0.3], 0.5, ADDED), (3.9, 0.3)),
     ],
 )
 def test_worked_examples(row, expected):
@@ -44,9 +47,8 @@ def test_what_cancels_out_stays_zero():
     seed=st.integers(0, 10**6),
     k=st.integers(1, 3),
     dtype=st.sampled_from((torch.float32, torch.bfloat16)),
-    renormalize=st.booleans(),
 )
-def test_blends_of_random_rows(seed, k, dtype, renormalize):
+def test_blends_of_random_rows(seed, k, dtype):
     generator = torch.Generator().manual_seed(seed)
     table = torch.randn(11, 16, generator=generator).to(dtype)
     ids = torch.randint(0, 11, (9,), generator=generator)
@@ -54,15 +56,38 @@ def test_blends_of_random_rows(seed, k, dtype, renormalize):
     blended = torch.randint(0, 11, (4, k), generator=generator)
     shares = torch.rand(4, k + 1, generator=generator)
     shares = shares / shares.sum(-1, keepdim=True)
-    merged = merge_embeddings(
-        table[ids], table, 3, SoftRows(rows, blended, shares[:, :k], shares[:, k], renormalize=renormalize)
-    )
+    modes = torch.randint(0, 3, (4,), generator=generator)
+    merged = merge_embeddings(table[ids], table, 3, SoftRows(rows, blended, shares[:, :k], modes, shares[:, k]))
     others = [row for row in range(9) if row not in rows.tolist()]
     assert merged.dtype == dtype and torch.equal(merged[others], table[ids][others])
     for place, row in enumerate(rows.tolist()):
         parts = [(float(share), table[id].double()) for share, id in zip(shares[place], [*blended[place], 3], strict=True)]
         total = sum(share * vector for share, vector in parts)
-        if renormalize:
+        if modes[place] == ADDED:
+            total = table[ids[row]].double() + parts[k][0] * sum(share * vector for share, vector in parts[:k])
+        if modes[place] == RENORMALIZED:
             total = total * sum(share * float(vector.norm()) for share, vector in parts) / max(float(total.norm()), 1e-12)
         tolerance = 1e-5 if dtype == torch.float32 else 2**-8
         torch.testing.assert_close(merged[row].double(), total, atol=tolerance * math.sqrt(16), rtol=tolerance)
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 10**6), widths=st.lists(st.integers(1, 40), min_size=1, max_size=4))
+def test_blend_is_equal_to_the_bit_among_rows_of_more_ids_and_other_formulas(seed, widths):
+    generator = torch.Generator().manual_seed(seed)
+    table, most = torch.randn(11, 16, generator=generator), max(widths)
+
+    def drawn(row, width):
+        ids, shares = torch.randint(0, 11, (1, width), generator=generator), torch.rand(1, width, generator=generator)
+        mode, factor = torch.randint(0, 3, (1,), generator=generator), torch.rand(1, generator=generator)
+        return SoftRows(torch.tensor([row]), ids, shares, mode, factor)
+
+    alone = [drawn(row, width) for row, width in enumerate(widths)]
+    parts = [
+        replace(one, **{name: pad(getattr(one, name), (0, most - one.ids.shape[1])) for name in ("ids", "probabilities")})
+        for one in alone
+    ]
+    together = SoftRows(*(torch.cat([getattr(one, field.name) for one in parts]) for field in fields(SoftRows)))
+    merged = merge_embeddings(table, table, 3, together)
+    for row, one in enumerate(alone):
+        assert torch.equal(merged[row], merge_embeddings(table, table, 3, one)[row])

@@ -38,7 +38,7 @@ def test_row_sizes_are_those_that_counts_are_rounded_to(most, data):
 def test_a_bucket_has_room_for_all_that_it_is_chosen_for(widest, heights, longest, page_size, canvas):
     heights = [canvas] * len(heights) if canvas else heights
     width = 5_000 // page_size + 1
-    kind = Kind(widest, scored=0, soft=0, names=(), sampler=SamplerConfig(), merge=None)
+    kind = Kind(widest, scored=0, soft=0, names=(), sampler=SamplerConfig())
     bucket = sized(kind, sum(heights), len(heights), longest, canvas, page_size, width)
     assert bucket.rows >= sum(heights)
     assert bucket.spans >= len(heights)

@@ -22,6 +22,7 @@ from dlstep.core import (
 from dlstep.driver import TorchDriver
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies.d2f import D2F
+from dlstep.strategies.dmax import DMax
 from dlstep.strategies.multi_bd import MultiBD
 
 from ...helpers.decoding import by_driver, decoded, with_requests
@@ -118,6 +119,35 @@ def test_memory_pressure_preempts_and_changes_nothing(checkpoints):
     calm, plans = decode(calm, TorchDriver(checkpoint, roomy))
     assert not any(plan.preemptions for plan in plans)
     assert answers(state) == answers(calm)
+
+
+MERGES = st.one_of(
+    st.fixed_dictionaries({"token_merge_renormalize": st.booleans()}),
+    st.just({"token_merge_weight": 0.0}),
+    st.fixed_dictionaries(
+        {
+            "token_merge_mode": st.just("iter_smooth_topk"),
+            "token_merge_top_k": st.integers(1, 4),
+            "token_merge_weight": st.sampled_from((0.5, 3.0)),
+        }
+    ),
+)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(asked=requests(), merges=st.lists(MERGES, min_size=5, max_size=5))
+def test_requests_that_merge_tokens_differently_answer_as_alone(checkpoints, asked, merges):
+    asked = [
+        replace(request, params=replace(request.params, temperature=0.0, strategy_options=tuple(merge.items())))
+        for request, merge in zip(asked, merges, strict=False)
+    ]
+    config, strategy = Config(checkpoints["plain"].spec, **ROOMY), DMax(block_size=BLOCK, accept_threshold=0.1)
+
+    def decoded_of(*asked: Request) -> dict[int, tuple[tuple[int, ...], str | None]]:
+        return answers(decode(with_requests(config, strategy, asked), TorchDriver(checkpoints["plain"], config))[0])
+
+    alone = [decoded_of(request) for request in asked]
+    assert decoded_of(*asked) == {number: answer for answers in alone for number, answer in answers.items()}
 
 
 def test_a_shared_prefix_is_not_fed_again(checkpoints):

@@ -48,7 +48,8 @@ def _merge(dtype: torch.dtype, width: int, count: int) -> None:
 
     table = torch.empty(VOCAB, width, dtype=dtype)
     shares = torch.empty(32, count)
-    soft = SoftRows(torch.zeros(32, dtype=torch.int64), torch.zeros(32, count, dtype=torch.int64), shares, shares[:, 0])
+    rows = torch.zeros(32, dtype=torch.int64)
+    soft = SoftRows(rows, torch.zeros(32, count, dtype=torch.int64), shares, rows, shares[:, 0])
     merge_embeddings(torch.empty(64, width, dtype=dtype), table, 3, soft)
 
 
