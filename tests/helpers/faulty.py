@@ -16,6 +16,7 @@ from dlstep.core import (
     Request,
     Rule,
     SampleSpec,
+    SamplingParams,
     SequenceState,
     Span,
     SpanSamples,
@@ -25,6 +26,7 @@ from dlstep.core.constraint import TokenMask
 from dlstep.core.plan import Merge, SoftTokens
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies import Blockwise
+from dlstep.strategies.diffusion_gemma import DiffusionGemma
 
 from .spans import changed
 
@@ -468,6 +470,33 @@ class FaultyStrategy(Blockwise):
         wrong: Any = {"fewer probabilities": right[1:], "nothing": None, "text as probabilities": "a" * count}
         block = replace(first, tokens=tokens, masked=(), probabilities=wrong.get(self.kind, right))
         return replace(before.progress, window=(block,), settled=min(block.end, before.request.limit))
+
+
+CANVAS_SPANS = ("half", "half sampled", "encoded", "nothing carried", "cold", "joins", "soft")
+
+
+@dataclass(frozen=True, slots=True)
+class FaultyCanvas(DiffusionGemma):
+    """`diffusion_gemma` with spans that its network cannot denoise, which only requests of a `kind` have."""
+
+    kind: str = ""
+
+    def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
+        """The canvas, or the bug."""
+        right = DiffusionGemma.schedule(self, sequence, spec)
+        start, half = right.rows.start, self.canvas_length // 2
+        few = {"sampled": right.wanted.sampled[:half], "draws": right.wanted.draws[:half]}
+        made: dict[str, dict[str, Any]] = {
+            "": {},
+            "half": {"tokens": right.rows.tokens[:half], **few},
+            "half sampled": few,
+            "encoded": {"mode": "encode"},
+            "nothing carried": {"carry": "none"},
+            "cold": {"params": SamplingParams()},
+            "joins": {"joins": True, "grid": sequence.request.grid},
+            "soft": {"soft": SoftTokens((start,), (1,), (0.5,), Merge())},
+        }
+        return changed(right, **made[self.kind])
 
 
 def strategies() -> Iterator[FaultyStrategy]:

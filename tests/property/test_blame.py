@@ -14,7 +14,18 @@ from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY
 from dlstep.testing.shadow import ShadowDriver
 from dlstep.text.constraints import compiled
 
-from ..helpers.faulty import GRIDS, JUDGING, RAISED, RULES, SETTLED, STATED, FaultyStrategy, strategies
+from ..helpers.faulty import (
+    CANVAS_SPANS,
+    GRIDS,
+    JUDGING,
+    RAISED,
+    RULES,
+    SETTLED,
+    STATED,
+    FaultyCanvas,
+    FaultyStrategy,
+    strategies,
+)
 
 SPEC = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
 HEALTHY = 8
@@ -118,6 +129,16 @@ def test_faulty_strategy_ends_only_its_request(faulty, place, seed, failures):
     failures = frozenset({3}) | failures  # so that every hook is called: a lost device is forgotten and measured
     options = {"hook": faulty.hook, "kind": faulty.kind, "late": faulty.late}
     check_blame(config(100, 12), FaultyStrategy(block_size=4, buffer_size=2), options, place, seed, failures)
+
+
+@pytest.mark.parametrize("kind", CANVAS_SPANS)
+@FEW
+@given(place=PLACES, seed=st.integers(0, 20), pages=PAGES)
+def test_canvas_that_the_network_cannot_denoise_ends_only_its_request(kind, place, seed, pages):
+    spec = replace(SPEC, mask_id=None, canvas_length=4)
+    strategy = FaultyCanvas(canvas_length=4, max_denoising_steps=3)
+    ended = check_blame(replace(config(pages, 64), spec=spec), strategy, {"kind": kind}, place, seed, frozenset())
+    assert "denoises whole canvases of 4" in ended.error
 
 
 LETTERS = compiled("regex", "[abc]*", SPEC)

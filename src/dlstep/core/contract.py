@@ -162,13 +162,30 @@ def _rare_flaw(span: Span, strategy: Strategy, sequence: SequenceState, spec: Sp
         return f"grid={short(rows.grid)}: a span with joins=True needs {own!r}, the grid of the request"
     if not _fits(rows.grid):
         return f"grid={short(rows.grid)}: {GRID_LIMITS}"
-    if (rows.carry != "none" or rows.mode != "encode") and not strategy.carries:
-        return f"carry={rows.carry!r} and mode={rows.mode!r}: only a strategy with carries=True may set them"
+    if (rows.carry != "none" or rows.mode != "encode") and (not strategy.carries or spec.mask_id is not None):
+        found = f"carry={rows.carry!r} and mode={rows.mode!r}"
+        return f"{found}: only a strategy with carries=True may set them, for a model without a mask token"
+    if spec.canvas_length is not None and (flaw := _canvas_flaw(span, spec.canvas_length)):
+        return flaw
     if wanted.shift not in (None, 0, 1) or not -float_info.max <= wanted.penalty <= float_info.max:
         return f"shift={short(wanted.shift)} and penalty={short(wanted.penalty)}: shift must be 0, 1 or None, penalty finite"
     if wanted.scored_ids and (flaw := _scored_flaw(wanted, sample_spec_of(strategy).scored)):
         return flaw
     return None if rows.soft is None else _soft_flaw(rows.soft, rows, wanted.sampled, spec)
+
+
+def _canvas_flaw(span: Span, length: int) -> str | None:
+    """Return why a network that denoises canvases of this length cannot run a span; None if it can."""
+    rows, temperature = span.rows, span.who.params.temperature
+    fed, sampled = len(rows.tokens), len(span.wanted.sampled)
+    alone = rows.mode == "denoise" and rows.carry != "none" and rows.soft is None and not span.storing.joins
+    if alone and fed == sampled == length and temperature > 0.0:
+        return None
+    return (
+        f"{fed} tokens, {sampled} of them sampled, mode={rows.mode!r}, carry={rows.carry!r}, temperature={temperature}: the "
+        f"network denoises whole canvases of {length} sampled positions, with a carry and a temperature, without soft tokens, "
+        "and joins=False"
+    )
 
 
 def _scored_flaw(wanted: Wanted, most: int) -> str | None:
@@ -215,6 +232,7 @@ def _span_flaw(span: Any, strategy: Strategy, sequence: SequenceState, spec: Spe
         return f"{found}: only the core may set them"
     plain = rows.mode == "encode" and rows.soft is None
     usual = plain and rows.carry == "none" and rows.grid is request.grid and wanted.shift is None
+    usual = usual and spec.canvas_length is None
     if (not usual or wanted.penalty or wanted.scored_ids) and (flaw := _rare_flaw(span, strategy, sequence, spec)):
         return flaw
     if storing.keeps_window and not (plain and not rows.draft and storing.joins and start == final):

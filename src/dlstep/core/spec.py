@@ -34,6 +34,8 @@ class Spec:
     """When a block must advance: "A" once the previous block is semi-complete, "B" always (Stable-DiffCoder)."""
     pieces: tuple[bytes, ...] = field(default=(), repr=False)  # one per id: too long to show
     """The bytes of each id, which stop strings need; empty without a tokenizer."""
+    canvas_length: Count | None = None
+    """Positions of each canvas that the network denoises; None: it denoises none, or any number of positions."""
     fingerprint: str = ""
     """Hash of configuration, weights and dtype; empty without a network."""
 
@@ -41,6 +43,10 @@ class Spec:
         check_ranges(self)
         if self.mask_id in self.eos_ids:
             raise Refused("mask_id", "conflict", f"{self.mask_id} is also in eos_ids={self.eos_ids}: they must differ")
+        if self.canvas_length is not None and self.mask_id is not None:
+            raise Refused(
+                "canvas_length", "conflict", "a network with a mask token denoises no canvas: leave canvas_length out"
+            )
         if self.pieces and len(self.pieces) < self.vocab_size:
             raise Refused(
                 "pieces",

@@ -359,7 +359,7 @@ class TorchDriver:
 
     @region("gather")
     def gather(self, plan: Plan) -> tuple[Gathered, ...]:
-        """Return the arrays of each forward pass. Raises DlstepError for an unsupported span."""
+        """Return the arrays of each forward pass."""
         cache = self._current
         forwards = self.network.forwards(plan) if plan.spans else ()
         reassigned = plan.releases or plan.preemptions or plan.admissions or plan.grants

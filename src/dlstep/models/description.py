@@ -120,7 +120,7 @@ def read_description(path: str | Path, family: str | None = None, *, mask_token_
         family=known,
         config=config,
         tokenizer=sources.tokenizer,
-        spec=_spec(sources, mask_token_id),
+        spec=_spec(sources, mask_token_id, getattr(config, "canvas_length", None)),
         options=_options(sources),
         decoding_strategy=declared,
         training=_training(sources),
@@ -168,7 +168,7 @@ def _generation_facts(folder: Path) -> dict[str, Any]:
     return read_object(path) if path.is_file() else {}
 
 
-def _spec(sources: _Sources, mask_token_id: int | None) -> Spec:
+def _spec(sources: _Sources, mask_token_id: int | None, canvas_length: int | None) -> Spec:
     """Return the facts for the core, each from the most specific source that states it."""
     own, family = sources.own, sources.family
     if mask_token_id is not None and not family.masked:
@@ -180,6 +180,7 @@ def _spec(sources: _Sources, mask_token_id: int | None) -> Spec:
         head_shift=own.get("head_shift", family.head_shift),
         accept_rule=own.get("accept_rule", family.accept_rule),
         pieces=sources.pieces,
+        canvas_length=canvas_length,
     )
 
 

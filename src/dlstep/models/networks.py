@@ -35,7 +35,7 @@ from dlstep_kernels.head import logits_of
 from dlstep_kernels.tiles import Tiles
 from dlstep_kernels.vocabulary import Share, gather_columns
 
-from ..core import DlstepError, Plan, Span, Spec
+from ..core import Plan, Spec
 from ..distributed.ranks import ALONE, Ranks
 from .layers import PagedContext, Watch, shared_gates
 from .shapes import KVShape, embedding_of, head_of, in_gib, kv_bytes_per_token, kv_shapes
@@ -179,10 +179,7 @@ class PagedNetwork(ABC):
 
     @abstractmethod
     def forwards(self, plan: Plan) -> tuple[Plan, ...]:
-        """Split `plan`, which has spans, into forward passes in order; only the last one samples.
-
-        Raises DlstepError for a span that the network does not support.
-        """
+        """Split `plan`, which has spans, into forward passes in order; only the last one samples."""
 
     @abstractmethod
     def forward(self, batch: Batch, memory: Memory) -> Answer | None:
@@ -271,10 +268,7 @@ class PlainNetwork(PagedNetwork):
         self._share = Share(vocabulary_shard(model, ranks), ranks.exchange) if ranks.several else None
 
     def forwards(self, plan: Plan) -> tuple[Plan, ...]:
-        """Return the plan itself. Raises DlstepError for spans of a canvas."""
-        for span in plan.spans:
-            if span.rows.mode == "denoise" or span.rows.carry != "none":
-                raise DlstepError(f"step {plan.step}, request {span.who.id}: the network cannot denoise a canvas")
+        """Return the plan itself."""
         return (plan,)
 
     def forward(self, batch: Batch, memory: Memory) -> Answer | None:
@@ -351,25 +345,8 @@ class CanvasNetwork(PagedNetwork):
 
     def forwards(self, plan: Plan) -> tuple[Plan, ...]:
         """Split the plan into its encoded spans and its denoised spans, in this order."""
-        for span in plan.spans:
-            self._check(plan, span)
         modes = [tuple([span for span in plan.spans if span.rows.mode == mode]) for mode in ("encode", "denoise")]
         return tuple([replace(plan, spans=spans) for spans in modes if spans])
-
-    def _check(self, plan: Plan, span: Span) -> None:
-        if span.rows.mode == "encode":
-            if span.wanted.sampled or span.rows.soft is not None:
-                raise DlstepError(f"step {plan.step}, request {span.who.id}: an encoded span cannot have sampled or soft rows")
-        elif (
-            not len(span.rows.tokens) == len(span.wanted.sampled) == self.canvas_length
-            or span.rows.carry == "none"
-            or span.rows.soft is not None
-        ):
-            raise DlstepError(
-                f"step {plan.step}, request {span.who.id}: the network denoises whole canvases of {self.canvas_length} "
-                f"positions, carrying something over; the span feeds {len(span.rows.tokens)}, samples "
-                f"{len(span.wanted.sampled)}, carry={span.rows.carry!r}"
-            )
 
     def allowed(self, batch: Batch) -> dict[str, Any]:
         """Return the other arguments of `sample`, with the cap that it applies to the logits."""

@@ -10,8 +10,8 @@ from transformers.models.diffusion_gemma.generation_diffusion_gemma import (
 
 from dlstep.core import (
     Config,
-    DlstepError,
     Request,
+    RequestFault,
     Samples,
     SamplingParams,
     commit,
@@ -136,14 +136,8 @@ def test_the_window_is_that_of_the_whole_canvas(gemmas):
     assert seen[:, -(WINDOW - 1 + CANVAS) :].all()
 
 
-def test_a_network_without_canvases_refuses_them(gemmas, checkpoints):
-    gemma = gemmas["converging"]
-    spec = replace(checkpoints["plain"].spec, mask_id=None)
-    for checkpoint, config, length, message in (
-        (checkpoints["plain"], Config(spec, **ROOMY), CANVAS, "request 0: the network cannot denoise a canvas"),
-        (gemma, Config(gemma.spec, **ROOMY), CANVAS // 2, rf"whole canvases of {CANVAS} positions.*feeds {CANVAS // 2}"),
-    ):
-        driver = TorchDriver(checkpoint, config)
-        plan = second_plan(driver, config, replace(GEMMA, canvas_length=length), (5,))
-        with pytest.raises(DlstepError, match=message):
-            driver.run(plan)
+def test_a_canvas_of_another_length_ends_its_request(gemmas):
+    gemma, strategy = gemmas["converging"], replace(GEMMA, canvas_length=CANVAS // 2)
+    config = Config(gemma.spec, **ROOMY)
+    with pytest.raises(RequestFault, match=rf"{CANVAS // 2} tokens.*whole canvases of {CANVAS} sampled positions"):
+        second_plan(TorchDriver(gemma, config), config, strategy, (5,))
