@@ -211,7 +211,7 @@ def sample(
     return Drawn(
         tokens.masked_fill(broken, -1),
         chosen.masked_fill(broken, 0.0),
-        *_statistics(weights, broken, sampler.statistics),
+        *_statistics(measured, weights, broken, sampler.statistics),
         noise=_random_ids(settings, vocab_size) if "noise" in sampler.statistics else None,
         **_best(scores if sampler.tempered else plain, measured, total, broken, sampler),
         log_sums=_log_sums(best, total, settings, sampler, broken) if "log_sum" in sampler.statistics else None,
@@ -251,18 +251,20 @@ def _divisors(temperatures: Float32[Tensor, " n"]) -> Float32[Tensor, " n"]:
 
 
 def _statistics(
-    weights: Float32[Tensor, "n vocab"], broken: Bool[Tensor, " n"], statistics: AbstractSet[Statistic]
+    measured: Float32[Tensor, "n vocab"],
+    weights: Float32[Tensor, "n vocab"],
+    broken: Bool[Tensor, " n"],
+    statistics: AbstractSet[Statistic],
 ) -> tuple[Float32[Tensor, " n"] | None, Float32[Tensor, " n"] | None]:
-    """Return entropies and margins; None if not requested."""
+    """Return entropies of the distribution `measured` and margins of the sampled one; None if not requested."""
     entropies = margins = None
-    if "entropy" in statistics or "margin" in statistics:
-        probabilities = weights / weights.sum(-1, keepdim=True)
-        if "entropy" in statistics:
-            entropies = torch.special.entr(probabilities).sum(-1).masked_fill(broken, 0.0)
-        if "margin" in statistics:
-            # A missing second id has probability 0.
-            pair = pad(probabilities, (0, 1)).topk(2, -1).values
-            margins = (pair[:, 0] - pair[:, 1]).masked_fill(broken, 0.0)
+    if "entropy" in statistics:
+        probabilities = measured / measured.sum(-1, keepdim=True)
+        entropies = torch.special.entr(probabilities).sum(-1).masked_fill(broken, 0.0)
+    if "margin" in statistics:
+        # A missing second id has probability 0.
+        pair = pad(weights / weights.sum(-1, keepdim=True), (0, 1)).topk(2, -1).values
+        margins = (pair[:, 0] - pair[:, 1]).masked_fill(broken, 0.0)
     return entropies, margins
 
 

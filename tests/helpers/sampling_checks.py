@@ -274,9 +274,8 @@ def assert_extreme(found: Drawn, temperature: float, *, tempered: bool) -> None:
     torch.testing.assert_close(found.probabilities.cpu().double(), drawn, atol=1e-6, rtol=0)
     best = shares.sort(1, descending=True).values[:, :3]
     torch.testing.assert_close(found.best_probabilities.cpu().double(), best, atol=1e-6, rtol=0)
-    own = (logits / temperature).softmax(1)  # entropies and margins are of what is sampled from
-    torch.testing.assert_close(found.entropies.cpu().double(), torch.special.entr(own).sum(1), atol=1e-5, rtol=0)
-    pair = own.topk(2).values
+    torch.testing.assert_close(found.entropies.cpu().double(), torch.special.entr(shares).sum(1), atol=1e-5, rtol=0)
+    pair = (logits / temperature).softmax(1).topk(2).values  # margins are of what is sampled from
     torch.testing.assert_close(found.margins.cpu().double(), pair[:, 0] - pair[:, 1], atol=1e-6, rtol=0)
     sums = (logits / at).logsumexp(1)
     torch.testing.assert_close(found.log_sums.cpu().double(), sums, atol=1e-5, rtol=4 * ROUNDING)

@@ -8,7 +8,7 @@ from dlstep.rules.quota import Quota
 from dlstep.rules.sliding import Sliding
 from dlstep.rules.threshold import Threshold
 
-from . import blockwise, causal_blocks, dmax, dual_cache, edit, fast_dllm_v2, self_speculation, sliding, strided
+from . import blockwise, causal_blocks, dmax, dual_cache, edit, fast_dllm_v2, self_speculation, sliding, strided, wedlm
 from .causal import Draws
 from .engine import Loop
 from .models import Dense
@@ -111,6 +111,8 @@ def causal_loop_of(name: str) -> Callable[..., tuple[list[int], *tuple[int, ...]
 
     def loop(network: Dense, prompt: Sequence[int], limit: int, fields: Options, draws: Draws) -> Any:
         size = fields.get("block_size", 1)
+        if name == "wedlm":
+            return wedlm.decode(network, prompt, limit, size, fields["entropy_threshold"], fields["position_penalty"], draws)
         if name == "causal_blocks":
             return causal_blocks.decode(network, prompt, limit, size, fields.get("accept_threshold"), draws)
         return (strided if name == "strided" else self_speculation).decode(network, prompt, limit, size, draws)
@@ -123,9 +125,18 @@ def causal_blocks_of_sizes(random: Random) -> Options:
     return {"block_size": random.choice((1, 2, 4, 4, 8)), **accept}
 
 
+def sliding_masks(random: Random) -> Options:
+    return {
+        "block_size": random.choice((1, 2, 4, 4, 16)),
+        "entropy_threshold": random.choice((0.0, 0.3, 1.0, 2.0)),
+        "position_penalty": random.choice((0.0, 0.02, 0.2)),
+    }
+
+
 CAUSAL_OPTIONS: dict[str, Callable[[Random], Options]] = {
     "autoregressive": lambda random: {},
     "self_speculation": lambda random: {"block_size": random.choice((1, 2, 4, 4, 8))},
     "strided": lambda random: {"block_size": random.choice((0, 1, 2, 3, 3, 5))},
     "causal_blocks": causal_blocks_of_sizes,
+    "wedlm": sliding_masks,
 }

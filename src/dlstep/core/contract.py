@@ -105,7 +105,7 @@ def _has_types(rows: Rows, wanted: Wanted, storing: Storing) -> bool:
     """Return whether the parts of a span have the types that a device needs."""
     return (
         type(rows.start) is type(rows.end) is int
-        and type(rows.tokens) is type(wanted.sampled) is type(wanted.masks) is tuple
+        and type(rows.tokens) is type(rows.positions) is type(wanted.sampled) is type(wanted.masks) is tuple
         and type(rows.draft) is type(storing.joins) is type(storing.keeps_window) is bool
         and type(rows.grid) is Grid
         and rows.mode in MODES
@@ -171,6 +171,8 @@ def _rare_flaw(span: Span, strategy: Strategy, sequence: SequenceState, spec: Sp
         return f"shift={short(wanted.shift)} and penalty={short(wanted.penalty)}: shift must be 0, 1 or None, penalty finite"
     if wanted.scored_ids and (flaw := _scored_flaw(wanted, sample_spec_of(strategy).scored)):
         return flaw
+    if rows.positions and (flaw := _positions_flaw(span, spec)):
+        return flaw
     return None if rows.soft is None else _soft_flaw(rows.soft, rows, wanted.sampled, spec)
 
 
@@ -186,6 +188,19 @@ def _canvas_flaw(span: Span, length: int) -> str | None:
         f"network denoises whole canvases of {length} sampled positions, with a carry and a temperature, without soft tokens, "
         "and joins=False"
     )
+
+
+def _positions_flaw(span: Span, spec: Spec) -> str | None:
+    """Return what is wrong with the positions of rows; None if nothing is."""
+    rows, wanted = span.rows, span.wanted
+    if len(rows.positions) != len(rows.tokens) or not _fit_arrays(rows.positions) or max(rows.positions) >= rows.stop:
+        return f"positions={short(rows.positions)}: each of the {len(rows.tokens)} rows needs one, in [0, {rows.stop})"
+    if rows.soft or wanted.penalty or span.storing.keeps_window:
+        return "rows with positions take no soft tokens, no penalty and no keeps_window=True"
+    shift = wanted.row_shift(spec.head_shift)
+    if not {*rows.positions}.issuperset([position - shift for position in wanted.sampled]):
+        return f"sampled={short(wanted.sampled)}: no row predicts some of these positions"
+    return None
 
 
 def _scored_flaw(wanted: Wanted, most: int) -> str | None:
@@ -232,7 +247,7 @@ def _span_flaw(span: Any, strategy: Strategy, sequence: SequenceState, spec: Spe
         return f"{found}: only the core may set them"
     plain = rows.mode == "encode" and rows.soft is None
     usual = plain and rows.carry == "none" and rows.grid is request.grid and wanted.shift is None
-    usual = usual and spec.canvas_length is None
+    usual = usual and not rows.positions and spec.canvas_length is None
     if (not usual or wanted.penalty or wanted.scored_ids) and (flaw := _rare_flaw(span, strategy, sequence, spec)):
         return flaw
     if storing.keeps_window and not (plain and not rows.draft and storing.joins and start == final):

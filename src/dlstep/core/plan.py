@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Protocol, get_args, runtime_checkable
 
 from annotated_types import Ge
 
-from .block import Grid
+from .block import Grid, positions
 from .checks import Checked, check_ranges, short
 from .constraint import TokenMask
 from .errors import Refused, SamplesMismatch
@@ -81,13 +81,13 @@ class SampleSpec:
     """
 
     statistics: frozenset[Statistic] = frozenset()
-    """`entropy` and `margin` of the distribution after temperature and filters; `noise`, a uniform random id."""
+    """`entropy` of the distribution that `tempered` selects, `margin` after temperature and filters, `noise`, a random id."""
     ties: Ties = "highest"
     """Which of equally probable ids greedy sampling selects."""
     best: Annotated[int, Ge(0)] = 0
     """How many of the most probable ids to report with their probabilities."""
     tempered: bool = True
-    """Whether probabilities are those after temperature and filters, or those of the plain softmax."""
+    """Whether probabilities and entropies are those after temperature and filters, or those of the plain softmax."""
     scored: Annotated[int, Ge(0)] = 0
     """Maximum number of ids per sampled position whose probabilities a span may request."""
     all_ids: bool = False
@@ -200,6 +200,9 @@ class Rows:
     """Whether a pass starts (`fresh`) or continues (`held`) state carried between passes."""
     soft: SoftTokens | None = None
     """Blended inputs of window rows; None if there are none."""
+    positions: tuple[int, ...] = ()
+    """Position of each row, which decides its rotary embedding and what it predicts; empty if row i has position `start + i`.
+    Rows see one another, and are stored, in their own order, as if row i had position `start + i`."""
     draft: bool = False
     """Whether the rows draft tokens for a later pass to verify. An adapter for drafts applies only to such rows."""
 
@@ -207,6 +210,14 @@ class Rows:
     def stop(self) -> int:
         """First position after the fed ones."""
         return self.start + len(self.tokens)
+
+    def index(self, position: int) -> int:
+        """Return the index of the row of a position, of the last one if several rows have it.
+
+        Args:
+            position: A position that a row has.
+        """
+        return len(self.tokens) - 1 - self.positions[::-1].index(position) if self.positions else position - self.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +293,8 @@ class Span:
             final_rows: Number of new rows of final tokens.
         """
         tokens += self.rows.tokens
-        rows = replace(self.rows, start=start, tokens=tokens, query_only=query_only, final_rows=final_rows)
+        at = self.rows.positions and positions(start, self.rows.start) + self.rows.positions
+        rows = replace(self.rows, start=start, tokens=tokens, positions=at, query_only=query_only, final_rows=final_rows)
         return replace(self, rows=rows)
 
     def mark(self) -> int:
@@ -297,6 +309,8 @@ class Span:
             extra = hash((MODES[rows.mode], CARRIES[rows.carry], self.who.params.temperature, blend))
         if rows.draft:
             extra = hash((extra, 1))
+        if rows.positions:
+            extra = hash((extra, rows.positions))
         return hash(
             (seq_id, rows.start, rows.tokens, rows.end, grid.origin, grid.size, rows.query_only, rows.final_rows, extra)
         )

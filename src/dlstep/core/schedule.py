@@ -141,7 +141,8 @@ def scheduled_span(state: State, sequence: SequenceState) -> Span:
 def _so_far(sequence: SequenceState, rows: Rows, spec: Spec) -> SoFar:
     """Return all known tokens of a request, also those after the rows: of later blocks, and pinned ones after the window."""
     request, window = sequence.request, sequence.progress.window
-    tokens = sequence.tokens(0, rows.start) + rows.tokens
+    fed = sequence.tokens(rows.start, rows.stop) if rows.positions else rows.tokens
+    tokens = sequence.tokens(0, rows.start) + fed
     if window and rows.stop < window[-1].end:
         tokens += sequence.tokens(rows.stop, window[-1].end)
     end, limit, pinned = len(tokens), request.limit, request.params.pinned

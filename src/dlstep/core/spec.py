@@ -62,6 +62,7 @@ SUB_BLOCKS = "block-causal, shifted head, sub-blocks"
 BIDIRECTIONAL = "bidirectional"
 CAUSAL = "strictly causal, shifted head"
 JOINT = "causal and bidirectional in blocks"
+REORDERED = "strictly causal, tokens before masks"
 RANDOM_CANVAS = "canvas of random tokens"
 
 # Ways of training, and this package's strategies for each, the preferred one first.
@@ -73,6 +74,7 @@ TRAININGS: dict[str, tuple[str, ...]] = {
     BIDIRECTIONAL: ("dual_cache", "d2f"),
     CAUSAL: ("strided", "autoregressive"),
     JOINT: ("causal_blocks", "self_speculation", "autoregressive"),
+    REORDERED: ("wedlm",),
     RANDOM_CANVAS: ("diffusion_gemma",),
 }
 

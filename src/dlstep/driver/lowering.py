@@ -137,9 +137,12 @@ def gather(
     if any(span.wanted.shift is not None for span in spans):
         shifts = np.array([span.wanted.row_shift(target.head_shift) for span in spans])
     sampled_rows = sampled_positions - np.repeat(placed.starts + shifts - placed.firsts, counts)
+    positions = placed.positions
+    if any(span.rows.positions for span in spans):
+        positions, sampled_rows = _reordered(spans, placed, sampled_rows, target.head_shift)
     arrays = {
         "tokens": tokens,
-        "positions": placed.positions,
+        "positions": positions,
         "slot_mapping": placed.slot_mapping,
         "sampled_rows": sampled_rows,
     }
@@ -153,6 +156,21 @@ def gather(
     if any(span.rows.soft is not None for span in spans):
         arrays |= _soft(spans)
     return Gathered(arrays, placed, sampler, plan_processing(plan))
+
+
+def _reordered(
+    spans: tuple[Span, ...], placed: Placed, sampled_rows: Int64[np.ndarray, " w"], head_shift: int
+) -> tuple[Int64[np.ndarray, " n"], Int64[np.ndarray, " w"]]:
+    """Return the positions of all rows and the rows that predict the sampled positions, for spans that state positions."""
+    positions, sampled_rows, begin = placed.positions.copy(), sampled_rows.copy(), 0
+    for span, first in zip(spans, placed.firsts, strict=True):
+        rows, end = span.rows, begin + len(span.wanted.sampled)
+        if rows.positions:
+            positions[first : first + len(rows.positions)] = rows.positions
+            shift = span.wanted.row_shift(head_shift)
+            sampled_rows[begin:end] = [first + rows.index(position - shift) for position in span.wanted.sampled]
+        begin = end
+    return positions, sampled_rows
 
 
 def placed_rows(facts: list[tuple[int, ...]], tables: PageTables, target: LoweringTarget) -> Placed:

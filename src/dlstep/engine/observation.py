@@ -364,10 +364,10 @@ class _Pass:
             yield ObservedSpan(
                 id=span.who.id,
                 start=len(sequence.request.prompt),
-                positions=range(fed.start, fed.stop),
+                positions=fed.positions or range(fed.start, fed.stop),
                 tokens=fed.tokens,
                 sampled=wanted,
-                rows_of_sampled=tuple([position - span.wanted.row_shift(shift) - fed.start for position in wanted]),
+                rows_of_sampled=tuple([fed.index(position - span.wanted.row_shift(shift)) for position in wanted]),
                 candidates={number: candidates.at(sampled) for number, candidates in found.items()},
                 sources=_sources(span),
                 logits=None if logits is None else _kept(logits[sampled]),

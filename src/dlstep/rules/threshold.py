@@ -4,7 +4,8 @@ Source: Wu et al., "Fast-dLLM: Training-free Acceleration of Diffusion LLM by En
 Parallel Decoding", 2025, arXiv 2505.22618. The entropy test is that of d3LLM, 2026, arXiv
 2601.07568, whose code also unmasks the least uncertain of all open positions; here each block that
 must advance unmasks its own. The falling threshold is that of Streaming-dLLM, 2026, arXiv
-2601.17917, whose code also counts the suffix after the block (`docs/published_code.md`).
+2601.17917, whose code also counts the suffix after the block (`docs/published_code.md`). The position
+penalty is that of WeDLM, 2025, arXiv 2512.22737.
 """
 
 from collections.abc import Sequence
@@ -35,12 +36,14 @@ class Threshold(Choice):
     """The value to compare with the threshold: token probability, or distribution entropy."""
     entropy_threshold: Annotated[float, Interval(ge=0.0, lt=float("inf"))] = 0.5
     """Unmask a position when its entropy, in nats, is below this; only with order="entropy"."""
+    position_penalty: Annotated[float, Interval(ge=0.0, lt=float("inf"))] = 0.0
+    """Added to an entropy for each position after the first masked one of the block; only with order="entropy"."""
     falling: Probability = 0.0
     """How far the threshold falls as a block fills: 0.3 ends near 0.7 * `accept_threshold`."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        unread = {"accept_threshold", "falling"} if self.order == "entropy" else {"entropy_threshold"}
+        unread = {"accept_threshold", "falling"} if self.order == "entropy" else {"entropy_threshold", "position_penalty"}
         for field in fields(self):
             option = getattr(self, field.name)
             if field.name in unread and option != field.default:
@@ -54,7 +57,7 @@ class Threshold(Choice):
             block = block_pass.block
             accept *= 1.0 - self.falling * (1.0 - len(block.masked) / len(block.sampled(block_pass.limit)))
         elif self.order != "confidence":
-            return self._certain(block_pass.samples.entropies, must=block_pass.must)
+            return self._certain(self._penalized(block_pass), must=block_pass.must)
         best = max(probabilities)
         if best < accept or (best == accept and not self.inclusive):
             return [probabilities.index(best)] if block_pass.must else []
@@ -66,14 +69,21 @@ class Threshold(Choice):
         """Return probabilities, or negated entropies with order="entropy"."""
         if self.order == "confidence":
             return block_pass.samples.probabilities
-        return [-entropy for entropy in block_pass.samples.entropies]
+        return [-entropy for entropy in self._penalized(block_pass)]
 
     @property
     def sample_spec(self) -> SampleSpec:
         """Entropies with order="entropy", otherwise nothing."""
         return PLAIN if self.order == "confidence" else _ENTROPY
 
-    def _certain(self, entropies: tuple[float, ...], *, must: bool) -> list[int]:
+    def _penalized(self, block_pass: BlockPass) -> Sequence[float]:
+        """Return the entropies, to each of which `position_penalty` is added for each position of distance."""
+        entropies, penalty, masked = block_pass.samples.entropies, self.position_penalty, block_pass.block.masked
+        if not penalty:
+            return entropies
+        return [entropy + penalty * (at - masked[0]) for entropy, at in zip(entropies, masked, strict=True)]
+
+    def _certain(self, entropies: Sequence[float], *, must: bool) -> list[int]:
         """Return the indices with low enough entropy; if none and `must`, the first with the least."""
         most = self.entropy_threshold
         if self.inclusive:

@@ -8,7 +8,7 @@ it, the block is *held*: it stays in the window for one more sampling pass.
 """
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from annotated_types import Gt, Interval
@@ -87,6 +87,16 @@ def refusal_of_rule(rule: Rule, spec: Spec) -> Refusal | None:
             "another rule",
         )
     return refusal_without_mask(spec) or rule.refusal(spec)
+
+
+def untempered(rule: Rule) -> SampleSpec:
+    """Return the statistics that a rule needs, with untempered probabilities; ties go to the lowest id.
+
+    Rules that draw from the most probable ids compute from the margin which of these ids the filters keep.
+    """
+    spec = rule.sample_spec
+    statistics = spec.statistics | {"margin"} if spec.best else spec.statistics
+    return replace(spec, statistics=statistics, ties="lowest", tempered=False)
 
 
 def sampled_for(rule: Rule, sequence: SequenceState, block: Block) -> tuple[int, ...]:

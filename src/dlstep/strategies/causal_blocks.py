@@ -7,7 +7,7 @@ unmasks positions; the keys and values of these passes are not stored. Source: t
 NVIDIA's Nemotron-Labs-Diffusion.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, final
 
 from annotated_types import Gt
@@ -32,7 +32,7 @@ from ..core import (
 from ..core.filtering import passes_to_come
 from ..rules._shares import in_parts
 from ..rules.threshold import Threshold
-from ._blocks import block_passes, decided_alone, opened, refusal_of_rule, sampled_for
+from ._blocks import block_passes, decided_alone, opened, refusal_of_rule, sampled_for, untempered
 
 
 @final
@@ -53,13 +53,8 @@ class CausalBlocks(Strategy):
 
     @property
     def sample_spec(self) -> SampleSpec:
-        """The statistics that the rule needs, with untempered probabilities; ties go to the lowest id.
-
-        Rules that draw from the most probable ids compute from the margin which of these ids the filters keep.
-        """
-        spec = self.rule.sample_spec
-        statistics = spec.statistics | {"margin"} if spec.best else spec.statistics
-        return replace(spec, statistics=statistics, ties="lowest", tempered=False)
+        """The statistics that the rule needs, with untempered probabilities; ties go to the lowest id."""
+        return untempered(self.rule)
 
     def refusal(self, spec: Spec, request: Request) -> Refusal | None:
         """Return why the rule or the model does not fit; None if both do."""

@@ -153,7 +153,9 @@ def _check_draws(span: Span, sequence: SequenceState, drawn: Counter[tuple[int, 
 def _check_rows(span: Span, sequence: SequenceState, exact: bool) -> None:
     """Check that rows hold the right tokens, and that spans start and end where they may."""
     rows, sampled = span.rows, span.wanted.sampled
-    assert rows.tokens == sequence.tokens(rows.start, rows.stop)
+    at = rows.positions or range(rows.start, rows.stop)
+    assert sorted(at) == [*range(rows.start, rows.stop)]
+    assert rows.tokens == tuple([sequence.tokens(position, position + 1)[0] for position in at])
     assert sampled or _is_cut(rows.grid, rows.stop), "cut inside a group"
     if exact or not sampled:
         assert rows.stop == rows.end, "an exact strategy sees what it does not feed"
@@ -173,7 +175,8 @@ def _check_sampled(span: Span, sequence: SequenceState, shift: int) -> None:
         "the scored ids are not those of the sampled positions"
     )
     for position in sampled:
-        assert span.rows.start <= position - shift < span.rows.stop, "a sampled position has no row"
+        row = span.rows.index(position - shift)
+        assert 0 <= row < len(span.rows.tokens), "a sampled position has no row"
         assert position >= sequence.progress.final
 
 
@@ -412,7 +415,7 @@ def _check_pins_fed(span: Span, request: Request) -> None:
     pins = {length + offset: token for offset, token in request.params.pinned}
     for position, token in (brought | pins).items():
         if span.rows.start <= position < span.rows.stop:
-            assert span.rows.tokens[position - span.rows.start] == token, "another token is fed than the request brings"
+            assert span.rows.tokens[span.rows.index(position)] == token, "another token is fed than the request brings"
     assert span.rows.mode == "denoise" or not pins.keys() & set(span.wanted.sampled), "a pinned position is sampled"
 
 

@@ -248,7 +248,11 @@ class ShadowDriver:
         final_rows = rows.query_only + rows.final_rows
         assert not rows.final_rows or rows.mode == "encode", f"request {seq_id} stores final rows in mode {rows.mode}"
         assert self.spec.mask_id not in rows.tokens[:final_rows], f"request {seq_id} feeds a mask as a final token of {span}"
-        found = {position: _hash(position, token) for position, token in enumerate(rows.tokens, rows.start)}
+        at = rows.positions or range(rows.start, rows.stop)
+        found = {
+            place: _hash(position, token)
+            for place, (position, token) in enumerate(zip(at, rows.tokens, strict=True), rows.start)
+        }
         if (soft := rows.soft) is not None:
             for index, position in enumerate(soft.positions):
                 in_window = rows.start + final_rows <= position < rows.stop
@@ -275,7 +279,8 @@ class ShadowDriver:
             shared = f"request {seq_id} stores position {position} to page {slot[0]}, which it shares"
             assert self.now.owners[slot[0]] == 1, shared
             final, prefix = position < final_stop, tokens[: position + 1] if span.storing.keeps_window else ()
-            held = Slot(seq_id, position, rows.tokens[row], final, layers[seq_id, position], prefix)
+            own = rows.positions[row] if rows.positions else position
+            held = Slot(seq_id, own, rows.tokens[row], final, layers[seq_id, position], prefix)
             before = self.now.slots.get(slot)
             kept = before is None or not before.final or (before.position, before.token) == (position, held.token)
             assert kept, f"request {seq_id} overwrites {before} with {held}"
@@ -289,8 +294,9 @@ class ShadowDriver:
         tokens: list[int] = []
         for position in range(rows.end):
             held = self.now.at(self.slot(seq_id, position))
-            assert held.position == position, f"request {seq_id} reads position {position}, the slot holds {held}"
             fed, own = first_fed <= position < rows.stop, held.id == seq_id
+            due = rows.positions[position - rows.start] if fed and rows.positions else position
+            assert held.position == due, f"request {seq_id} reads position {due}, the slot holds {held}"
             tokens.append(held.token)
             if fed:
                 assert own, f"request {seq_id} reads {held} of another request"
@@ -318,7 +324,8 @@ class ShadowDriver:
         width = wanted.scored_width
         count = max(spec.best, LISTED) if width else spec.best
         for number, (position, draw) in enumerate(zip(wanted.sampled, wanted.draws, strict=True)):
-            row = position - wanted.row_shift(self.spec.head_shift)
+            at = position - wanted.row_shift(self.spec.head_shift)
+            row = span.rows.start + span.rows.index(at)
             assert span.rows.start <= row < span.rows.stop, (
                 f"request {seq_id} samples position {position} but does not feed row {row}"
             )

@@ -61,15 +61,17 @@ def _halves(x, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 @triton.jit
 @no_type_check
 def _sums(x, base, inverse, ENTROPY: tl.constexpr, PLAIN: tl.constexpr):
-    """Return sums of exp(x - base): at the temperature, times the score, at temperature 1."""
+    """Return sums of exp(x - base): at the temperature, times the score (with PLAIN at temperature 1), at temperature 1."""
     shifted = x - base[:, None]
+    scores = shifted * inverse[:, None]
     weights = tl.exp2(shifted * (inverse * LOG2E)[:, None])
     total = tl.sum(weights, 1)
     moment, plain = total, total
-    if ENTROPY:
-        moment = tl.sum(weights * tl.maximum(shifted * inverse[:, None], LEAST), 1)
     if PLAIN:
-        plain = tl.sum(tl.exp2(shifted * LOG2E), 1)
+        scores, weights = shifted, tl.exp2(shifted * LOG2E)
+        plain = tl.sum(weights, 1)
+    if ENTROPY:
+        moment = tl.sum(weights * tl.maximum(scores, LEAST), 1)
     return total, moment, plain
 
 

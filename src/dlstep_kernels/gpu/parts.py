@@ -166,7 +166,10 @@ def peak_of(numbers, row, plane, splits, CHUNK: tl.constexpr):
 @no_type_check
 def add_up(numbers, keys, row, base, inverse, plane, splits, CHUNK: tl.constexpr, KEPT: tl.constexpr,
             ENTROPY: tl.constexpr, PLAIN: tl.constexpr):  # fmt: skip
-    """Return the sums over all parts relative to `base`, and the largest keys if there are `keys`."""
+    """Return the sums over all parts relative to `base`, and the largest keys if there are `keys`.
+
+    With PLAIN, the moment is that of the plain sum.
+    """
     total, moment, plain, kept = 0.0, 0.0, 0.0, no_keys(KEPT)
     for first in range(0, splits, CHUNK):
         part = first + tl.arange(0, CHUNK)
@@ -177,11 +180,14 @@ def add_up(numbers, keys, row, base, inverse, plane, splits, CHUNK: tl.constexpr
         shrink = tl.exp(moved)
         share = tl.load(numbers + TOTALS * plane + at, mask=inside, other=0.0)
         total += tl.sum(share * shrink, 0)
+        if PLAIN:
+            moved = tl.maximum(sunk, LEAST)
+            shrink = tl.exp(moved)
+            share = tl.load(numbers + PLAINS * plane + at, mask=inside, other=0.0)
+            plain += tl.sum(share * shrink, 0)
         if ENTROPY:
             own = tl.load(numbers + MOMENTS * plane + at, mask=inside, other=0.0)
             moment += tl.sum((own + share * moved) * shrink, 0)
-        if PLAIN:
-            plain += tl.sum(tl.load(numbers + PLAINS * plane + at, mask=inside, other=0.0) * tl.exp(sunk), 0)
         if keys is not None:
             place = first * KEPT + tl.arange(0, CHUNK * KEPT)
             more = tl.load(keys + row * splits * KEPT + place, mask=place < splits * KEPT, other=NO_KEY)
@@ -261,7 +267,7 @@ def _answer_rows(
     if log_sums is not None:
         tl.store(log_sums + row, tl.where(broken > 0, 0.0, base * scale + tl.log(measured)))
     if entropies is not None:
-        tl.store(entropies + row, tl.where(broken > 0, 0.0, tl.maximum(tl.log(total) - moment / total, 0.0)))
+        tl.store(entropies + row, tl.where(broken > 0, 0.0, tl.maximum(tl.log(measured) - moment / measured, 0.0)))
     if margins is not None:
         second = value_of(tl.max(tl.where(kept == first_key, NO_KEY, kept), 0))
         gap = 1.0 - tl.exp(tl.maximum((second - base) * inverse, LEAST))

@@ -66,11 +66,15 @@ def _sum_up(x, peak, top, inverse, total, moment, plain, ENTROPY: tl.constexpr, 
     sunk = before - base  # unbounded, since a high temperature shrinks it
     moved = tl.maximum(sunk * inverse, LEAST)
     shrink = tl.exp(moved)
-    if ENTROPY:
+    if ENTROPY and not PLAIN:
         moment = (moment + total * moved) * shrink + weights * tl.maximum((x - base) * inverse, LEAST)
     total = total * shrink + weights
     if PLAIN:
-        plain = plain * tl.exp(sunk) + tl.exp2((x - base) * LOG2E)
+        own = tl.exp2((x - base) * LOG2E)
+        if ENTROPY:
+            fallen = tl.maximum(sunk, LEAST)
+            moment = (moment + plain * fallen) * tl.exp(fallen) + own * tl.maximum(x - base, LEAST)
+        plain = plain * tl.exp(sunk) + own
     return peak, base, shrink, weights, total, moment, plain
 
 

@@ -63,7 +63,6 @@ def oracle(row, vocab_size, mask_id, sampler, params, counters, penalty, permitt
     top = max(keys.values())
     token = (max if ties == "highest" else min)(i for i in keys if keys[i] == top)
     probabilities = sorted((math.exp(x) / total for x in scores.values()), reverse=True)
-    entropy = -sum(p * math.log(p) for p in probabilities if p)
     margin = probabilities[0] - (probabilities[1] if len(probabilities) > 1 else 0.0)
     measured = scores if sampler.tempered else plain
     whole = sum(math.exp(x) for x in measured.values())
@@ -71,6 +70,7 @@ def oracle(row, vocab_size, mask_id, sampler, params, counters, penalty, permitt
     ranked = sorted(measured, key=lambda i: (-measured[i], sign * i))[: sampler.best]
     likely = [(i, math.exp(measured[i]) / whole) for i in ranked]
     shares = {i: math.exp(x) / whole for i, x in measured.items()}
+    entropy = -sum(p * math.log(p) for p in shares.values() if p)
     return (token, shares[token], entropy, margin), likely, shares
 
 
