@@ -235,6 +235,17 @@ def diffusion_gemma(heads: tuple[int, int], biases: bool) -> Facts:
     }
 
 
+def wedlm(norms: bool) -> Callable[[tuple[int, int], bool], Facts]:
+    """Facts of WeDLM's network with norms on queries and keys, or with biases on queries, keys and values."""
+
+    def facts(heads: tuple[int, int], biases: bool) -> Facts:
+        del biases
+        own = {"attention_bias": not norms, "qk_norm": norms, "head_dim": HEAD_DIM, "mask_token_id": MASK_ID}
+        return shape(heads) | remote("wedlm", "WeDLMForCausalLM", "wedlm") | own
+
+    return facts
+
+
 FACTS: dict[str, Callable[[tuple[int, int], bool], Facts]] = {
     "dream": dream,
     "diffucoder": dream,
@@ -244,6 +255,8 @@ FACTS: dict[str, Callable[[tuple[int, int], bool], Facts]] = {
     "fast_dllm_v2": fast_dllm_v2,
     "sdar": sdar,
     "idlm": idlm,
+    "wedlm": wedlm(norms=False),
+    "wedlm_qwen3": wedlm(norms=True),
     "sdar_moe": sdar_moe,
     "a2d_qwen3": a2d("Qwen3"),
     "a2d_qwen2": a2d("Qwen2"),
@@ -336,6 +349,8 @@ REFERENCES: dict[str, Callable[[Facts], Reference]] = {
     "fast_dllm_v2": as_qwen2,
     "sdar": as_qwen3,
     "idlm": as_qwen3,
+    "wedlm": as_qwen2,
+    "wedlm_qwen3": as_qwen3,
     "sdar_moe": as_qwen3_moe,
     "a2d_qwen3": as_qwen3,
     "a2d_qwen2": as_qwen2,

@@ -21,7 +21,12 @@ PLAIN = {
     "self_speculation": ("autoregressive", {}),
     "strided": ("strided", {"block_size": 0}),
 }
-GAINS = {"self_speculation": 1.15, "strided": 1.05, "causal_blocks": 1.0, "wedlm": 1.0}  # tokens for each pass that is no draft, at least
+GAINS = {
+    "self_speculation": 1.15,
+    "strided": 1.05,
+    "causal_blocks": 1.0,
+    "wedlm": 1.0,
+}  # tokens for each pass that is no draft, at least
 
 
 @pytest.mark.parametrize("name", CAUSAL_OPTIONS)

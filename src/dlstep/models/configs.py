@@ -167,6 +167,7 @@ def llama(facts: Facts) -> Arguments:
 
 # I-DLM and UNO share SDAR's class and model_type, but masks attend causally and row p-1 predicts p.
 CAUSAL_MASKS = "use_regular_causal"
+QK_NORM = "qk_norm"
 
 
 def qwen3(facts: Facts, *, causal_masks: bool = False) -> Arguments:
@@ -178,6 +179,13 @@ def qwen3(facts: Facts, *, causal_masks: bool = False) -> Arguments:
 def idlm(facts: Facts) -> Arguments:
     """Return options of a network with norms on queries and keys, whose masks attend causally."""
     return qwen3(facts, causal_masks=True)
+
+
+def wedlm(facts: Facts) -> Arguments:
+    """Return options of a network with biases on queries, keys and values, or else with norms on queries and keys."""
+    normed = facts.get(QK_NORM) is True
+    accept(facts, {"attention_bias": (not normed,)})
+    return (qwen3 if normed else qwen2)(facts)
 
 
 def qwen3_moe(facts: Facts) -> Arguments:

@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from ..core.checks import did_you_mean
-from ..core.spec import BIDIRECTIONAL, BLOCK_CAUSAL, CAUSAL, EDITS, JOINT, RANDOM_CANVAS, SUB_BLOCKS, AcceptRule
+from ..core.spec import BIDIRECTIONAL, BLOCK_CAUSAL, CAUSAL, EDITS, JOINT, RANDOM_CANVAS, REORDERED, SUB_BLOCKS, AcceptRule
 from . import configs
 from .configs import Arguments, Facts
 from .reading import INDEX, SINGLE, read_contents, read_object
@@ -182,6 +182,18 @@ SDAR = Family(  # a Qwen3 with small blocks; its authors accept at a fixed proba
     options={"block_size": 4, "accept_threshold": 0.95},
     chat_template=CHATML_TEMPLATE,
 )
+WEDLM = Family(  # a Qwen2 or a Qwen3; its engine takes id 151665 as mask, whatever token that is
+    "wedlm",
+    Qwen2ForCausalLM,
+    Signs((r"WeDLMFor\w+",), ("wedlm",)),
+    configs.wedlm,
+    mask=Token(("<|mask|>", "<tool_response>"), 151665),
+    ends=(END_OF_TEXT, END_OF_TURN),
+    decoding_strategy="wedlm",
+    training=REORDERED,
+    options={"block_size": 16},
+    chat_template=CHATML_TEMPLATE,
+)
 LLADA2 = Family(  # a mixture of experts with blocks of 32
     "llada2",
     Glm4MoeForCausalLM,
@@ -283,6 +295,8 @@ _ENTRIES = (
         training=CAUSAL,
         options={"block_size": 3},
     ),
+    replace(WEDLM, name="wedlm_qwen3", network=Qwen3ForCausalLM, signs=replace(WEDLM.signs, fact=configs.QK_NORM)),
+    WEDLM,
     replace(
         SDAR,
         name="sdar_moe",

@@ -436,7 +436,10 @@ def changes(strategy: Strategy) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def counting_rules(strategy: Strategy) -> st.SearchStrategy[dict[str, Any]]:
-    """Generate rules of a strategy that count passes, if it takes any: a fork gives them blocks that another rule has unmasked in part."""
+    """Generate rules of a strategy, only those that count passes if it takes any.
+
+    A fork gives them blocks that another rule has unmasked in part.
+    """
     own = {field.name: getattr(strategy, field.name) for field in fields(strategy)}
     able = _held(type(strategy), "rule", **own)
     counting = [rule for rule in able if type(rule).measure is not Rule.measure]

@@ -18,6 +18,8 @@ from .published import (
     QWEN3_8B,
     SDAR_8B,
     STABLE_DIFFCODER_8B,
+    WEDLM_7B,
+    WEDLM_8B,
 )
 
 
@@ -55,6 +57,8 @@ def test_a_name_overrides_what_the_folder_says(tmp_path):
         ("Qwen3-0.6B-diffusion-mdlm-v0.1", A2D_QWEN3, {}, "a2d_qwen3"),
         ("Qwen2.5-Coder-0.5B-Instruct-diffusion-mdlm-v0.1", A2D_QWEN2, {}, "a2d_qwen2"),
         ("models--divelab--OPDLM-0.6B/snapshots/12ab", A2D_QWEN3, {}, "opdlm"),
+        ("a", WEDLM_8B, {}, "wedlm_qwen3"),
+        ("a", WEDLM_7B, {}, "wedlm"),
         ("a", LLADA_8B, {"model_type": None, "architectures": None}, "llada"),
     ],
 )
