@@ -29,8 +29,8 @@ class Rules:
 
 def certainty(network: Dense, row: Tensor, order: str) -> float:
     """The probability of a row's proposal, or the negated entropy of the row."""
-    chances = [chance for chance in network.chances(row) if chance]
-    return max(chances) if order == "confidence" else sum(chance * log(chance) for chance in chances)
+    chances = network.chances(row)
+    return max(chances) if order == "confidence" else sum(chance * log(chance) for chance in chances if chance)
 
 
 def best(network: Dense, rows: dict[int, Tensor], order: str, quota: int) -> dict[int, int]:

@@ -91,7 +91,7 @@ class ObservedSpan:
     """Id of the request."""
     start: int
     """Position of the first token of the answer."""
-    positions: range
+    positions: Sequence[int]
     """The position of each row."""
     tokens: tuple[int, ...]
     """The token that each row was fed."""

@@ -422,7 +422,7 @@ def _detect(folder: Path, facts: dict[str, Any]) -> Family:
     for family in candidates:
         if family.signs.published and re.search(family.signs.published, names, re.IGNORECASE):
             return family
-    if others := [family for family in candidates if not family.signs.published and not family.signs.tensor]:
+    if others := [family for family in candidates if not (family.signs.published or family.signs.tensor or family.signs.fact)]:
         return others[0]
     known = " or ".join(f"{family.name} (named {family.signs.published})" for family in candidates)
     raise ValueError(

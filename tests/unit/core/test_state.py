@@ -52,6 +52,7 @@ SEEN = {
     "tokens": [(3, 1, 5), (3, 1), (1, 3, 4)],
     "end": [8, 12],
     "grid": [Grid(1, 3), Grid(0, 4)],
+    "positions": [(4, 6, 5), (6, 4, 5)],
     "query_only": [1],
     "final_rows": [1, 2],
     "soft": [
