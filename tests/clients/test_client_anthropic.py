@@ -18,7 +18,7 @@ pytestmark = pytest.mark.clients
 def test_messages(server, tmp_path, report):
     found = json.loads(client("anthropic", "python", str(SCRIPT), server.url, MODEL, folder=tmp_path).splitlines()[-1])
     prompt = llm().engine.tokenizer.encode(STORY, add_special_tokens=False)
-    (expected,) = llm().generate([prompt], SamplingParams(max_tokens=100), progress=False)
+    (expected,) = llm().generate([prompt], SamplingParams(max_tokens=100))
     assert found["text"] == found["stream"] == expected.text and found["tokens"] == len(expected.token_ids)
     assert found["ends"] == ["end_turn", "tool_use", "stop_sequence"]
     assert all(isinstance(call["first"], int) for call in found["calls"]) and found["after"] and found["begun"]

@@ -50,7 +50,7 @@ def test_framework(name, server, tmp_path, report):
     reports = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
     assert len(reports) == CLIENTS[name], printed
     prompt = build_tokenizer().encode(STORY, add_special_tokens=False)  # that of the chat, which adds nothing
-    (expected,) = llm().generate([prompt], SamplingParams(max_tokens=100), progress=False)
+    (expected,) = llm().generate([prompt], SamplingParams(max_tokens=100))
     for found in reports:
         assert found["chat"] == expected.text
         assert found["stream"] == (None if name in NO_STREAM else expected.text)

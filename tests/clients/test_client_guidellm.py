@@ -36,5 +36,5 @@ def test_no_request_is_an_error(server, tmp_path, endpoint, report):
     totals = benchmark["metrics"]["request_totals"]
     assert totals == {"successful": COUNT, "errored": 0, "incomplete": 0, "total": COUNT}
     texts = sorted(request["output"] for request in benchmark["requests"]["successful"])
-    assert texts == sorted(output.text for output in llm().generate(prompts, PARAMS, progress=False))
+    assert texts == sorted(output.text for output in llm().generate(prompts, PARAMS))
     report(f"GuideLLM /v1/{endpoint}: {totals['successful']} requests, {totals['errored']} errored, all texts equal")

@@ -79,7 +79,7 @@ KINDS = {
 
 
 def test_texts_are_those_of_generate(proxied, report):
-    expected = [output.text for output in llm().generate(PROMPTS, SamplingParams(max_tokens=TOKENS), progress=False)]
+    expected = [output.text for output in llm().generate(PROMPTS, SamplingParams(max_tokens=TOKENS))]
     for kind, answer in KINDS.items():
         with ThreadPoolExecutor(8) as threads:
             assert list(threads.map(lambda prompt, answer=answer: answer(proxied, prompt), PROMPTS)) == expected, kind
@@ -90,12 +90,10 @@ def test_fields_go_through(proxied):
     prompt = PROMPTS[0]
     found = proxied.completions.create(model=MODEL, prompt=prompt, max_tokens=TOKENS, n=2, temperature=2.0, seed=7)
     each = [SamplingParams(max_tokens=TOKENS, temperature=2.0, seed=seed) for seed in (7, 8)]
-    assert [choice.text for choice in found.choices] == [
-        llm().generate(prompt, params, progress=False)[0].text for params in each
-    ]
+    assert [choice.text for choice in found.choices] == [llm().generate(prompt, params)[0].text for params in each]
     options = {"accept_threshold": 0.3}
     params = SamplingParams(max_tokens=TOKENS, strategy_options=options, stop=("shells",))
-    (expected,) = llm().generate(prompt, params, progress=False)
+    (expected,) = llm().generate(prompt, params)
     assert completion(proxied, prompt, stop=["shells"], extra_body={"dlstep": options}) == expected.text
 
 

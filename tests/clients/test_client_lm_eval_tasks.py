@@ -44,7 +44,7 @@ pytestmark = pytest.mark.clients
 @cache
 def choices():
     """For each problem the first equation of a model's answer, and the same with another last digit."""
-    outputs = LLM("tiny-llada").generate([each.prompt for each in PROBLEMS], SamplingParams(max_tokens=16), progress=False)
+    outputs = LLM("tiny-llada").generate([each.prompt for each in PROBLEMS], SamplingParams(max_tokens=16))
     right = [output.text.partition(" ")[0] for output in outputs]
     assert all(text.count("=") == 1 and text[-1].isdigit() for text in right)
     return [[text, text[:-1] + str((int(text[-1]) + 3) % 10)] for text in right]
@@ -92,7 +92,7 @@ def test_a_given_beginning_is_continued(tmp_path):
         assert found == [tokenizer.apply_chat_template(talk, tokenize=False, **kinds) for talk in talks]
         assert all(text.endswith(f"<assistant>{beginning.rstrip()}") for text in found)
         prompts = [tokenizer.encode(text, add_special_tokens=False) for text in found]
-        outputs = llm.generate(prompts, SamplingParams(max_tokens=16), progress=False)
+        outputs = llm.generate(prompts, SamplingParams(max_tokens=16))
         assert [row["resps"][0][0] for row in rows[name]] == [output.text for output in outputs]
     info = results["config"]["dlstep"]
     assert info["answers"] == 2 * len(PROBLEMS) and info["forward_passes_per_answer"] > 1 and info["seconds"] > 0
@@ -106,7 +106,6 @@ def test_choices_are_made_by_likelihood(tmp_path, kind, report):
     info, exact = results["config"]["dlstep"], kind == "exact"
     llm = LLM("tiny-bd", decoding_strategy="multi_bd", block_size=1) if exact else LLM("tiny-llada")
     tokenizer, likelihoods = llm.engine.tokenizer, Likelihoods(llm.engine, MonteCarlo(32, 8, 3))
-    assert tokenizer is not None
     right = 0
     for problem, row, texts in zip(PROBLEMS, rows["choice"], choices(), strict=True):
         # As `_encode_pair` does: the blank behind the prompt belongs to the answer, and may be part of a token.
@@ -131,7 +130,7 @@ def test_choices_are_made_by_likelihood(tmp_path, kind, report):
 
 
 @pytest.mark.parametrize(
-    ("model", "task", "sentence"),
+    "model, task, sentence",
     [
         (
             "model=tiny-bd",

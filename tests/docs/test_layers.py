@@ -34,7 +34,7 @@ def paths(node, file):
 
 def arrows_up(name, source):
     """The paths of a module that lead to a package above its own, or out of all packages."""
-    known, found = rows(), list[str]()
+    known, found = rows(), []
     own = Path(name).parts[0].removesuffix(".py")
     for path in paths(ast.parse(source), PACKAGE / name):
         place = path.relative_to(PACKAGE).as_posix() if path.is_relative_to(PACKAGE) else ".."
@@ -51,7 +51,7 @@ def test_no_package_reads_files_of_one_above_it():
 
 
 @pytest.mark.parametrize(
-    ("name", "expression", "arrow"),
+    "name, expression, arrow",
     [
         ("views/page.py", "Path(__file__).parents[1] / 'serve' / 'page'", ["views/page.py reads serve/page"]),
         ("core/errors.py", "Path(__file__).parent.parent.joinpath('testing')", ["core/errors.py reads testing"]),

@@ -66,7 +66,7 @@ def unmasked(block):
     return " ".join(str(offset) for offset, token in enumerate(block.tokens) if token != MASK)
 
 
-@pytest.mark.parametrize(("answer", "expected"), table("sliding"))
+@pytest.mark.parametrize("answer, expected", table("sliding"))
 def test_sliding(answer, expected):
     cells = answer.split()
     start = Block(1, (MASK,) * len(cells), tuple(range(1, len(cells) + 1)), (0.0,) * len(cells))
@@ -82,7 +82,7 @@ def test_sliding(answer, expected):
     assert " ".join(str(offset) for offset, token in enumerate(done.tokens) if token == 8) == expected
 
 
-@pytest.mark.parametrize(("first_pass", "end", "expected"), table("ada_block"))
+@pytest.mark.parametrize("first_pass, end, expected", table("ada_block"))
 def test_ada_block(first_pass, end, expected):
     cells = [cell.split() for cell in first_pass.split(", ")]
     tokens = [DOT if token == "." else ord(token) - ord("a") for token, _ in cells]
@@ -93,7 +93,7 @@ def test_ada_block(first_pass, end, expected):
     assert ends == [int(end) + 1]
 
 
-@pytest.mark.parametrize(("gaps", "expected"), table("early_commit"))
+@pytest.mark.parametrize("gaps, expected", table("early_commit"))
 def test_early_commit(gaps, expected):
     chances = [1 / (1 + exp(-float(gap))) for gap in gaps.split()]
     rule = EarlyCommit(early_gap=2.0, middle_gap=2.0, late_gap=2.0)

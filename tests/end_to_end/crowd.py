@@ -27,14 +27,13 @@ def alone(strategy: str) -> LLM:
 @cache
 def expected(strategy: str, question: Question) -> tuple[int, ...]:
     """The answer to a question that is asked alone."""
-    return alone(strategy).generate(question[0], question[1], progress=False)[0].token_ids
+    return alone(strategy).generate(question[0], question[1])[0].token_ids
 
 
 @cache
 def prompts(strategy: str) -> tuple[tuple[int, ...], ...]:
     """Prompts of all lengths; some begin alike."""
     tokenizer = alone(strategy).engine.tokenizer
-    assert tokenizer is not None
     texts = ["\n".join(problem.prompt for problem in tiny.problems(16, seed=seed)) for seed in (1, 2, 3)]
     tokens = [tokenizer.encode(text) for text in texts]
     return tuple(tuple(ids[:length]) for ids in tokens for length in LENGTHS)
@@ -123,7 +122,7 @@ class Crowd:
             case 0:
                 questions = [self.question() for _ in range(self.random.choice((1, 3)))]
                 asked, params = [question[0] for question in questions], [question[1] for question in questions]
-                for question, output in zip(questions, self.llm.generate(asked, params, progress=False), strict=True):
+                for question, output in zip(questions, self.llm.generate(asked, params), strict=True):
                     self.check("generate", question, output.token_ids)
             case 1 if session.state.live:
                 session.abort(self.random.choice(sorted(session.state.live)))
@@ -166,7 +165,7 @@ class Crowd:
         while self.streams:
             self.take(self.streams[0])
         gc.collect()
-        self.llm.generate((5, 6, 7), SamplingParams(max_tokens=1), progress=False)
+        self.llm.generate((5, 6, 7), SamplingParams(max_tokens=1))
         driver: Any = self.llm.engine.driver
         caches = [cache for cache in driver._caches if cache is not driver._caches.main]
         return len(self.llm.state.cache.owners) + sum(sum(cache.tables.lengths.values()) for cache in caches)

@@ -15,7 +15,7 @@ COUNTS = [100, pytest.param(500, marks=pytest.mark.stress)]
 def answers(strategy, count, **options):
     """Outputs of all problems, greedy where the strategy lets a request choose."""
     llm = LLM(decoding_strategy=strategy, **options)
-    return llm.generate([problem.prompt for problem in tiny.problems(count, seed=0)], LIMIT, progress=False)
+    return llm.generate([problem.prompt for problem in tiny.problems(count, seed=0)], LIMIT)
 
 
 def measured(strategy, count, **options):

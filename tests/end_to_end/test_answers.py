@@ -25,7 +25,7 @@ def tokens(outputs):
 def expected(name, count=PROBLEMS):
     """Answers of an engine in which nothing is short and nothing shared, one request at a time."""
     llm = DECODERS[name].llm(enable_prefix_caching=False, max_num_reqs=1)
-    return [llm.generate(prompt, LIMIT, progress=False)[0].token_ids for prompt in prompts(count)]
+    return [llm.generate(prompt, LIMIT)[0].token_ids for prompt in prompts(count)]
 
 
 def pages(name, page_size, times=1.0):
@@ -75,8 +75,8 @@ def test_a_prompt_in_pieces_is_a_prompt(name, count):
     small = DECODERS[name].llm(max_num_batched_tokens=rows, max_num_reqs=1, enable_prefix_caching=False)
     whole = DECODERS[name].llm(max_num_reqs=1, enable_prefix_caching=False)
     long = ["".join(prompts(4)) + prompt for prompt in prompts(count)]
-    outputs = small.generate(long, LIMIT, progress=False)
-    reference = whole.generate(long, LIMIT, progress=False)
+    outputs = small.generate(long, LIMIT)
+    reference = whole.generate(long, LIMIT)
     assert tokens(outputs) == tokens(reference)
     assert all(one.nfe > two.nfe and one.steps == two.steps for one, two in zip(outputs, reference, strict=True))
 
@@ -100,7 +100,7 @@ def test_a_second_turn_finds_the_first(name):
         assert positions > len(done.request.prompt) - grid.size - 4
     session.run()
     cold = DECODERS[name].llm(page_size=4, enable_prefix_caching=False)
-    assert session.output(second).token_ids == cold.generate(talk, LIMIT, progress=False)[0].token_ids
+    assert session.output(second).token_ids == cold.generate(talk, LIMIT)[0].token_ids
 
 
 CHILD = """
@@ -171,5 +171,5 @@ def test_an_engine_that_was_used_answers_like_a_new_one(name, count):
     questions = [problem.prompt for problem in tiny.problems(count, seed=21)]
     for accept in (0.9, 0.5, 0.9):
         limits = SamplingParams(max_tokens=64, strategy_options=(("accept_threshold", accept),))
-        fresh = DECODERS[name].llm(buffer_size=1).generate(questions, limits, progress=False)
-        assert tokens(used.generate(questions, limits, progress=False)) == tokens(fresh)
+        fresh = DECODERS[name].llm(buffer_size=1).generate(questions, limits)
+        assert tokens(used.generate(questions, limits)) == tokens(fresh)

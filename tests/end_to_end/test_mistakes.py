@@ -360,7 +360,7 @@ def test_missing_device_is_one_sentence(folder):
 
 
 @pytest.mark.parametrize(
-    ("line", "extra"),
+    "line, extra",
     [
         ("serve", "pip install 'dlstep[serve]'"),
         ("laws threshold", "pip install 'dlstep[laws]'"),

@@ -40,12 +40,12 @@ def prompts(count):
 @cache
 def plain(count, name):
     llm = LLM(MODEL, decoding_strategy="autoregressive", dtype="float32")
-    return llm.generate(list(prompts(count)), PARAMS[name], progress=False)
+    return llm.generate(list(prompts(count)), PARAMS[name])
 
 
 def answers(count, name, **options):
     llm = LLM(MODEL, decoding_strategy="self_speculation", dtype="float32", **options)
-    return llm.generate(list(prompts(count)), PARAMS[name], progress=False)
+    return llm.generate(list(prompts(count)), PARAMS[name])
 
 
 def margin(ids, params):

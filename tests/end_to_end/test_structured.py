@@ -64,7 +64,7 @@ def decoded(name, requests, valid):
     """
     kept = [(params, is_valid) for params, is_valid in zip(requests, valid, strict=True) if spelled(name, params)]
     texts = Random(0).sample(prompts(16), len(kept))
-    outputs = first(name).generate(list(texts), [params for params, _ in kept], progress=False)
+    outputs = first(name).generate(list(texts), [params for params, _ in kept])
     for output, (params, is_valid) in zip(outputs, kept, strict=True):
         if output.finish_reason == "rejected":
             assert "no text that matches" in str(output.error), output.error
@@ -92,7 +92,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", NAMES)
 def test_answers_are_valid(name, kind, report):
-    counts, (constraints, made) = list[int](), KINDS[kind]
+    counts, (constraints, made) = [], KINDS[kind]
 
     @settings(max_examples=BATCHES, phases=PHASES)
     @given(drawn=st.lists(st.tuples(constraints, SETTINGS), min_size=BATCH, max_size=BATCH))

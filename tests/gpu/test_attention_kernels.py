@@ -35,7 +35,7 @@ def test_equals_the_twin(problem, parts):
     check(problem, parts)
 
 
-@pytest.mark.parametrize(("window", "dtype"), [(None, BF16), (1024, BF16), (None, FP16), (None, FP32)], ids=str)
+@pytest.mark.parametrize("window, dtype", [(None, BF16), (1024, BF16), (None, FP16), (None, FP32)], ids=str)
 @pytest.mark.parametrize("spans", [DECODE, PREFILL, MIXED], ids=["decode", "prefill", "mixed"])
 def test_contexts_of_models(spans, dtype, window):
     check(Problem(spans, 8, 4, 128, 32, window, dtype, 0, True, 1))
@@ -47,7 +47,7 @@ def test_groups(group):
 
 
 @pytest.mark.parametrize(
-    ("head_dim", "dtype", "window"),
+    "head_dim, dtype, window",
     [
         *((head_dim, BF16, None) for head_dim in (16, 32, 64, 80, 96, 112, 256, 512)),
         *((head_dim, FP32, None) for head_dim in (16, 80, 256)),
@@ -95,7 +95,7 @@ def test_a_captured_graph_reads_the_numbers_of_the_next_forward():
 
 
 @pytest.mark.parametrize("dtype", [BF16, FP16, FP32], ids=str)
-@pytest.mark.parametrize(("kv_heads", "head_dim"), [(8, 128), (2, 512), (3, 80)])
+@pytest.mark.parametrize("kv_heads, head_dim", [(8, 128), (2, 512), (3, 80)])
 def test_stores_what_the_twin_stores(kv_heads, head_dim, dtype):
     from dlstep_kernels.gpu.attention import store_kv
 

@@ -16,7 +16,7 @@ def answers(batch, dtype, **options):
     """Tokens of the answers to 32 problems, `batch` at a time."""
     prompts = [problem.prompt for problem in tiny.problems(32, seed=7)]
     llm = LLM(device="cuda", dtype=dtype, max_num_reqs=batch, **options)
-    return [output.token_ids for output in llm.generate(prompts, LIMIT, progress=False)]
+    return [output.token_ids for output in llm.generate(prompts, LIMIT)]
 
 
 @pytest.mark.parametrize("name", ["multi_bd", "dmax", "diffusion_gemma"])

@@ -26,7 +26,7 @@ EXACT = [name for name in DECODERS if name not in ("fast_dllm_v2", "dual_cache")
 def answers(count, seed, params=LIMIT, **options):
     """Tokens of the answers to held-out problems."""
     prompts = [problem.prompt for problem in tiny.problems(count, seed=seed)]
-    return [output.token_ids for output in LLM(**options).generate(prompts, params, progress=False)]
+    return [output.token_ids for output in LLM(**options).generate(prompts, params)]
 
 
 @pytest.mark.parametrize("name", DECODERS)
@@ -50,7 +50,7 @@ def test_bf16_answers_are_nearly_as_often_right(name, cuda_device, report):
     right = []
     tokens = []
     for dtype in ("bfloat16", "float32"):
-        outputs = LLM(device=cuda_device, dtype=dtype, **DECODERS[name]).generate(prompts, LIMIT, progress=False)
+        outputs = LLM(device=cuda_device, dtype=dtype, **DECODERS[name]).generate(prompts, LIMIT)
         right.append(sum(tiny.score(one, output.text).answer for one, output in zip(problems, outputs, strict=True)))
         tokens.append([output.token_ids for output in outputs])
     same = sum(map(eq, *tokens))

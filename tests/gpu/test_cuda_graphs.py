@@ -48,7 +48,7 @@ def test_graphs_change_nothing(name, dtype, cuda_device):
         driver = llm.engine.driver
         captured = driver.graph_count
         assert bool(captured) != eager
-        outputs.append(llm.generate(PROMPTS, params, progress=False))
+        outputs.append(llm.generate(PROMPTS, params))
         assert driver.graph_count == captured  # none while requests run
     assert outputs[0] == outputs[1]
 
@@ -73,8 +73,8 @@ def test_graphs_change_nothing_under_constraints(dtype, capacity, cuda_device, m
         llm = LLM(device=cuda_device, dtype=dtype, enforce_eager=eager, max_num_reqs=10, decoding_strategy="multi_bd")
         driver = llm.engine.driver
         captured = driver.graph_count
-        outputs.append(llm.generate(PROMPTS, params, progress=False))
-        outputs[-1] += llm.generate(PROMPTS[:5], params[:5], progress=False)
+        outputs.append(llm.generate(PROMPTS, params))
+        outputs[-1] += llm.generate(PROMPTS[:5], params[:5])
         assert (driver.graph_count > captured) != eager
     assert outputs[0] == outputs[1]
     for output, given in zip(outputs[0], params + params[:5], strict=True):
@@ -86,17 +86,17 @@ def test_graphs_captured_when_sizes_are_met_again_change_nothing(cuda_device):
     lazy, ready = (LLM(device=cuda_device, max_num_reqs=10, capture_graphs=when) for when in ("lazy", "start"))
     driver = lazy.engine.driver
     assert not driver.graph_count
-    assert lazy.generate(PROMPTS, LIMIT, progress=False) == ready.generate(PROMPTS, LIMIT, progress=False)
+    assert lazy.generate(PROMPTS, LIMIT) == ready.generate(PROMPTS, LIMIT)
     assert driver.graph_count
 
 
 def test_graphs_that_were_freed_are_captured_again(cuda_device):
     llm = LLM(device=cuda_device, max_num_reqs=10)
     driver = llm.engine.driver
-    before = llm.generate(PROMPTS, LIMIT, progress=False)
+    before = llm.generate(PROMPTS, LIMIT)
     driver.drop_graphs()
     assert not driver.graph_count
-    assert llm.generate(PROMPTS, LIMIT, progress=False) == before
+    assert llm.generate(PROMPTS, LIMIT) == before
     assert driver.graph_count
 
 
@@ -107,7 +107,7 @@ def test_memory_that_pages_may_not_have_is_left_to_others(cuda_device):
     share = 1 - (free - 2 * GIB) / total
     options = {"num_pages": -1, "gpu_memory_utilization": share, "capture_graphs": "lazy"}
     llm = LLM(device=cuda_device, max_num_reqs=4000, **options)
-    llm.generate(PROMPTS, LIMIT, progress=False)
+    llm.generate(PROMPTS, LIMIT)
     assert 1.5 * GIB < free - torch.cuda.mem_get_info()[0] < 2.1 * GIB
     del llm
     torch.cuda.empty_cache()
@@ -119,7 +119,7 @@ def test_an_adapter_for_drafts_applies_to_drafts_in_graphs(dtype, cuda_device, t
     """A random adapter spoils drafts: more forward passes, as many captured as not, and the same answers."""
     network = AutoModelForCausalLM.from_pretrained(tiny.path("tiny-joint"))
     write_draft_adapter(tmp_path / "linear_spec_lora", network)
-    passes, answers = list[int](), list[list[tuple[int, ...]]]()
+    passes, answers = [], []
     for adapter, eager in ((None, False), (tmp_path / "linear_spec_lora", False), (tmp_path / "linear_spec_lora", True)):
         lora = None if adapter is None else str(adapter)
         llm = LLM(
@@ -130,7 +130,7 @@ def test_an_adapter_for_drafts_applies_to_drafts_in_graphs(dtype, cuda_device, t
             decoding_strategy="self_speculation",
             lora_path=lora,
         )
-        outputs = llm.generate(PROMPTS, LIMIT, progress=False)
+        outputs = llm.generate(PROMPTS, LIMIT)
         passes.append(sum(output.nfe for output in outputs))
         answers.append([output.token_ids for output in outputs])
     assert passes[1] == passes[2] > 1.3 * passes[0]

@@ -17,7 +17,7 @@ def test_sessions_that_take_turns_answer_as_alone(strategy):
     params = SamplingParams(max_tokens=48)
     options = {"device": "cuda", "dtype": "float32", "max_num_batched_tokens": BUDGETS.get(strategy, 160)}
     llm = LLM(model_of(strategy), decoding_strategy=strategy, **options)
-    alone = [llm.generate(prompt, params, progress=False)[0].token_ids for prompt in prompts]
+    alone = [llm.generate(prompt, params)[0].token_ids for prompt in prompts]
     sessions = [llm.session() for _ in prompts[:4]]
     for session, prompt in zip(sessions, prompts, strict=False):
         session.submit(prompt, params)
@@ -36,6 +36,6 @@ def test_sessions_that_take_turns_answer_as_alone(strategy):
         assert fork.output(0).token_ids == alone[0]
         assert fork.output(0).nfe == sessions[0].output(0).nfe, "the fork computed its prefix anew"
     assert [session.output(0).token_ids for session in sessions] == alone[:4]
-    assert llm.generate(prompts[5], params, progress=False)[0].token_ids == alone[5]
+    assert llm.generate(prompts[5], params)[0].token_ids == alone[5]
     "".join(stream)
     assert stream.output.token_ids == alone[4] and pieces

@@ -17,7 +17,7 @@ def outputs(device, dtype, params, *, eager):
     strategy = NamingGrid(rule=Loyal(0.5))
     options = {"decoding_strategy": strategy} | ({"enforce_eager": True} if eager else {"capture_graphs": "lazy"})
     llm = LLM(device=device, dtype=dtype, max_num_reqs=6, **options)
-    found = llm.generate(prompts, params, progress=False)
+    found = llm.generate(prompts, params)
     driver = llm.engine.driver
     assert bool(driver.graph_count) == (device == "cuda" and not eager and params is not FILTERED)
     return found

@@ -27,7 +27,7 @@ def two_ranks(**options):
 @pytest.fixture(scope="module")
 def expected():
     llm = LLM(device="cuda", dtype="float32", max_num_reqs=10, capture_graphs="lazy")
-    return [each.token_ids for each in llm.generate(PROMPTS, LIMIT, progress=False)]
+    return [each.token_ids for each in llm.generate(PROMPTS, LIMIT)]
 
 
 def test_groups_with_graphs_follow_one_another(expected):
@@ -35,7 +35,7 @@ def test_groups_with_graphs_follow_one_another(expected):
     for when in ("start", "lazy"):
         llm = two_ranks(capture_graphs=when)
         for _ in range(2):
-            assert [each.token_ids for each in llm.generate(PROMPTS, LIMIT, progress=False)] == expected
+            assert [each.token_ids for each in llm.generate(PROMPTS, LIMIT)] == expected
         rank_zero = llm.engine.driver
         assert rank_zero._driver.graph_count
         del rank_zero
@@ -48,7 +48,7 @@ def test_groups_with_graphs_follow_one_another(expected):
 def test_a_rank_that_is_killed_ends_a_call(expected):
     llm = two_ranks(capture_graphs="lazy")
     for _ in range(2):
-        assert [each.token_ids for each in llm.generate(PROMPTS, LIMIT, progress=False)] == expected
+        assert [each.token_ids for each in llm.generate(PROMPTS, LIMIT)] == expected
     rank_zero = llm.engine.driver
     pid, killed = rank_zero._group.pids[0], []
 
@@ -58,7 +58,7 @@ def test_a_rank_that_is_killed_ends_a_call(expected):
 
     Timer(0.3, kill).start()
     with pytest.raises(DlstepError, match="rank 1 of 2 was killed by SIGKILL"):
-        llm.generate(PROMPTS * 200, LIMIT, progress=False)
+        llm.generate(PROMPTS * 200, LIMIT)
     del rank_zero, llm
     assert time.monotonic() - killed[0] < SOON
     assert not torch.distributed.is_initialized()

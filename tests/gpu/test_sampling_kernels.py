@@ -189,7 +189,7 @@ def test_merge_equals_the_twin(dtype, width):
     assert torch.equal(found[others], embedded[others])
 
 
-@pytest.mark.parametrize(("rows", "count", "first"), [(1, 1, 0), (3, 151936, 0), (32, 70001, 81937)])
+@pytest.mark.parametrize("rows, count, first", [(1, 1, 0), (3, 151936, 0), (32, 70001, 81937)])
 def test_uniform_numbers_are_those_of_the_twin(rows, count, first):
     keys = torch.randint(-(2**62), 2**62, (rows,), device="cuda", generator=torch.Generator("cuda").manual_seed(rows))
     assert torch.equal(uniform(keys, count=count, first=first), uniform.twin(keys, count=count, first=first))

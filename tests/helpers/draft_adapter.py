@@ -17,7 +17,7 @@ def write_draft_adapter(
 
     `layers` is what the checkpoint calls the list of layers, `size` the standard deviation of the numbers.
     """
-    generator, tensors = torch.Generator().manual_seed(1), dict[str, torch.Tensor]()
+    generator, tensors = torch.Generator().manual_seed(1), {}
     updates: list[tuple[nn.Module, torch.Tensor]] = []
     for name, module in network.named_modules():
         if name.endswith("o_proj"):

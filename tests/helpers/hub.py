@@ -23,7 +23,7 @@ class Hub(ThreadingHTTPServer):
 
     def __init__(self, folders: Mapping[str, Path], gated: frozenset[str] = frozenset()) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.folders, self.gated, self.sent = folders, gated, list[str]()
+        self.folders, self.gated, self.sent = folders, gated, []
 
     @property
     def url(self) -> str:

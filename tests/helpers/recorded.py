@@ -64,7 +64,7 @@ def recorded(name: str, seed: int, choices: int = 30) -> tuple[Trace, State]:
     draw = random.Random(f"{name}{seed}")
     config, value = setting(name, draw)
     first = state = init(config, value)
-    device, events = shadow(config, value), list[Event]()
+    device, events = shadow(config, value), []
 
     def happen(event: Event) -> None:
         nonlocal state

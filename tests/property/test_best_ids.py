@@ -32,7 +32,7 @@ def test_best_ids_come_from_the_pass_that_set_the_token(name, data):
                 own = slice(row * width, row * width + MOST)
                 pairs = zip(rows.best_ids[own], rows.best_probabilities[own], strict=True)
                 reported.setdefault((span.who.id, position), []).append(tuple(pair for pair in pairs if pair[1]))
-    spared = set[int]() if case.strategy.exact else disturbed(run)
+    spared = set() if case.strategy.exact else disturbed(run)
     for request in asking:
         sequence = run.state.finished[request.id]
         length = len(request.prompt)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import Phase, given, settings, strategies as st
 
-from dlstep.core import Config, DlstepError, Event, Request, SamplingParams, Spec, Trace, init
+from dlstep.core import Config, DlstepError, Request, SamplingParams, Spec, Trace, init
 from dlstep.engine.decode import Decode
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
@@ -59,7 +59,7 @@ def requests(seed):
 
 def decoded(given, strategy, asked, failures=frozenset()):
     """The state in which all have ended, and how it came about."""
-    first, events = init(given, strategy), list[Event]()
+    first, events = init(given, strategy), []
     driver = ShadowDriver(given.page_size, given.num_pages, SPEC, exact=strategy.exact)
     decode = Decode(first, Failing(driver, failures), record=events.append, prunes=False)
     for request in asked:
@@ -182,7 +182,7 @@ def test_faulty_strategy_is_rejected_while_its_request_is_judged(hook, kind):
 
 
 @pytest.mark.parametrize(
-    ("hook", "kind"),
+    "hook, kind",
     [
         *(("grid", kind) for kind in GRIDS),
         *((hook, str(index)) for hook, values in STATED.items() for index in range(len(values))),
@@ -206,7 +206,6 @@ def test_faulty_strategy_ends_the_request_that_adopts(kind):
     decode.add(replace(requests(0)[0], params=SamplingParams(strategy_options=(("hook", "forget"), ("kind", kind)))))
     decode.step()
     sequence = decode.state.find(0)
-    assert sequence is not None
     decode.adopt(sequence, 1)
     ended = decode.state.finished[1]
     assert ended.finish == "error" and "FaultyStrategy.forget raised" in ended.error

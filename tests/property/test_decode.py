@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep import strategies
-from dlstep.core import Event, Trace, init
+from dlstep.core import Trace, init
 from dlstep.engine.decode import Decode
 from dlstep.testing.generators import cases, due
 from dlstep.testing.harness import shadow
@@ -26,7 +26,7 @@ def test_ranks_make_the_same_plans(name, data):
 def test_updates_of_steps_that_fail_add_up_to_the_outputs(name, data):
     case = data.draw(cases(strategies.load(name)))
     faults = frozenset(data.draw(st.lists(st.integers(0, 12), max_size=2)))
-    live, first, events = Fold(), init(case.config, case.strategy), list[Event]()
+    live, first, events = Fold(), init(case.config, case.strategy), []
     decode = Decode(first, FaultyDriver(shadow(case.config, case.strategy), after=faults), record=events.append)
     seen = {}
     for number in range(MOST_TURNS):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import Request, SampleSpec, Span, SpanSamples, Trace, add, commit, init, schedule
+from dlstep.core import Request, SampleSpec, SpanSamples, Trace, add, commit, init, schedule
 from dlstep.core.trace import from_json, to_json
 from dlstep.testing import ScriptedDriver, ShadowDriver
 from dlstep.testing.laws import (
@@ -45,7 +45,7 @@ def rows_of(span):
 
 def spans_of(strategy, driver, count):
     """The first spans of a request."""
-    state, found = add(init(CONFIG, strategy), Request(0, (1, 2, 3, 4), PARAMS)), list[Span]()
+    state, found = add(init(CONFIG, strategy), Request(0, (1, 2, 3, 4), PARAMS)), []
     for _ in range(count):
         plan = schedule(state)
         found += plan.spans

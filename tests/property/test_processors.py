@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from dlstep import Config, Request, SamplingParams, Trace, init, strategies
-from dlstep.core import Event
 from dlstep.core.lifecycle import sized
 from dlstep.core.trace import from_json, to_json
 from dlstep.driver import TorchDriver
@@ -54,7 +53,7 @@ def checkpoint():
 def decoded(strategy, asked, engine_wide=()):
     """The state in which all have ended, and how it came about."""
     config = Config(checkpoint().spec, page_size=4, num_pages=200, max_model_len=48, processors=engine_wide)
-    first, events = init(config, strategy), list[Event]()
+    first, events = init(config, strategy), []
     decode = Decode(first, TorchDriver(checkpoint(), config), record=events.append, prunes=False)
     for request in asked:
         decode.add(request)
@@ -128,7 +127,7 @@ def test_batch_is_its_members_and_its_trace_replays(strategy, numbers, data):
 def test_processors_see_all_known_tokens_and_guided_passes_feed_all_positions(name, data):
     case = data.draw(cases(strategies.load(name), pinned=True, forks=True))
     processor = data.draw(st.sampled_from([Nothing(), Guidance()]))
-    asked = list[Request]()
+    asked = []
     for each in case.requests:
         params = replace(each.params, processors=(processor,))
         # Some answers end where the largest window of a strategy with a cache does.
@@ -181,7 +180,7 @@ def test_trace_of_an_unknown_processor_names_it():
 
 
 @pytest.mark.parametrize(
-    ("strategy", "processor"),
+    "strategy, processor",
     [
         (STRATEGIES[0], Guidance()),
         (replace(STRATEGIES[0], buffer_size=5), Guidance()),

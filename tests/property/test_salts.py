@@ -25,7 +25,7 @@ def test_a_page_is_shared_only_by_requests_of_one_salt(data):
     config = Config(spec, 2, 400, MAX_MODEL_LEN, 64, 2)
     run = run_case(Case(config, strategy, tuple(asked), (0,) * len(asked)))
     salts = {}  # of pages, by who wrote them last
-    by_arrival = dict[int, bytes]()
+    by_arrival = {}
     for step in run.steps:
         by_arrival |= {each.request.seq_id: each.request.salt for each, _ in step.before.sequences()}
         for grant in step.plan.grants:

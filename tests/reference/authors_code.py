@@ -33,7 +33,7 @@ def maskgit_shares(size: int, steps: int) -> list[int]:
 
 def mdpo(network: Network, prompt: list[int], length: int, size: int, steps: int) -> tuple[list[int], int]:
     """MDPO's decode with running confidences (`rcr=True`): the answer, and the forwards before a full block."""
-    canvas, forwards, sure = [*prompt, *[MASK] * length], 0, dict[int, float]()
+    canvas, forwards, sure = [*prompt, *[MASK] * length], 0, {}
     for begin in range(len(prompt), len(canvas), size):
         end = min(begin + size, len(canvas))
         shares = maskgit_shares(end - begin, steps)
@@ -52,7 +52,7 @@ def remdm_llada(network: Network, prompt: list[int], length: int, size: int, cou
     """ReMDM for LLaDA (guanghanwang/ReMDM-LLaDA 169c9b9), one position a forward: the answer and the number of forwards."""
     canvas, forwards = [*prompt, *[MASK] * length], 0
     for begin in range(len(prompt), len(canvas), size):
-        end, sure = begin + size, dict[int, float]()
+        end, sure = begin + size, {}
         again = range(int(size / 8 * 7), int(size / 8 * 7) + size)
         for number in range(2 * size):
             if number in again:
@@ -101,7 +101,7 @@ def llada(network: Network, prompt: list[int], length: int, size: int, steps: in
 def saber(network: Network, prompt: list[int], length: int, size: int, least: int) -> tuple[list[int], int]:
     """Saber (zhaoyMa/Saber 2f061e2) with blocks: what was unmasked in all of them counts, and may be remasked."""
     canvas, forwards = [*prompt, *[MASK] * length], 0
-    final, last = dict[int, float](), dict.fromkeys(range(len(prompt), len(canvas)), 0.0)
+    final, last = {}, dict.fromkeys(range(len(prompt), len(canvas)), 0.0)
     for end in range(len(prompt) + size, len(canvas) + 1, size):
         while MASK in canvas[:end]:
             forwards += 1

@@ -65,7 +65,6 @@ class Scripted(Dense):
     def samples(self, state: State, plan: Plan, span: Span) -> SpanSamples:
         """The answer for the sampled positions of a span of the engine."""
         sequence, best = state.find(span.who.id), plan.sample_spec.best
-        assert sequence is not None
         text = sequence.tokens(0, span.rows.start) + span.rows.tokens
         logits = self.predict(text, span.rows.grid.group, self.fed(span, text))
         for position in span.wanted.sampled:

@@ -13,7 +13,7 @@ from .models import MASK, Dense, before_end
 
 def decode(network: Dense, prompt: Sequence[int], limit: int, masks: int, draws: Draws) -> tuple[list[int], int]:
     """The answer to `prompt`, whose positions end before `limit`, and the number of forward passes."""
-    tokens, proposals, forwards = list(prompt), list[int](), 0
+    tokens, proposals, forwards = list(prompt), [], 0
     while len(tokens) < limit:
         pending = len(tokens)  # the first position without a token
         fed = (tokens + proposals + [MASK] * masks)[: limit - 1]

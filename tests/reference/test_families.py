@@ -75,7 +75,7 @@ def test_every_family_and_class_is_decoded():
     assert {FAMILIES[family].network for family in decoded} == {f.network for f in FAMILIES.values() if f.masked}
 
 
-@pytest.mark.parametrize(("family", "name"), supported(), ids=map("-".join, supported()))
+@pytest.mark.parametrize("family, name", supported(), ids=map("-".join, supported()))
 def test_answers_are_those_of_the_loop(family, name, tmp_path):
     torch.set_num_threads(1)
     pair, entry = pair_of(family, tmp_path), FAMILIES[family]

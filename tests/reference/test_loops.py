@@ -16,7 +16,7 @@ PINNED = [case for case in CASES if case[0] not in ("fast_dllm_v2", "sliding") a
 counts = pytest.mark.parametrize("count", [50, pytest.param(200, marks=pytest.mark.stress)])
 
 
-@pytest.mark.parametrize(("name", "shift"), CASES)
+@pytest.mark.parametrize("name, shift", CASES)
 @counts
 def test_answers_are_those_of_the_loop(pairs, count, name, shift, report):
     tally = compare(pairs, random_cases(3 + shift, count, BLOCK, OPTIONS[name]), name, loop_of(name), shift)
@@ -24,7 +24,7 @@ def test_answers_are_those_of_the_loop(pairs, count, name, shift, report):
     assert tally.compared > 2 * count // 3 and tally.stopped > count // 10
 
 
-@pytest.mark.parametrize(("name", "shift"), PINNED)
+@pytest.mark.parametrize("name, shift", PINNED)
 @counts
 def test_answers_around_pins_are_those_of_the_loop(pairs, count, name, shift, report):
     cases = [

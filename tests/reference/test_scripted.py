@@ -44,7 +44,7 @@ def test_windows_unmask_as_the_loop_does(name, count):
     assert count // 20 < stopped < count
 
 
-@pytest.mark.parametrize(("name", "shift"), [("fast_dllm_v2", 1), ("dual_cache", 0), ("dual_cache", 1)])
+@pytest.mark.parametrize("name, shift", [("fast_dllm_v2", 1), ("dual_cache", 0), ("dual_cache", 1)])
 @many(150, 500)
 def test_parts_of_requests_unmask_as_the_loop_does(name, shift, count):
     """Of a network whose rows depend on a sub-block of the grid, or on a block of the canvas."""

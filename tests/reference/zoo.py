@@ -238,7 +238,7 @@ def decode_canvas(
 def samples_of(network: Network, state: State, plan: Plan, span: Span) -> SpanSamples:
     """The answer of the network to a span of the engine."""
     sequence, best = state.find(span.who.id), plan.sample_spec.best
-    assert sequence is not None and (span.rows.start == 0 or span.rows.start <= sequence.storage.stored or span.rows.final_rows)
+    assert span.rows.start == 0 or span.rows.start <= sequence.storage.stored or span.rows.final_rows
     text = sequence.tokens(0, span.rows.start) + span.rows.tokens
     chances = [network.chances(position, text[: span.rows.grid.cover(position + 1)]) for position in span.wanted.sampled]
     orders = [ranked(row) for row in chances]

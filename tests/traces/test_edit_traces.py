@@ -102,7 +102,6 @@ def soft_of(state, request_id):
     """Where the open blocks of a request begin, and what the next forward is fed softly of them."""
     sequence = state.find(request_id)
     span = next((span for span in schedule(state).spans if span.who.id == request_id), None)
-    assert sequence is not None
     if span is None or span.rows.soft is None:
         return sequence.progress.final, {}
     soft, width = span.rows.soft, span.rows.soft.width
@@ -132,7 +131,6 @@ def decode(name):
         after = commit(state, driver.run(plan))
         for span in plan.spans:
             new, old = after.find(span.who.id), state.find(span.who.id)
-            assert new is not None and old is not None
             start, end = (span.wanted.sampled[0], span.wanted.sampled[-1] + 1) if span.wanted.sampled else (0, 0)
             pairs = zip(range(start, end), old.tokens(start, end), new.tokens(start, end), strict=True)
             writes[span.who.id].append([(position, token) for position, before, token in pairs if token != before])
@@ -146,7 +144,7 @@ def requests():
     return [(path.stem, r["id"]) for path in sorted(DATA.glob("*.json")) for r in json.loads(path.read_text())["requests"]]
 
 
-@pytest.mark.parametrize(("name", "request_id"), requests())
+@pytest.mark.parametrize("name, request_id", requests())
 def test_writes_are_those_of_the_reference(name, request_id):
     trace, writes, softs = decode(name)
     theirs = [r for step in trace["steps"] if "reqs" in step for r in step["reqs"] if r["id"] == request_id]

@@ -43,7 +43,7 @@ def run(module, *arguments):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such terminals on Windows")
 @pytest.mark.parametrize(
-    ("module", "arguments"),
+    "module, arguments",
     [
         ("dlstep.core.state", ["--version"]),
         ("torch._C", ["generate", "a prompt"]),

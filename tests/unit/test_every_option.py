@@ -43,7 +43,7 @@ WARM = {"temperature": 9.0, "max_tokens": 4}
 
 def answer(llm, **params):
     """The answer to the story, without what depends on time."""
-    return [asdict(output) for output in llm.generate(STORY, SamplingParams(**{"max_tokens": 8} | params), progress=False)]
+    return [asdict(output) for output in llm.generate(STORY, SamplingParams(**{"max_tokens": 8} | params))]
 
 
 def of_core(name):
@@ -321,7 +321,6 @@ def test_a_given_template_replaces_that_of_the_checkpoint(tmp_path):
     engine, file = tiny_llm().engine, tmp_path / "template.jinja"
     file.write_text("given {{ messages[0].content }}")
     tokenizer = copy(engine.tokenizer)
-    assert tokenizer is not None
     tokenizer.chat_template = "own {{ messages[0].content }}"
     engine = replace(engine, tokenizer=tokenizer, chat_template=None)
     for path, start in ((None, "own"), (str(file), "given")):

@@ -72,7 +72,7 @@ def test_an_extra_installs_its_packages(extra):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("extra", "user", "arguments"), USERS, ids=[" ".join(case[2][:4]) for case in USERS])
+@pytest.mark.parametrize("extra, user, arguments", USERS, ids=[" ".join(case[2][:4]) for case in USERS])
 def test_a_command_names_the_extra_that_it_lacks(extra, user, arguments, tmp_path, monkeypatch, capsys):
     (tmp_path / "in.jsonl").touch()
     (tmp_path / "MATH500.json").write_text('[{"question": "1+1", "ground_truth_answer": "2"}]')

@@ -49,7 +49,7 @@ def moody_llm(strategy, seed):
 def expected(strategy):
     """The answers of an engine without faults, one at a time."""
     llm = make_llm(strategy, max_num_reqs=1)
-    return [llm.generate(*question, progress=False)[0].token_ids for question in zip(PROMPTS, PARAMS, strict=True)]
+    return [llm.generate(*question)[0].token_ids for question in zip(PROMPTS, PARAMS, strict=True)]
 
 
 @pytest.fixture(params=["multi_bd", "multi_bd_edit", "dmax", "d2f"], scope="module")
@@ -96,7 +96,7 @@ def test_faults_in_calls_and_streams(strategy, seed):
         try:
             for number, stream in enumerate(streams):
                 pieces[number] += next(stream)
-            outputs = llm.generate(PROMPTS, PARAMS, progress=False)
+            outputs = llm.generate(PROMPTS, PARAMS)
             assert [output.token_ids for output in outputs] == due
             answered[3] = True
             for number, stream in enumerate(streams):

@@ -24,9 +24,9 @@ def test_pairs_together_equal_pairs_alone_and_leave_the_cache_right(embedded):
     problems = tiny.problems(2)
     prompts = [problem.prompt for problem in problems for _ in ANSWERS]
     completions = ANSWERS * len(problems)
-    before = embedded.generate(prompts, SamplingParams(max_tokens=8), progress=False)
+    before = embedded.generate(prompts, SamplingParams(max_tokens=8))
     together = embedded.log_likelihood(prompts, completions, mc_num=32, mc_seed=3)
-    assert embedded.generate(prompts, SamplingParams(max_tokens=8), progress=False) == before
+    assert embedded.generate(prompts, SamplingParams(max_tokens=8)) == before
     alone = [embedded.log_likelihood(*pair, mc_num=32, mc_seed=3)[0] for pair in zip(prompts, completions, strict=True)]
     assert close(together, alone)
     ids = [embedded.engine.tokenizer.encode(text, add_special_tokens=False) for text in completions]
@@ -41,7 +41,7 @@ def test_the_right_answer_is_more_probable(embedded):
 
 def test_what_autoregressive_decoding_records_is_exact():
     llm = LLM("tiny-joint", decoding_strategy="autoregressive")
-    (output,) = llm.generate(STORY, progress=False)
+    (output,) = llm.generate(STORY)
     (exact,) = llm.log_likelihood(STORY, output.token_ids)
     assert exact.greedy and output.log_likelihood.value == pytest.approx(exact.value, abs=1e-3)
 
@@ -60,7 +60,7 @@ def test_several_answers_are_those_of_their_seeds():
     llm = make_llm()
 
     def answered(prompts, **options):
-        outputs = llm.generate(prompts, SamplingParams(max_tokens=12, temperature=1.0, **options), progress=False)
+        outputs = llm.generate(prompts, SamplingParams(max_tokens=12, temperature=1.0, **options))
         return [output.token_ids for output in outputs]
 
     each = [answered([prompt], seed=seed)[0] for prompt in ("Max", "Tom") for seed in (5, 6, 7)]
@@ -72,8 +72,8 @@ def test_several_answers_are_those_of_their_seeds():
 
 
 def test_a_logger_gets_one_row_for_each_forward_pass():
-    llm, rows = make_llm(), list[dict[str, float]]()
-    outputs = llm.generate(["Max", "Tom has 5"], SamplingParams(max_tokens=24), progress=False, log=rows.append)
+    llm, rows = make_llm(), []
+    outputs = llm.generate(["Max", "Tom has 5"], SamplingParams(max_tokens=24), log=rows.append)
     assert [row["step"] for row in rows] == list(range(1, int(rows[-1]["step"]) + 1))
     tokens, nfe = sum(len(output.token_ids) for output in outputs), sum(output.nfe for output in outputs)
     assert rows[-1] | {"step": 0} == {

@@ -59,12 +59,12 @@ def failed(llm):
 
     with pytest.MonkeyPatch.context() as patched, suppress(RuntimeError):
         patched.setattr(TorchDriver, "start", fail)
-        llm.generate(STORY, SHORT, progress=False)
+        llm.generate(STORY, SHORT)
         raise AssertionError("nothing failed")
 
 
 USES = {
-    "generate": lambda llm: llm.generate([STORY] * 2, SHORT, progress=False),
+    "generate": lambda llm: llm.generate([STORY] * 2, SHORT),
     "stream": lambda llm: list(islice(llm.stream_drafts(STORY, SHORT), 2)),
     "sessions": stepped,
     "failed": failed,
@@ -97,7 +97,7 @@ def compiled(llm):
     network = llm.engine.driver.network.model
     install_routers(network)
     compile_layers(network, backend="eager")
-    llm.generate([(3, 5, 7, 11)], SHORT, progress=False)
+    llm.generate([(3, 5, 7, 11)], SHORT)
 
 
 @pytest.mark.full
@@ -125,7 +125,7 @@ class Small:
 
 
 @pytest.mark.parametrize(
-    ("function", "room", "options", "said"),
+    "function, room, options, said",
     [
         ("dlstep.models.networks.zeros", 2, {}, "num_pages=8192 .* lower num_pages"),
         ("dlstep.models.networks.zeros", 99, {"num_pages": -1, "kv_cache_gib": 1e-6}, "lower max_model_len"),
@@ -154,7 +154,7 @@ def test_an_error_that_is_kept_keeps_no_memory(function, room, options, said, mo
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("family", "options"), [("sdar", {"dtype": "bfloat16"}), ("llada2", {"quantization": "fp8"})])
+@pytest.mark.parametrize("family, options", [("sdar", {"dtype": "bfloat16"}), ("llada2", {"quantization": "fp8"})])
 def test_loading_takes_at_most_half_more_memory_than_the_weights(family, options, tmp_path):
     """A new process, in which nothing has grown before; what it has allocated is sampled while it loads."""
     large = {

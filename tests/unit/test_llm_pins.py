@@ -20,7 +20,7 @@ def llm():
     return LLM()
 
 
-@pytest.mark.parametrize(("field", "given", "code"), WRONG)
+@pytest.mark.parametrize("field, given, code", WRONG)
 def test_what_is_no_pin_is_refused_by_name(field, given, code):
     with refused(field, code):
         SamplingParams(max_tokens=8, **{field: given})
@@ -37,13 +37,13 @@ def test_pins_are_kept_in_order_whatever_they_are_given_as():
 @pytest.mark.filterwarnings("ignore:max_tokens. 700")
 def test_pins_that_can_be_in_no_answer_are_rejected(llm, pinned):
     params = SamplingParams(max_tokens=700, pinned=pinned)
-    (output,) = llm.generate(STORY, params, progress=False)
+    (output,) = llm.generate(STORY, params)
     assert output.finish_reason == "rejected" and not output.token_ids
     with pytest.raises(ValueError, match=r"^pinned: "):
         list(llm.stream(STORY, params))
 
 
-@pytest.mark.parametrize(("strategy", "canvas"), [("fast_dllm_v2", False), ("multi_bd", True), ("dual_cache", True)])
+@pytest.mark.parametrize("strategy, canvas", [("fast_dllm_v2", False), ("multi_bd", True), ("dual_cache", True)])
 def test_a_strategy_that_cannot_refuses_by_name(strategy, canvas):
     own = LLM(decoding_strategy=strategy)
     asked = {"canvas": [5] * 8} if canvas else {"pinned": {0: 5}}
@@ -73,7 +73,7 @@ def test_generate_stream_and_session_hold_the_same_pins(strategy):
     )
     pinned = own.pins({0: "7", 3: "+", 5: "2"})
     params = SamplingParams(max_tokens=24, pinned=pinned, seed=3)
-    (output,) = own.generate(STORY, params, progress=False)
+    (output,) = own.generate(STORY, params)
     assert output.text[:6:3] == "7+" and output.text[5] == "2"
     assert "".join(own.stream(STORY, params)) == output.text
     session = own.session()
@@ -86,12 +86,12 @@ def test_generate_stream_and_session_hold_the_same_pins(strategy):
 def test_a_pinned_end_of_sequence_ends_the_answer_there(llm):
     eos = llm.state.config.spec.eos_ids[0]
     pinned = {3: eos, 5: 40}
-    (output,) = llm.generate(STORY, SamplingParams(max_tokens=12, pinned=pinned), progress=False)
+    (output,) = llm.generate(STORY, SamplingParams(max_tokens=12, pinned=pinned))
     assert len(output.token_ids) == 3 and output.finish_reason == "stop"
-    (output,) = llm.generate(STORY, SamplingParams(max_tokens=12, pinned=pinned, ignore_eos=True), progress=False)
+    (output,) = llm.generate(STORY, SamplingParams(max_tokens=12, pinned=pinned, ignore_eos=True))
     assert len(output.token_ids) == 12 and output.token_ids[3] == eos and output.token_ids[5] == 40
     pinned = {0: eos}
-    (output,) = llm.generate(STORY, SamplingParams(max_tokens=12, pinned=pinned), progress=False)
+    (output,) = llm.generate(STORY, SamplingParams(max_tokens=12, pinned=pinned))
     assert (output.token_ids, output.nfe, output.finish_reason) == ((), 0, "stop")
 
 
@@ -109,7 +109,7 @@ def forked(strategy, temperature, steps, seed):
     return session.output(0).token_ids, branch.output(0).token_ids
 
 
-@pytest.mark.parametrize(("strategy", "steps"), [("multi_bd", 0), ("multi_bd", 3), ("dual_cache", 3)])
+@pytest.mark.parametrize("strategy, steps", [("multi_bd", 0), ("multi_bd", 3), ("dual_cache", 3)])
 def test_a_fork_may_draw_other_noise_from_here_on(strategy, steps):
     assert len({*forked(strategy, 0.0, steps, 7)}) == 1, "greedy answers do not depend on seeds"
     assert len({*forked(strategy, 3.0, steps, 1)}) == 1, "the same seed goes on as before"
@@ -121,7 +121,7 @@ def test_a_fork_of_a_canvas_begins_it_anew():
     one, other = forked("diffusion_gemma", 0.0, 3, 7)
     assert one != other
     own = LLM(decoding_strategy="diffusion_gemma")
-    (fresh,) = own.generate(STORY, SamplingParams(max_tokens=24, seed=7, ignore_eos=True), progress=False)
+    (fresh,) = own.generate(STORY, SamplingParams(max_tokens=24, seed=7, ignore_eos=True))
     assert other == fresh.token_ids
     session = own.session()
     session.submit(STORY, SamplingParams(max_tokens=24, seed=1, ignore_eos=True))

@@ -22,7 +22,6 @@ def test_stepping_ends_in_the_answer_of_generate(llm, session):
     while not session.state.done:
         plan = session.plan
         session.step()
-        assert session.samples is not None
         assert session.samples.plan == plan
     assert session.output(0) == llm.generate(PROMPT, PARAMS)[0]
     with pytest.raises(ValueError, match="submit a prompt first"):
@@ -136,7 +135,7 @@ def test_a_fork_and_a_trace_keep_the_most_probable_ids(llm, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes, message",
     [
         (
             {"rule": "quota", "accept_threshold": 0.5},

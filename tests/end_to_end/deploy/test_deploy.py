@@ -25,7 +25,7 @@ def samples():
 
 def test_every_panel_asks_for_metrics_that_there_are():
     board = json.loads((FOLDER / "grafana" / "dlstep.json").read_text())
-    known, asked = samples(), set[str]()
+    known, asked = samples(), set()
     for panel in board["panels"]:
         for target in panel["targets"]:
             expression = re.sub(r"\[\w+\]", "", target["expr"])

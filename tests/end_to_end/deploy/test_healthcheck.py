@@ -50,7 +50,6 @@ def container():
         stdout=subprocess.PIPE,
         text=True,
     ) as init:
-        assert init.stdout is not None
         child = int(init.stdout.readline())
         try:
             yield init.pid, child
@@ -59,7 +58,7 @@ def container():
                 os.kill(child, signal.SIGKILL)
 
 
-@pytest.mark.parametrize(("status", "code"), [(200, 0), (503, 1)])
+@pytest.mark.parametrize("status, code", [(200, 0), (503, 1)])
 def test_a_server_that_answers_lives(healthcheck, status, code):
     with container() as (init, child), answering(status) as url:
         assert healthcheck.check(url, 60.0, init) == code

@@ -28,7 +28,7 @@ def ask(watched, kind, text):
 
 
 @pytest.mark.parametrize(
-    ("kind", "text"), [("regex", r"\d+[+-]\d+=\d+ shells\."), ("choice", "92 shells\n93 shells"), ("json", json.dumps(SCHEMA))]
+    "kind, text", [("regex", r"\d+[+-]\d+=\d+ shells\."), ("choice", "92 shells\n93 shells"), ("json", json.dumps(SCHEMA))]
 )
 def test_an_answer_obeys_its_constraint_and_shows_what_it_allows(visit, kind, text):
     watched = visit()

@@ -2,7 +2,6 @@
 
 import json
 import random
-from typing import Any
 
 import pytest
 
@@ -55,7 +54,7 @@ def test_the_state_of_the_page_is_the_fold_of_the_updates(visit):
     page = visit().page
     draw, traces, frames = random.Random(5), 0, 0
     for name in strategies.own():
-        runs, wanted = list[dict[str, Any]](), list[list[list[Any]]]()
+        runs, wanted = [], []
         for seed in range(SEEDS):
             trace, _ = recorded(name, seed)
             traces += 1

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from threading import Event
-from typing import Any
 
 import httpx2
 import pytest
@@ -124,7 +123,6 @@ class Attacked:
     def report(self):
         """Return the longest turn of the event loop since the last report, and the memory once the server is idle."""
         self._until("/metrics", "vllm:num_requests_running 0.0", "vllm:num_requests_waiting 0.0")
-        assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
         return json.loads(self._line(r"report: (.*)"))
@@ -149,7 +147,7 @@ def test_an_attack_stalls_nobody_and_leaves_nothing(attack, template, report):
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             server = Attacked(process)
-            before, waits, found = server.report(), list[float](), list[dict[str, Any]]()
+            before, waits, found = server.report(), [], []
             for _ in range(ATTACKS):
                 waits.append(carry_out(attack, server.url, sent))
                 found.append(server.report())

@@ -90,7 +90,7 @@ def test_faulty_rule_fails_alone_over_http_and_in_batches(tmp_path):
         check(kind, [body], [(response["status_code"], text)], alone)
 
 
-@pytest.mark.parametrize(("hook", "kind", "expected"), CHECKED_BEFORE_SUBMIT)
+@pytest.mark.parametrize("hook, kind, expected", CHECKED_BEFORE_SUBMIT)
 def test_faulty_strategy_blocks_no_other_request(hook, kind, expected):
     """The HTTP process calls hooks before it submits a request, in the one thread that reads all bodies."""
     whole = shadow_engine(num_pages=120)

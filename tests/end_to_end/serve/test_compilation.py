@@ -34,7 +34,7 @@ def post(url, key, constraint, seconds):
 
 def attack(url, clients):
     """Attack a server. Return the longest wait for /health, and how long another key waits for an answer to a new regex."""
-    over, random, healths = Event(), Random(clients), list[float]()
+    over, random, healths = Event(), Random(clients), []
     asked = [constraints(random)[number % 3] for number in range(clients)]
 
     def leave(constraint):

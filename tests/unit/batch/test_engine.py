@@ -90,7 +90,7 @@ def test_probabilities_are_those_of_the_server(server, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "param", "code"),
+    "change, param, code",
     [
         ({"method": "GET"}, "method", "invalid_value"),
         ({"url": "/v1/embeddings"}, "url", "invalid_value"),
@@ -129,7 +129,7 @@ def test_an_unexpected_error_is_that_of_its_line(tmp_path, monkeypatch):
 TWO = lines_of([request("one", GOOD), request("other", GOOD | {"seed": 1})])
 
 
-@pytest.mark.parametrize(("failures", "statuses"), [(1, [200, 200]), (2, [500, 200])])
+@pytest.mark.parametrize("failures, statuses", [(1, [200, 200]), (2, [500, 200])])
 def test_a_forward_pass_that_fails_is_tried_again_and_then_ends_its_request(failures, statuses, tmp_path):
     rows = run(TWO, tmp_path / "out.jsonl", failing(failures))
     assert [row["response"]["status_code"] for row in rows] == statuses

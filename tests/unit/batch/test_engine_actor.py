@@ -70,7 +70,7 @@ def failing(batch):
     raise RuntimeError("CUDA error")
 
 
-@pytest.mark.parametrize(("step", "words"), [(hanging, "Timeout (0:00:01)!"), (failing, "RuntimeError: CUDA error")])
+@pytest.mark.parametrize("step, words", [(hanging, "Timeout (0:00:01)!"), (failing, "RuntimeError: CUDA error")])
 def test_the_process_ends_if_a_forward_pass_hangs_or_fails(step, words):
     code = f"from {__name__} import answer_with, {step.__name__}; answer_with({step.__name__})"
     done = subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT, capture_output=True, text=True, timeout=120)

@@ -42,7 +42,7 @@ def test_blank_lines_are_skipped_and_counted():
 
 
 @pytest.mark.parametrize(
-    ("lines", "message"),
+    "lines, message",
     [
         (b"[1]", "in.jsonl, line 1 is no request"),
         (

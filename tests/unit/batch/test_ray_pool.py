@@ -53,7 +53,6 @@ class Cluster:
             self._process.kill()
 
     def _line(self):
-        assert self._process.stdout is not None
         line = self._process.stdout.readline().strip()
         assert line, self.output()
         return line
@@ -64,7 +63,6 @@ class Cluster:
 
     def add_node(self):
         """Start a node."""
-        assert self._process.stdin is not None
         self._process.stdin.write("node\n")
         self.nodes.append(int(self._line()))
 

@@ -31,14 +31,13 @@ def test_a_written_folder_decodes_random_words(tmp_path):
     write_folder(tmp_path, SMALL, torch.device("cpu"), torch.float32)
     llm = LLM(str(tmp_path), device="cpu", max_model_len=128)
     strategy, tokenizer = llm.engine.first.strategy, llm.engine.tokenizer
-    assert tokenizer is not None
     assert {name: getattr(strategy, name) for name in STRATEGY} == STRATEGY
     one, other = prompts_of(2, 40, "one", 300), prompts_of(2, 40, "other", 300)
     assert len({*one, *other}) == 4
     for text in one:
         ids = tokenizer.encode(text)
         assert len(ids) == 40 and tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False) == text
-    for output in llm.generate(one, SamplingParams(20, ignore_eos=True), progress=False):
+    for output in llm.generate(one, SamplingParams(20, ignore_eos=True)):
         assert len(output.token_ids) == 20 and all(word[0] == "w" for word in output.text.split())
 
 

@@ -41,7 +41,7 @@ def test_the_command_compares_a_file_of_ones_own(own, tmp_path, capsys, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         (["--problems", "0"], "error: --problems: "),
         (["--rules", "[quota,quota]"], "a rule is given twice in ['quota', 'quota']"),

@@ -55,7 +55,7 @@ sys.meta_path.insert(0, Broken())
 
 
 @pytest.mark.parametrize(
-    ("fault", "name", "code", "shown"),
+    "fault, name, code, shown",
     [
         (BROKEN, "torch", 1, "torch cannot be imported: libbroken.so: cannot open shared object file"),
         (MISSING, "huggingface_hub", 1, "hub import of huggingface_hub halted"),

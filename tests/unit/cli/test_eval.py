@@ -24,7 +24,7 @@ def test_the_figures_are_those_of_generate(tmp_path, capsys):
     (line,) = table(out)
     stories = problems(30)
     llm = LLM("tiny-bd", accept_threshold=0.3)
-    outputs = llm.generate([each.prompt for each in stories], SamplingParams(max_tokens=64), progress=False)
+    outputs = llm.generate([each.prompt for each in stories], SamplingParams(max_tokens=64))
     right = [score(problem, output.text).answer for problem, output in zip(stories, outputs, strict=True)]
     tokens, forwards = sum(len(each.token_ids) for each in outputs), sum(each.nfe for each in outputs)
     assert 0 < sum(right) < 30
@@ -49,7 +49,7 @@ def test_a_grid_has_a_line_for_each_set_of_options_and_a_reference_run(tmp_path,
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         (["--tasks", "[shells,shells]"], "none twice"),
         (["--tasks", "nonsense", "--data", "/nonsense"], "task nonsense reads no files of --data: choose from gsm8k"),

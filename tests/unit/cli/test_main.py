@@ -38,7 +38,7 @@ def test_without_arguments_five_things_are_listed_each_with_a_command_that_can_b
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         (["nonsense"], "dlstep has no command 'nonsense': `dlstep --help` lists all"),
         (["genrate"], "dlstep has no command 'genrate': did you mean generate?"),

@@ -39,7 +39,7 @@ def test_the_script_is_one_of_the_shell(shell, tmp_path, capsys):
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 @pytest.mark.parametrize(
-    ("words", "found"),
+    "words, found",
     [
         (["dlstep", "gen"], {"generate"}),
         (["dlstep", "generate", "--decoding_str"], {"--decoding_strategy"}),

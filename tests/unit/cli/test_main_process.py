@@ -18,7 +18,7 @@ def run(*arguments, **options):
 
 
 @pytest.mark.parametrize(
-    ("field", "arguments"),
+    "field, arguments",
     [
         ("device", ["--device", "xyz"]),
         ("num_pages", ["--num_pages", "2000000000", "--page_size", "2000000000"]),

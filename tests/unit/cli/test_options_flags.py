@@ -7,7 +7,7 @@ from dlstep.core.errors import Refused
 
 
 @pytest.mark.parametrize(
-    ("field", "flag"),
+    "field, flag",
     [
         ("max_tokens", "--max_tokens: "),
         ("pins.3", "--pinned.3: "),

@@ -98,7 +98,7 @@ def test_a_path_in_a_yaml_file_imports_nothing(option, folder, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         (["--max_num_seqs", "4"], "unrecognized arguments: --max_num_seqs 4: here it is --max_num_reqs"),
         (["--trust-remote-code", "true"], ": leave it out, code of checkpoints is never run"),
@@ -113,7 +113,7 @@ def test_a_wrong_option_is_one_sentence(arguments, message, capsys):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "rule"),
+    "strategy, rule",
     [
         ("odd_strategy:Odd", "./lab/odd_rule.py"),
         ("odd_strategy.py", "lab.odd_rule"),

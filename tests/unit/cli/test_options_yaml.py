@@ -12,7 +12,7 @@ MARK = "\nfrom pathlib import Path\nPath({mark!r}).write_text('was here')\nSTRAT
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text, message",
     [
         ("stop: " + "[" * 5000 + "]" * 5000, "is no YAML of options: maximum recursion depth"),
         ("{a: " * 3000 + "1" + "}" * 3000, "is no YAML of options: maximum recursion depth"),

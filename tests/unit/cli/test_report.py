@@ -74,7 +74,7 @@ def test_a_terminal_gets_no_commands_of_a_model(run, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "message"),
+    "name, change, message",
     [
         ("scores.jsonl", lambda text: text.replace('"score": ', '"score": "x", "old": ', 1), "does not have its checksum"),
         ("answers.jsonl", lambda text: "5\n" + text, "line 1 is not a line of a run: 5"),

@@ -173,7 +173,7 @@ def test_two_processes_live_and_die_as_they_should(tmp_path, report):
 def test_silent_clients_leave_descriptors_for_all_else(tmp_path, report):
     """More clients connect than the server may have descriptors and send nothing; meanwhile its engine is killed."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (2048, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    waits = list[float]()
+    waits = []
     with (
         command(tmp_path, "--idle_timeout", "15", descriptors=1024) as server,
         ExitStack() as stack,
@@ -194,7 +194,7 @@ def test_silent_clients_leave_descriptors_for_all_else(tmp_path, report):
                     assert not connection.recv(1)
             return time.monotonic()
 
-        silent = list[socket.socket]()
+        silent = []
         for number in range(1100):
             silent.append(stack.enter_context(socket.create_connection((address[0], int(address[1])), timeout=30)))
             silent[-1].sendall(b"GET /health HTTP/1.1\r\n"[: number % 20])
@@ -221,11 +221,11 @@ def test_silent_clients_leave_descriptors_for_all_else(tmp_path, report):
 def test_an_engine_never_outlives_its_server_not_even_while_it_loads(signals):
     # The second signal comes too late where the server has ended by then; two of a kind may also arrive as one. Two that are
     # sent at nearly the same time may be handled in either order, so that each of them can be the second.
-    ended_at_once = {128 + number for number in signals} if len(signals) > 1 else set[int]()
+    ended_at_once = {128 + number for number in signals} if len(signals) > 1 else set()
     expected = {-signal.SIGKILL} if signals == [signal.SIGKILL] else {0, *ended_at_once}
     with subprocess.Popen([*DLSTEP, "serve", "--port", "0"], stderr=subprocess.PIPE, text=True) as process:
         try:
-            assert process.stderr is not None and "listening" in process.stderr.readline()
+            assert "listening" in process.stderr.readline()
             end = time.monotonic() + START
             while not (children := engines_of(process.pid)):
                 assert time.monotonic() < end
@@ -241,7 +241,7 @@ def test_an_engine_never_outlives_its_server_not_even_while_it_loads(signals):
 
 def test_a_second_signal_ends_the_server_at_once(monkeypatch):
     """It waits neither for answers under way nor for an engine that is busy."""
-    engine, codes = shadow_engine(), list[int]()
+    engine, codes = shadow_engine(), []
     assert isinstance(engine.driver, Paced)
     monkeypatch.setattr(os, "_exit", codes.append)
     with served(engine, drain_seconds=60.0) as server, server.http() as http, ThreadPoolExecutor(1) as threads:
@@ -301,7 +301,7 @@ SPACED = "a key contains a space: write one key per line, and comments in lines 
 
 
 @pytest.mark.parametrize(
-    ("variable", "file", "expected"),
+    "variable, file, expected",
     [
         (None, None, ()), (" secret \n", None, ("secret",)), ("#1", None, ("#1",)),
         ("", None, "DLSTEP_API_KEY contains no key: set it to a key, or unset it"), (" \n", None, "contains no key"),

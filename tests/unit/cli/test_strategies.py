@@ -45,7 +45,7 @@ def test_rules_are_listed_with_the_strategies_that_accept_them(capsys):
 
 
 @pytest.mark.parametrize(
-    ("command", "name", "value"),
+    "command, name, value",
     [(command, name, group.value(name)) for command, group in (("rules", rules.PLUGINS), ("strategies", strategies.PLUGINS))
      for name in group.available()],
 )  # fmt: skip

@@ -19,7 +19,7 @@ def given(path, **changes):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    "text, words",
     [
         ("", "it is not JSON"),
         ("hello", "it is not JSON"),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep.core import automaton
-from dlstep.core.automaton import Moves, StateSet, members, moved, sets_after, sets_before
+from dlstep.core.automaton import Moves, members, moved, sets_after, sets_before
 
 STATES = 20  # more than two bytes of a bitmap
 BITMAPS = st.integers(0, (1 << STATES) - 1)
@@ -20,7 +20,7 @@ def test_moves_are_the_union_of_the_moves_of_each_state(tables, walks, most):
     """The number of cached moves is limited, including moves of sets in use that `Moves` no longer holds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(automaton, "MOST_KEPT", most)
-        moves, used = Moves(lambda letter, state: members(tables[letter % len(tables)].get(state, 0))), list[StateSet]()
+        moves, used = Moves(lambda letter, state: members(tables[letter % len(tables)].get(state, 0))), []
         for bitmap, letters in walks:
             assert moves.state_set(bitmap) is moves.state_set(bitmap)
             expected = [bitmap]

@@ -42,7 +42,7 @@ class Overlapping:
     """A shadow device that records when it starts and when it is waited for."""
 
     def __init__(self, state):
-        self.device, self.order = shadow(state.config, state.strategy), list[str]()
+        self.device, self.order = shadow(state.config, state.strategy), []
 
     def run(self, plan):
         return self.device.run(plan)
@@ -108,6 +108,6 @@ def test_what_was_prepared_for_another_plan_or_state_is_not_used():
     wanted = commit(state, samples)
     ready = prepare(state, plan)
     assert commit(state, samples, ready) == wanted
-    assert ready is not None and ready.state is state and ready.plan is plan
+    assert ready.state is state and ready.plan is plan
     for stale in (replace(ready, plan=replace(plan), running=[]), replace(ready, state=replace(state), running=[])):
         assert commit(state, samples, stale) == wanted

@@ -29,7 +29,7 @@ def test_a_long_stop_string_is_found_across_blocks_beside_a_short_one(stops):
 
 
 @pytest.mark.parametrize(
-    ("tokens", "options", "answer", "reason"),
+    "tokens, options, answer, reason",
     [
         ((5, 5, 5, 6), {}, (5, 5, 5), "repetition"),
         ((5, 5, 5, 5), {"max_tokens": 4}, (5, 5, 5), "repetition"),

@@ -184,7 +184,7 @@ AB = token_automaton("ab", regex("ab"), PIECES, (STOP, MASK))
 
 
 @pytest.mark.parametrize(
-    ("params", "constraint", "field", "code"),
+    "params, constraint, field, code",
     [
         ({"max_nfe": 3}, AB, "max_nfe", "conflict"),
         ({"ignore_eos": True}, AB, "ignore_eos", "conflict"),
@@ -197,7 +197,7 @@ AB = token_automaton("ab", regex("ab"), PIECES, (STOP, MASK))
 def test_requests_that_cannot_be_valid_are_rejected(params, constraint, field, code):
     request = Request(0, (0,), SamplingParams(**{"max_tokens": 8, **params}), automaton=constraint)
     reason = refusal(CONFIG, MultiBD(block_size=4), request)
-    assert reason is not None and (reason.field, reason.code) == (field, code)
+    assert (reason.field, reason.code) == (field, code)
 
 
 def test_a_constraint_lives_as_long_as_a_request_needs_it():

@@ -15,7 +15,7 @@ MASK = 49
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes, message",
     [
         ({"seq_id": 7}, "a span of another request: its id, seq_id and seed must be those of sequence.request"),
         ({"params": None}, "params=None: it must be a SamplingParams"),

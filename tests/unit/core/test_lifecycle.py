@@ -58,7 +58,7 @@ def test_the_last_id_of_the_tokenizer_comes_in_and_the_next_does_not():
     plain = replace(CONFIG, spec=replace(spec, mask_id=0))
     for config, token in ((state.config, VOCABULARY + 1), (plain, VOCABULARY), (plain, -1), (plain, 0)):
         reason = refusal(config, ONE_BLOCK, Request(0, (token,)))
-        assert reason is not None and (reason.field, reason.code) == ("prompt", "unknown_token_id")
+        assert (reason.field, reason.code) == ("prompt", "unknown_token_id")
 
 
 @given(st.data(), st.sampled_from(own()))
@@ -71,14 +71,10 @@ def test_a_checked_request_from_another_process_is_added_like_the_request(data, 
     for request in data.draw(batches(strategy)):
         plain = add(state, request).find(request.id)
         value, reason = checked(config, strategy, request)
-        assert plain is not None and (plain.finish == "rejected") == (reason is not None)
+        assert (plain.finish == "rejected") == (reason is not None)
         if reason is None:
             sent = add(state, pickle.loads(pickle.dumps(value))).find(request.id)
-            assert (
-                sent is not None
-                and sent == plain
-                and (plain.request.strategy is strategy) <= (sent.request.strategy is strategy)
-            )
+            assert sent == plain and (plain.request.strategy is strategy) <= (sent.request.strategy is strategy)
 
 
 def test_a_checked_request_is_not_checked_again():

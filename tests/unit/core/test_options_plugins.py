@@ -99,7 +99,7 @@ def test_a_file_may_import_those_beside_it(group, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("last", "message"),
+    "last, message",
     [
         ("RULE = STRATEGY = 5", "(RULE|STRATEGY) must be a dataclass that derives from dlstep.core.*got 5"),
         (
@@ -116,7 +116,7 @@ def test_a_file_without_a_class_is_one_sentence(group, tmp_path, last, message):
 
 
 @pytest.mark.parametrize(
-    ("extra", "message"),
+    "extra, message",
     [
         ("raise ValueError('mine')", "ValueError: mine (odd_file.py:"),
         ("raise SystemExit", "SystemExit (odd_file.py:"),
@@ -133,7 +133,7 @@ def test_what_the_code_of_a_file_raises_is_one_sentence(group, tmp_path, extra, 
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    "name, message",
     [
         ("nonsense", "'nonsense' is unknown: choose from .*, or give a dotted module path or the path of a .py file"),
         ("./nowhere.py", "'./nowhere.py' is unknown: there is no such file; give the path of a .py file"),

@@ -73,7 +73,7 @@ def samples(answers):
 
 
 @pytest.mark.parametrize(
-    ("field", "given", "code"),
+    "field, given, code",
     [
         ("statistics", frozenset({"variance"}), "invalid_value"),
         ("statistics", ["entropy"], "invalid_value"),

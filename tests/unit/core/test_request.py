@@ -50,7 +50,7 @@ def test_a_request_has_one_answer(options):
 
 
 @pytest.mark.parametrize(
-    ("name", "pairs"),
+    "name, pairs",
     [("pinned", [(3, 5), (3, 6)]), ("strategy_options", [("accept_threshold", 0.5), ("accept_threshold", 1.0)])],
 )
 def test_a_key_that_is_given_twice_is_refused(name, pairs):

@@ -12,7 +12,7 @@ from ...helpers import processors as own
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    "given, expected",
     [
         ({"min_tokens": {"count": 5}}, (MinTokens(5),)),
         ({"min_tokens": None}, (MinTokens(),)),
@@ -33,7 +33,7 @@ def test_processor_of_a_file_has_its_fields_as_options(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    "given, words",
     [
         ("min_token", "did you mean min_tokens"),
         ({"min_tokens": 5}, "takes a mapping of option names to values, got 5"),

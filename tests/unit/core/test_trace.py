@@ -78,7 +78,7 @@ def test_request_never_gets_the_samples_of_another_one_with_its_id(name, end, wa
     state = prune(abort(state, 0) if end == "abort" else fail(state, 0, "gone"))
     state = commit(add(state, new), samples)
     fresh = state.find(0)
-    assert fresh is not None and (fresh.nfe, fresh.request.prompt, fresh.answer) == (0, new.prompt, ())
+    assert (fresh.nfe, fresh.request.prompt, fresh.answer) == (0, new.prompt, ())
     check_ownership(state)
     while not state.done:
         state = commit(state, device.run(schedule(state)))
@@ -97,7 +97,7 @@ def values_in(data):
 
 def test_a_field_of_another_type_is_refused_by_its_name(tmp_path):
     trace, _ = recorded("multi_bd", 1)
-    refused = set[str]()
+    refused = set()
     for data in map(to_json, (*trace.states(), *trace.events)):
         for value in values_in(data):
             cls, given = value["class"], dict(value)

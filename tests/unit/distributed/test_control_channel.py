@@ -30,7 +30,7 @@ def driver_and_plan():
 
 def test_digests_are_compared_before_a_pass(driver_and_plan, monkeypatch):
     driver, plan = driver_and_plan
-    executor, order = driver._caches.main.executor, list[str]()
+    executor, order = driver._caches.main.executor, []
     lowered = executor._lowered
 
     def started(gathered):

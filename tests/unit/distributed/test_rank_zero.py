@@ -157,7 +157,7 @@ def interrupted(llm, prompts, params, expected):
     driver, handler = rank_zero._driver, signal.getsignal(signal.SIGINT)
     rank_zero._driver = Interrupted(driver, 1)
     with pytest.raises(KeyboardInterrupt):
-        llm.generate(prompts, params, progress=False)
+        llm.generate(prompts, params)
     session = llm.session()
     session.submit(prompts[0], params)
     rank_zero._driver = Interrupted(driver, 1)
@@ -166,7 +166,7 @@ def interrupted(llm, prompts, params, expected):
     session.run()
     assert session.output(0).token_ids == expected[0].token_ids
     rank_zero._driver = driver
-    found = llm.generate(prompts, params, progress=False)
+    found = llm.generate(prompts, params)
     assert [each.token_ids for each in found] == [each.token_ids for each in expected]
     assert signal.getsignal(signal.SIGINT) is handler
 
@@ -176,17 +176,17 @@ def test_a_forward_pass_that_is_interrupted_twice_ends_the_group():
     rank_zero = llm.engine.driver
     rank_zero._driver = Interrupted(rank_zero._driver, 2)
     with pytest.raises(KeyboardInterrupt):
-        llm.generate(QUESTION, progress=False)
+        llm.generate(QUESTION)
     with pytest.raises(DlstepError, match="interrupted twice: create the LLM again"):
-        llm.generate(QUESTION, progress=False)
+        llm.generate(QUESTION)
 
 
 def test_a_call_equals_one_process_and_a_rank_that_is_killed_ends_it(whole):
     prompts = [problem.prompt for problem in tiny.problems(16, seed=1)]
     params = SamplingParams(max_tokens=40)
     llm = LLM(tensor_parallel_size=2, num_threads=1)
-    expected = whole.generate(prompts, params, progress=False)
-    found = llm.generate(prompts, params, progress=False)
+    expected = whole.generate(prompts, params)
+    found = llm.generate(prompts, params)
     assert [each.token_ids for each in found] == [each.token_ids for each in expected]
     session = llm.session()
     session.submit(prompts[0], params)
@@ -207,26 +207,26 @@ def test_a_call_equals_one_process_and_a_rank_that_is_killed_ends_it(whole):
     interrupted(llm, prompts, params, expected)
     Timer(0.3, kill).start()
     with pytest.raises(DlstepError, match="rank 1 of 2 was killed by SIGKILL"):
-        llm.generate(prompts * 20, params, progress=False)
+        llm.generate(prompts * 20, params)
     assert time.monotonic() - killed[0] < SOON
     with pytest.raises(DlstepError, match="rank 1 of 2 was killed by SIGKILL"):
-        llm.generate(prompts, params, progress=False)
+        llm.generate(prompts, params)
 
 
 def test_a_faulty_rule_ends_only_its_request_on_all_ranks(whole):
     """The other ranks meet the same fault when they commit, and stay in step with rank 0."""
     prompts = [problem.prompt for problem in tiny.problems(6, seed=1)]
     params = [SamplingParams(max_tokens=24) for _ in prompts]
-    expected = whole.generate(prompts, params, progress=False)
+    expected = whole.generate(prompts, params)
     params[2] = replace(params[2], strategy_options={"rule": FaultyChoice("no rows", after=2)})
-    found = LLM(tensor_parallel_size=2, num_threads=1).generate(prompts, params, progress=False)
+    found = LLM(tensor_parallel_size=2, num_threads=1).generate(prompts, params)
     assert found[2].finish_reason == "error" and "FaultyChoice.chosen" in found[2].error
     for number in (0, 1, 3, 4, 5):
         assert found[number].token_ids == expected[number].token_ids
 
 
 @pytest.mark.parametrize(
-    ("size", "said"),
+    "size, said",
     [(3, "tensor_parallel_size=3 does not fit"), (0, "tensor_parallel_size")],
 )
 def test_what_ranks_cannot_have_is_told(size, said):
@@ -252,5 +252,5 @@ def test_what_torchrun_started_is_the_group(tmp_path, whole):
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("by the first rank only") == 1
-    (expected,) = whole.generate([QUESTION], SamplingParams(max_tokens=24), progress=False)
+    (expected,) = whole.generate([QUESTION], SamplingParams(max_tokens=24))
     assert expected.text.strip() and expected.text.strip() in done.stdout

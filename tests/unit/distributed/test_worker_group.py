@@ -78,7 +78,7 @@ FEW = (
 
 @pytest.mark.usefixtures("fast", "started")
 @pytest.mark.parametrize(
-    ("moment", "fault"),
+    "moment, fault",
     [
         pytest.param(moment, fault, marks=() if (moment, fault) in FEW else pytest.mark.stress)
         for moment in MOMENTS
@@ -92,14 +92,14 @@ def test_a_fault_of_a_rank_ends_the_call_with_its_reason(moment, fault, monkeypa
     begin = time.monotonic()
     with pytest.raises(DlstepError) as caught:
         llm.append(LLM(tensor_parallel_size=2, num_threads=1, rank_timeout=LIMIT))
-        llm[0].generate(QUESTION, SamplingParams(max_tokens=24), progress=False)
+        llm[0].generate(QUESTION, SamplingParams(max_tokens=24))
     assert time.monotonic() - begin < SOON
     assert re.match("rank 1 of 2 ", str(caught.value)), caught.value
     assert FAULTS[fault][1] in str(caught.value)
     assert bool(llm) == (moment in IN_A_STEP)
     for each in llm:
         with pytest.raises(DlstepError, match="rank 1 of 2 "):
-            each.generate(QUESTION, progress=False)
+            each.generate(QUESTION)
 
 
 @pytest.mark.usefixtures("fast")
@@ -113,7 +113,7 @@ def test_a_fault_of_an_idle_rank_is_noticed_before_the_next_call(fault, started)
     until(lambda: reasons, SOON)
     assert FAULTS[fault][1] in reasons[0]
     with pytest.raises(DlstepError, match=re.escape(reasons[0])):
-        llm.generate(QUESTION, progress=False)
+        llm.generate(QUESTION)
 
 
 class Broken(Around):
@@ -134,7 +134,7 @@ class Broken(Around):
 
 @pytest.mark.usefixtures("fast", "started")
 @pytest.mark.parametrize(
-    ("error", "compared"),
+    "error, compared",
     [(KeyError("page 7"), True), (ValueError("a shape"), False), (MemoryError("1 TiB"), True), (SystemExit(1), True)],
 )
 def test_any_exception_of_rank_0_within_a_forward_pass_ends_the_group(error, compared):
@@ -144,9 +144,9 @@ def test_any_exception_of_rank_0_within_a_forward_pass_ends_the_group(error, com
     rank_zero._driver = Broken(rank_zero._driver, error, compared=compared)
     name = type(error).__name__
     with pytest.raises(SystemExit if name == "SystemExit" else DlstepError, match="1" if name == "SystemExit" else name):
-        llm.generate(QUESTION, progress=False)
+        llm.generate(QUESTION)
     with pytest.raises(DlstepError, match=name):
-        llm.generate(QUESTION, progress=False)
+        llm.generate(QUESTION)
 
 
 class Forgetful(Around):
@@ -218,7 +218,6 @@ def test_no_rank_outlives_rank_0(of_rank, of_first, tmp_path):
     command = [sys.executable, str(script), "idle" if of_first == "exits" else "busy"]
     first = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
-        assert first.stdout is not None and first.stdin is not None
         rank = int(first.stdout.readline())
         assert lives(rank)
         time.sleep(1.0)  # in a step

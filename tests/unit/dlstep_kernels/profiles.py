@@ -6,5 +6,4 @@ from hypothesis import settings
 def up_to(count: int) -> settings:
     """`count` examples where new ones are looked for and for mutants, fewer in `make test`."""
     profile = settings.default
-    assert profile is not None
     return settings(max_examples=min(count, profile.max_examples))

@@ -15,7 +15,7 @@ PATIENCE = 100.0  # seconds
 
 def all_ranks(size: int, work: Callable[[int, Exchange], Any]) -> list[Any]:
     """The answers of `work(rank, exchange)` on every rank."""
-    turn, met, given = Lock(), Barrier(size, timeout=PATIENCE), dict[int, Tensor]()
+    turn, met, given = Lock(), Barrier(size, timeout=PATIENCE), {}
 
     def run(rank: int) -> Any:
         def exchange(tensor: Tensor) -> list[Tensor]:

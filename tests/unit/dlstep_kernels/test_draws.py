@@ -26,7 +26,7 @@ def test_mix_is_the_same(words):
 
 
 @pytest.mark.parametrize(
-    ("counter", "key", "expected"),
+    "counter, key, expected",
     [
         ((0x00000000, 0x00000000), 0x00000000, (0xFF1DAE59, 0x6CD10DF2)),
         ((0xFFFFFFFF, 0xFFFFFFFF), 0xFFFFFFFF, (0x2C3F628B, 0xAB4FD7AD)),

@@ -21,7 +21,7 @@ def soft(ids, probabilities, factor, mode=RENORMALIZED):
 
 
 @pytest.mark.parametrize(
-    ("row", "expected"),
+    "row, expected",
     [
         (soft([A], [0.6], 0.4), (2.5412, 2.2588)),
         (soft([A], [0.6], 0.4, BLENDED), (1.8, 1.6)),

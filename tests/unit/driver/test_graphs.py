@@ -78,7 +78,7 @@ ROOMS += [(case, "least", () if case is PADDED[0] else pytest.mark.stress) for c
 
 @needs_interpreter
 @pytest.mark.parametrize(
-    ("kind", "strategy", "temperature", "room"), [pytest.param(*case, room, marks=marks) for case, room, marks in ROOMS]
+    "kind, strategy, temperature, room", [pytest.param(*case, room, marks=marks) for case, room, marks in ROOMS]
 )
 def test_padding_changes_no_answer(kind, strategy, temperature, room, checkpoints, tmp_path, monkeypatch):
     checkpoint = load_checkpoint(write_preset("converging", tmp_path)) if kind == "gemma" else checkpoints[kind]
@@ -149,7 +149,7 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "strategy"), KINDS)
+@pytest.mark.parametrize("kind, strategy", KINDS)
 @settings(max_examples=20)
 @given(
     lengths=st.lists(st.integers(1, 20), min_size=1, max_size=8),
@@ -268,7 +268,7 @@ def test_graphs_read_the_masks_of_each_forward_pass(capacity, checkpoints, monke
     graphed = with_graphs(padded(checkpoint, config), monkeypatch)
     executor = graphed._caches.main.executor
     assert isinstance(executor, PaddedExecutor)
-    answers, dropped, kinds = [], 0, set[bool]()
+    answers, dropped, kinds = [], 0, set()
     for driver in (TorchDriver(checkpoint, config), graphed):
         state = init(config, MultiBD(4, 2))
         for wave, sizes in enumerate(WAVES):
@@ -335,7 +335,7 @@ class Launched(TorchDispatchMode):
 
 # Experts multiply as many rows as the layer's router sends them, so only the names of their operations are compared.
 @pytest.mark.parametrize(
-    ("family", "compared"), [("sdar", 2), ("dream", 2), ("diffusion_gemma", 1), ("llada2", 1), ("sdar_moe", 1)]
+    "family, compared", [("sdar", 2), ("dream", 2), ("diffusion_gemma", 1), ("llada2", 1), ("sdar_moe", 1)]
 )
 def test_the_first_layers_launch_all_that_a_network_launches(family, compared, tmp_path):
     facts = {} if family == "diffusion_gemma" else {"num_hidden_layers": 5}
@@ -361,7 +361,7 @@ def test_the_first_layers_launch_all_that_a_network_launches(family, compared, t
         state = commit(state, samples)
 
 
-@pytest.mark.parametrize(("kind", "needed"), [("plain", 1), ("sliding", 2)])
+@pytest.mark.parametrize("kind, needed", [("plain", 1), ("sliding", 2)])
 def test_the_first_bucket_of_a_kind_is_warmed_up_by_all_layers(kind, needed, checkpoints, monkeypatch):
     checkpoint = checkpoints[kind]
     config = config_of(checkpoint.spec)

@@ -150,7 +150,6 @@ def test_a_penalty_is_for_the_token_before_but_not_across_groups():
     own = span(0, 3, 7, (3, 4, 5, 7, 8, 9), penalty=1.5, params=SamplingParams(temperature=0.5))
     mate = span(1, 0, 4, (1,), params=SamplingParams(temperature=2.0))
     settings = lower(plan_of(own, mate), tables_of((0, 1, 2), (3,)), TARGET).settings
-    assert settings.penalty is not None
     assert settings.penalty.ids.tolist()[:6] == [-1, -1, 4, 6, -1, 8]
     assert settings.penalty.amounts.tolist() == [1.5] * 6 + [0.0]
     assert settings.temperatures.tolist() == [0.0] * 6 + [2.0]  # what is penalised is greedy

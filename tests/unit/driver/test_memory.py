@@ -32,7 +32,7 @@ def test_pages_take_what_was_allowed_and_no_more(kind, checkpoints):
     assert pages_for(checkpoint, few, MultiBD(4, 2), gib=1.0, share=0.9) == 3 * 64 // 4, "no more than can be held"
 
 
-@pytest.mark.parametrize(("total", "requests"), [(79.1, 64), (139.8, 150)])
+@pytest.mark.parametrize("total, requests", [(79.1, 64), (139.8, 150)])
 def test_an_8b_network_leaves_room_for_many_requests(total, requests):
     """36 layers of 8 heads of 128 in bfloat16, 15.3 GiB of weights, 1 GiB taken by CUDA, 2 GiB for forward passes."""
     position, free = 2 * 2 * 36 * 8 * 128, total - 16.3

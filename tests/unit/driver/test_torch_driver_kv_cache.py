@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from dlstep.core import CacheMismatch, Config, Event, Rebuild, Request, SamplingParams, add, commit, init, schedule
+from dlstep.core import CacheMismatch, Config, Rebuild, Request, SamplingParams, add, commit, init, schedule
 from dlstep.driver import TorchDriver
 from dlstep.engine.decode import Decode
 from dlstep.engine.overrides import forked
@@ -109,7 +109,7 @@ def test_a_fork_goes_on_where_its_origin_was(checkpoints):
 @settings(max_examples=5, deadline=None, derandomize=True)
 @given(ends=st.permutations(range(4)), ways=st.lists(st.sampled_from(["close", "collect", "both"]), min_size=3, max_size=3))
 def test_decodes_that_end_leave_the_caches_of_their_copies_and_twins(checkpoints, ends, ways):
-    driver, state, events = driver_of(checkpoints["plain"], 4), state_of(checkpoints["plain"], 1), list[Event]()
+    driver, state, events = driver_of(checkpoints["plain"], 4), state_of(checkpoints["plain"], 1), []
     origin, twin = (Decode(state, driver, prunes=False, record=events.append) for _ in range(2))
     for decode in (origin, twin) * 4:
         decode.step()

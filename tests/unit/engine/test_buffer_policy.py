@@ -31,7 +31,7 @@ def test_answers_are_those_of_the_same_options_given_by_hand(llms, count, own):
     brought = SamplingParams(max_tokens=24, strategy_options={"accept_threshold": 0.8})
     asked = [brought if number in own else SamplingParams(max_tokens=24) for number in range(count)]
     by_hand = [brought if number in own else SamplingParams(max_tokens=24, strategy_options=options) for number in range(count)]
-    found, expected = policy.generate(prompts, asked, progress=False), plain.generate(prompts, by_hand, progress=False)
+    found, expected = policy.generate(prompts, asked), plain.generate(prompts, by_hand)
     assert [(out.token_ids, out.steps) for out in found] == [(out.token_ids, out.steps) for out in expected]
 
 

@@ -10,7 +10,7 @@ from ...helpers.refusals import refused
 
 
 @pytest.mark.parametrize(
-    ("options", "field", "code"),
+    "options, field, code",
     [
         ({"num_pages": 0}, "num_pages", "out_of_range"),
         ({"kv_cache_gib": 1.0, "num_pages": 7}, "num_pages", "conflict"),

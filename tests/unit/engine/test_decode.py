@@ -61,7 +61,7 @@ def said_by_child(llm):
     if not child:
         signal.alarm(20)  # the child ends if it hangs
         try:
-            said = llm.generate("two", SHORT, progress=False)[0].finish_reason or ""
+            said = llm.generate("two", SHORT)[0].finish_reason or ""
         except DlstepError as error:
             said = str(error)
         os.write(writing, said.encode())
@@ -178,7 +178,7 @@ def test_400_requests_of_8_threads(seed):
     """Each answer is that of a request alone, although an error in one thread ends the requests of all."""
     prompts = [f"{number} and {number % 7}" * (1 + number % 3) for number in range(40)]
     lone = make_llm(max_num_reqs=1)
-    expected = {prompt: lone.generate(prompt, SHORT, progress=False)[0] for prompt in prompts}
+    expected = {prompt: lone.generate(prompt, SHORT)[0] for prompt in prompts}
     llm, driver = watched_llm(max_num_reqs=16, num_pages=160)
 
     def mishap():
@@ -201,7 +201,7 @@ def test_400_requests_of_8_threads(seed):
                     next(llm.stream(random.choice(prompts), SHORT))  # left at once
                 if random.random() < 0.5:
                     rest = asked[len(got) : len(got) + random.choice((1, 3))]
-                    got += zip(rest, [output.text for output in llm.generate(rest, SHORT, progress=False)], strict=True)
+                    got += zip(rest, [output.text for output in llm.generate(rest, SHORT)], strict=True)
                 else:
                     prompt = asked[len(got)]
                     got.append((prompt, "".join(llm.stream(prompt, SHORT))))
@@ -229,7 +229,7 @@ def test_threads_take_turns():
     began, ended = threading.Event(), threading.Event()
 
     def call():
-        llm.generate(["long"] * 4, SamplingParams(max_tokens=100, ignore_eos=True), progress=False)
+        llm.generate(["long"] * 4, SamplingParams(max_tokens=100, ignore_eos=True))
         ended.set()
 
     thread = threading.Thread(target=call)
@@ -307,7 +307,7 @@ def test_memory_does_not_grow_with_the_requests_served():
     counts = []
     for _ in range(3):
         for number in range(40):
-            llm.generate(f"question {number}", SHORT, progress=False)
+            llm.generate(f"question {number}", SHORT)
             "".join(llm.stream(f"question {number}", SHORT))
         gc.collect()
         counts.append(len(gc.get_objects()))

@@ -72,14 +72,14 @@ def uses(llm, session):
     def read():
         for stream in streams:
             next(stream, None)
-        llm.generate(PROMPTS[2], PARAMS, progress=False)
+        llm.generate(PROMPTS[2], PARAMS)
 
     return [stepped, read, partial(llm.generate, PROMPTS, PARAMS, progress=False), lambda: [stepped(), read()]]
 
 
 def check_interrupts(moments):
     """Interrupt an LLM that threads, streams and a session use, and compare with a fresh one after each interrupt."""
-    expected = [output.token_ids for output in make_llm().generate(PROMPTS, PARAMS, progress=False)]
+    expected = [output.token_ids for output in make_llm().generate(PROMPTS, PARAMS)]
     random, llm = Random(moments), make_llm()
     session = llm.session()
     for moment in range(moments):
@@ -88,7 +88,7 @@ def check_interrupts(moments):
         del calls
         assert llm.state.done and not llm.state.cache.owners
         assert session.trace.replay() == session.state
-        assert [output.token_ids for output in llm.generate(PROMPTS, PARAMS, progress=False)] == expected
+        assert [output.token_ids for output in llm.generate(PROMPTS, PARAMS)] == expected
         session.run()
         assert all(session.output(each).token_ids == expected[2] for each in session.state.finished)
         assert not session.state.cache.owners

@@ -15,7 +15,7 @@ LARGE = 10 * SMALL
 
 
 @pytest.mark.parametrize(
-    ("parameters", "asked", "environment", "expected"),
+    "parameters, asked, environment, expected",
     [
         (1000, None, {}, 1),
         (SMALL - 1, None, {}, 1),

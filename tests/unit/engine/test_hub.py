@@ -43,7 +43,7 @@ def test_only_safe_files_are_downloaded_and_only_once(hub):
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    "model, said",
     [
         ("some-lab/gated", "is gated: accept its conditions"),
         ("some-lab/none", "has no model some-lab/none, or it is private.* there is no folder 'some-lab/none' in /"),
@@ -94,7 +94,7 @@ def test_a_model_by_name_answers_like_its_folder(hub, capsys):
     )
     by_name, by_folder = LLM(NAME), LLM(hub.folders[NAME])
     assert by_name.engine.name == NAME
-    answers = [llm.generate([prompt], params, progress=False)[0].token_ids for llm in (by_name, by_folder)]
+    answers = [llm.generate([prompt], params)[0].token_ids for llm in (by_name, by_folder)]
     assert answers[0] == answers[1]
     assert main(["models", "check", NAME]) == 0
     assert "problems: none" in capsys.readouterr().out

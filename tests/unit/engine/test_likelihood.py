@@ -82,7 +82,7 @@ def test_the_estimate_is_that_of_the_authors_for_the_same_masks(tmp_path, family
     settings = MonteCarlo(32, 8, seed=4)
     likelihoods = Likelihoods(llm.engine, settings)
     pairs = pairs_of(llm, (1, 2, 5, 9, 12, 40))  # the last one is longer than a block of the strategy
-    before = llm.generate([list(pairs[0][0])], SamplingParams(max_tokens=4), progress=False)
+    before = llm.generate([list(pairs[0][0])], SamplingParams(max_tokens=4))
     spec = llm.engine.first.config.spec
     for prompt, answer in pairs_of(llm, (2, 3) * 8):
         greedy = suffix_greedy_prediction(llm, network, (prompt, answer))
@@ -96,7 +96,7 @@ def test_the_estimate_is_that_of_the_authors_for_the_same_masks(tmp_path, family
         assert each.value == pytest.approx(authors(llm, network, pair, masks, 8), abs=LOGITS * len(pair[1]))
         assert each.greedy == (list(pair[1]) == suffix_greedy_prediction(llm, network, pair))
     assert {each.greedy for each in found} == {True, False}
-    assert llm.generate([list(pairs[0][0])], SamplingParams(max_tokens=4), progress=False) == before
+    assert llm.generate([list(pairs[0][0])], SamplingParams(max_tokens=4)) == before
 
 
 def test_every_id_counts_in_the_softmax(tmp_path):
@@ -117,7 +117,7 @@ def test_the_estimator_is_unbiased_and_its_standard_error_covers(tmp_path):
     ways = [own for count in range(1, 5) for own in combinations(range(4), count)]
     each = {own: authors(llm, network, (prompt, answer), [own], 1) * len(own) / 4 for own in ways}
     exact = sum(each[own] * 4 / len(own) / 4 / math.comb(4, len(own)) for own in ways)
-    inside, shares = 0, list[float]()
+    inside, shares = 0, []
     for seed in range(200):
         value, error = estimate(4, masks_of(4, MonteCarlo(160, 8, seed), "pair"), each, 8)
         assert error is not None
@@ -144,10 +144,10 @@ def test_one_token_at_a_time_is_the_chain_rule(tmp_path, family):
     llm, network = made(tmp_path, family, decoding_strategy="multi_bd", block_size=1)
     spec = llm.engine.first.config.spec
     pairs = pairs_of(llm, (1, 3, 9))
-    outputs = llm.generate([prompt for prompt, _ in pairs], SamplingParams(max_tokens=4, ignore_eos=True), progress=False)
+    outputs = llm.generate([prompt for prompt, _ in pairs], SamplingParams(max_tokens=4, ignore_eos=True))
     pairs += [(prompt, output.token_ids) for (prompt, _), output in zip(pairs, outputs, strict=True)]
     for (prompt, answer), found in zip(pairs, Likelihoods(llm.engine).of(pairs), strict=True):
-        value, best = 0.0, list[int]()
+        value, best = 0.0, []
         for at, token in enumerate(answer):
             text = torch.tensor([[*prompt, *answer[:at], spec.mask_id]])
             row = logits_of(network, text, spec.head_shift, causal=True)[0, -1]
@@ -162,7 +162,7 @@ CAUSAL = [("idlm", "strided"), ("idlm", "autoregressive")] + [
 ]
 
 
-@pytest.mark.parametrize(("family", "strategy"), CAUSAL)
+@pytest.mark.parametrize("family, strategy", CAUSAL)
 @pytest.mark.parametrize("rows", [4096, 16])
 def test_causal_networks_score_an_answer_in_as_few_passes_as_rows_allow(tmp_path, family, strategy, rows):
     """By the chain rule with causal attention; in parts, together and alone."""

@@ -9,7 +9,6 @@ import torch
 
 from dlstep import LLM, SamplingParams, Trace
 from dlstep.driver import TorchDriver
-from dlstep.engine.observation import Observation
 from dlstep.models.compiled import compile_layers
 from dlstep.models.layers import stacked_experts
 from dlstep.processors.repetition_penalty import RepetitionPenalty
@@ -89,7 +88,6 @@ def assert_sound(observation):
 
 def assert_sound_candidates(span, drawn, params):
     """All candidates are listed: probabilities and entropy are those of the distribution from which the pass sampled."""
-    assert span.logits is not None
     found = span.candidates[max(span.candidates)]
     likely = found.log_probabilities.exp()
     assert torch.allclose(torch.special.entr(likely).sum(-1), found.entropies, atol=1e-4)
@@ -106,7 +104,7 @@ def assert_sound_candidates(span, drawn, params):
 def assert_law(llm, count, first=0):
     """Observing shows what the pass computes, also from the trace, and changes nothing."""
     expected = asked(llm, count, first).run().finished
-    session, live = asked(llm, count, first), list[Observation]()
+    session, live = asked(llm, count, first), []
     while not session.state.done:
         before = pages(llm)
         observation = session.observe(**EVERYTHING)
@@ -269,7 +267,7 @@ def test_rows_name_the_candidates_of_each_layer(bd):
 
 
 @pytest.mark.parametrize(
-    ("step", "chosen", "message"),
+    "step, chosen, message",
     [
         (None, {"best": 0}, "best: must be at least 1, got 0"),
         (None, {"attentions": (4,)}, r"attentions=\(4,\) must be 'all' or a list of numbers; this network has 0 to 3"),

@@ -104,7 +104,7 @@ def under_strategy(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "field", "code"),
+    "name, changes, field, code",
     [
         (
             "dmax",

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import Qwen3ForCausalLM
 
-from dlstep import LLM, Plan, tiny
+from dlstep import LLM, tiny
 from dlstep.engine.reads import ReadResult, Reads, read_all, read_request
 from dlstep.text.read_templates import ReadTemplate
 
@@ -63,7 +63,7 @@ def test_reads_of_embedded_models_equal_a_plain_forward(name):
     check(llm, Dense(network, spec.head_shift), range(3, spec.vocab_size))
 
 
-@pytest.mark.parametrize(("strategy", "options"), RANDOM)
+@pytest.mark.parametrize("strategy, options", RANDOM)
 def test_reads_of_random_networks_equal_a_plain_forward(tmp_path, strategy, options):
     network = make_network(3)
     llm = LLM(
@@ -73,7 +73,7 @@ def test_reads_of_random_networks_equal_a_plain_forward(tmp_path, strategy, opti
 
 
 def test_equal_prompts_share_their_pages_and_take_one_pass():
-    fed = list[Plan]()
+    fed = []
 
     class Watched:
         def run(self, plan):

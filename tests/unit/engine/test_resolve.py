@@ -44,7 +44,7 @@ def test_the_kv_cache_takes_what_is_left_on_cuda_or_where_memory_is_given(given,
     assert ("as large as the memory allows" in resolved.choices) == (expected is None)
 
 
-@pytest.mark.parametrize(("longest", "least", "most"), [(100_000, 100_000, 101_000), (2048, 65_536, 65_537)])
+@pytest.mark.parametrize("longest, least, most", [(100_000, 100_000, 101_000), (2048, 65_536, 65_537)])
 def test_default_pages_are_capped_but_hold_the_longest_request(longest, least, most):
     facts = replace(Facts(), max_model_len=longest)
     config = resolve(EngineConfig(), facts).core_config(facts.spec)

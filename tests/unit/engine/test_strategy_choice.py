@@ -40,7 +40,7 @@ def test_what_is_given_wins_over_what_the_checkpoint_states(facts):
 
 
 @pytest.mark.parametrize(
-    ("options", "field", "code"),
+    "options, field, code",
     [
         ({"accept_threshold": 1.5}, "accept_threshold", "out_of_range"),
         ({"accept_threshold": "high"}, "accept_threshold", "invalid_type"),
@@ -61,7 +61,7 @@ def test_an_option_that_contradicts_the_model_is_refused_by_its_field(facts, opt
 
 
 @pytest.mark.parametrize(
-    ("stated", "field", "code"),
+    "stated, field, code",
     [
         ({"options": {"bd_size": 0}}, "model", "invalid_value"),
         ({"options": {"bd_size": 9, "nonsense": 1}}, "model", "unknown_field"),
@@ -124,7 +124,7 @@ def test_a_network_that_does_not_say_how_it_was_trained(facts):
 
 
 @pytest.mark.parametrize(
-    ("declared", "options", "name"),
+    "declared, options, name",
     [
         ("dual_cache", {}, "d2f"),
         ("dual_cache", {"decoding_strategy": "d2f"}, "d2f"),

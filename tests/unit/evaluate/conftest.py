@@ -28,7 +28,7 @@ def options(tmp_path_factory) -> EvalOptions:
 @pytest.fixture
 def added(monkeypatch) -> list[int]:
     """The places of the answers that runs decode from now on."""
-    add, places = Answering.add, list[int]()
+    add, places = Answering.add, []
 
     def counted(answering, place, *more):
         places.append(place)

@@ -50,7 +50,7 @@ def test_any_altered_field_is_told_with_file_and_line(options, tmp_path_factory,
     shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize(("name", "number"), [(ANSWERS, 4), (BESIDE, 2)])
+@pytest.mark.parametrize("name, number", [(ANSWERS, 4), (BESIDE, 2)])
 def test_a_deleted_line_is_answered_again_to_the_same_bytes(options, tmp_path, name, number, added):
     folder = copied(Path(options.out), tmp_path / "run")
     lines = (folder / name).read_bytes().splitlines(keepends=True)

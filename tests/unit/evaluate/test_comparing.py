@@ -18,7 +18,7 @@ from ...helpers.comparisons import row as made_row
 TWENTY = tuple(value / 20 for value in range(20))
 
 
-@pytest.mark.parametrize(("count", "values"), [(8, (0.3, 0.9)), pytest.param(200, TWENTY, marks=pytest.mark.stress)])
+@pytest.mark.parametrize("count, values", [(8, (0.3, 0.9)), pytest.param(200, TWENTY, marks=pytest.mark.stress)])
 def test_a_comparison_gives_the_figures_of_separate_runs(count, values):
     found, left_out = entries(["threshold"], ["multi_bd"], grid={"accept_threshold": list(values)}, model="tiny-bd")
     rows = compared(found, EvalOptions(dataset_limit=count, problem_seed=3, max_tokens=48))
@@ -27,7 +27,7 @@ def test_a_comparison_gives_the_figures_of_separate_runs(count, values):
     each = []
     for row in rows:
         alone = LLM("tiny-bd", **row.options)
-        outputs = alone.generate([one.prompt for one in problems], SamplingParams(max_tokens=48), progress=False)
+        outputs = alone.generate([one.prompt for one in problems], SamplingParams(max_tokens=48))
         each.append([float(tiny.score(one, output.text).answer) for one, output in zip(problems, outputs, strict=True)])
         tokens, forwards = sum(len(one.token_ids) for one in outputs), sum(one.nfe for one in outputs)
         figures = (row.answers, row.accuracy, row.tokens_per_forward, row.forwards_per_answer)

@@ -121,7 +121,7 @@ def test_worked_examples_come_from_the_training_file(data, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("task", "text", "message"),
+    "task, text, message",
     [
         ("arc_easy", "[]", "task arc_easy reads no files of --data: choose from gsm8k, .*, or omit --data to use the hub"),
         ("mbpp", "[]", "this task reads MBPP_sanitized.json, but --data .* has no such file"),

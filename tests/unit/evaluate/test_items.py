@@ -32,7 +32,7 @@ def test_a_conversation_is_rendered_once_with_its_special_tokens():
 
 
 @pytest.mark.parametrize(
-    ("task", "gold", "answer", "found", "scores"),
+    "task, gold, answer, found, scores",
     [
         ("shells", "28", "88-23=65 shells. 65-37=28 shells.", "28", (1.0,)),
         ("shells", "28", "Leo228 shells", "228", (0.0,)),

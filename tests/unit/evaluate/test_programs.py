@@ -19,7 +19,7 @@ def sandboxed():
 
 
 @pytest.mark.parametrize(
-    ("program", "passes"),
+    "program, passes",
     [
         ("assert sum([1, 2]) == 3", True),
         ("assert sum([1, 2]) == 4", False),

@@ -67,7 +67,7 @@ def test_stored_answers_are_not_decoded_again(options, unbroken, tmp_path, added
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change, message",
     [
         ({"temperature": 0.5}, "eval.temperature 0.7, and now it is 0.5"),
         ({"dataset_limit": 3}, "problems.shells.count 40, and now it is 3"),
@@ -105,7 +105,7 @@ def test_rows_are_those_of_generate():
     for threshold in (0.5, 0.9):
         own = [place for place, item in enumerate(ITEMS) if item.params.strategy_options == (("accept_threshold", threshold),)]
         params = SamplingParams(max_tokens=64, temperature=0.5, strategy_options=(("accept_threshold", threshold),))
-        outputs = LLM("tiny-bd").generate([ITEMS[place].prompt for place in own], params, progress=False)
+        outputs = LLM("tiny-bd").generate([ITEMS[place].prompt for place in own], params)
         for place, output in zip(own, outputs, strict=True):
             row, beside = found[place]
             assert (row["answer"], tuple(row["tokens"]), row["steps"]) == (output.text, output.token_ids, output.steps)

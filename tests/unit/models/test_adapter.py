@@ -141,7 +141,7 @@ PLAIN_FORMS = {
 
 @pytest.mark.parametrize("merge", [True, False], ids=["merged", "kept"])
 @pytest.mark.parametrize(
-    ("family", "form"),
+    "family, form",
     [(family, form) for family in ("dream", "llada", "sdar") for form in FORMS]
     + [(family, form) for family in ("dream", "sdar") for form in PLAIN_FORMS],
 )

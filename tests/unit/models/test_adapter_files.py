@@ -10,7 +10,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is d
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes, message",
     [
         ({"peft_type": "IA3"}, "has peft_type 'IA3': only LORA is supported"),
         ({"fan_in_fan_out": True}, "not supported: fan_in_fan_out=True"),

@@ -60,7 +60,7 @@ def test_only_a_canvas_as_long_as_the_answer_has_a_default_length(folder):
 
 
 @pytest.mark.parametrize(
-    ("stored", "device", "processor", "dtype"),
+    "stored, device, processor, dtype",
     [
         ({"BF16": SMALL, "F32": 9}, "cpu", {"amx_bf16"}, torch.bfloat16),
         ({"BF16": SMALL}, "cpu", {"avx512_bf16"}, torch.bfloat16),

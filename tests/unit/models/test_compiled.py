@@ -62,7 +62,7 @@ def test_answers_are_the_same_and_nothing_is_compiled_twice(family, tmp_path):
     compile_layers(network, backend=recorder)
     compiled = []
     for count in (2, 1, 3):
-        expected, found = (llm.generate(PROMPTS[:count], LIMIT, progress=False) for llm in (plain, fast))
+        expected, found = (llm.generate(PROMPTS[:count], LIMIT) for llm in (plain, fast))
         assert [output.token_ids for output in found] == [output.token_ids for output in expected]
         compiled.append(len(recorder.graphs))
     assert compiled[0] == compiled[-1] > 0
@@ -79,7 +79,7 @@ def test_other_networks_change_nothing(tmp_path):
     for llm in (first, second):
         compile_layers(llm.engine.driver.network.model, backend=recorder)
     for llm in (first, second, LLM(str(tmp_path), **options), first):
-        llm.generate(PROMPTS[:2], LIMIT, progress=False)
+        llm.generate(PROMPTS[:2], LIMIT)
         compiled.append(len(recorder.graphs))
     assert compiled[0] == compiled[-1] > 0
 
@@ -93,10 +93,10 @@ def test_every_thread_compiles_for_any_number_of_rows_and_sets_that_once(tmp_pat
     found = []
 
     def work():
-        llm.generate(PROMPTS[:2], LIMIT, progress=False)
+        llm.generate(PROMPTS[:2], LIMIT)
         found.append((dynamo.recompile_limit, shapes.use_duck_shape, len(recorder.graphs)))
         shapes.use_duck_shape = True
-        llm.generate(PROMPTS, LIMIT, progress=False)
+        llm.generate(PROMPTS, LIMIT)
         found.append((dynamo.recompile_limit, shapes.use_duck_shape, len(recorder.graphs)))
 
     thread = Thread(target=work)

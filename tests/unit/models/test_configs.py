@@ -131,7 +131,7 @@ def check_family(family):
     facts = facts_of(family)
     config, unknown = made(family, facts)
     assert unknown == ()
-    first, changed, unnoticed = logits(family, config, None), 0, list[str]()
+    first, changed, unnoticed = logits(family, config, None), 0, []
     assert first is not None
     network = FAMILIES[family].network._from_config(config, dtype=torch.float32)
     shapes = {name: each.shape for name, each in network.state_dict().items()}

@@ -38,7 +38,7 @@ SHARED = ("diffucoder", "llada2_moe", "llada2_mini", "llada2dot1_mini", "llada2_
 
 
 @pytest.mark.parametrize(
-    ("facts", "family", "network", "mask_id", "eos_ids", "shift", "rope_theta", "options", "strategy", "length"),
+    "facts, family, network, mask_id, eos_ids, shift, rope_theta, options, strategy, length",
     [
         (DREAM_7B, "dream", "Qwen2", 151666, (151643, 151645), 1, 1e6, {}, "dual_cache", 131072),
         (FAST_DLLM_V2_7B, "fast_dllm_v2", "Qwen2", 151665, (151645, 151643), 1, 1e6, {"bd_size": 32}, "fast_dllm_v2", 32768),
@@ -185,7 +185,7 @@ NOT_SUPPORTED = [
 
 
 @pytest.mark.parametrize(
-    ("facts", "field", "value"), [(facts, *change) for facts, changes in NOT_SUPPORTED for change in changes.items()]
+    "facts, field, value", [(facts, *change) for facts, changes in NOT_SUPPORTED for change in changes.items()]
 )
 def test_a_value_that_is_not_supported_is_refused_by_name(tmp_path, facts, field, value):
     with pytest.raises(ValueError, match=re.escape(f"{field}={value!r} is not supported")) as caught:
@@ -194,7 +194,7 @@ def test_a_value_that_is_not_supported_is_refused_by_name(tmp_path, facts, field
 
 
 @pytest.mark.parametrize(
-    ("facts", "changes", "message"),
+    "facts, changes, message",
     [
         (SDAR_8B, {"rope_theta": None}, "it does not state rope_theta"),
         (SDAR_8B, {"rope_parameters": {"rope_type": "default", "rope_theta": 1.0}}, "rope_theta is stated twice"),
@@ -243,7 +243,7 @@ def test_what_cannot_be_computed_is_refused_by_name(tmp_path, facts, changes, me
 
 
 @pytest.mark.parametrize(
-    ("facts", "changes"),
+    "facts, changes",
     [
         (LLADA_8B, dict.fromkeys(("scale_logits", "alibi", "block_type", "layer_norm_type", "n_kv_heads", "mlp_hidden_size"))),
         (LLADA2_MINI, {"num_nextn_predict_layers": 0, "use_sliding_window": False, "use_rmsnorm": True, "head_dim": None}),
@@ -315,7 +315,7 @@ def test_a_family_or_a_folder_says_how_it_was_trained(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "sizes"),
+    "options, sizes",
     [
         ({}, (8, 4)),
         ({"block_size": 16}, (16, 2)),

@@ -38,7 +38,7 @@ def test_a_name_overrides_what_the_folder_says(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("place", "facts", "changes", "family"),
+    "place, facts, changes, family",
     [
         ("LLaDA2.1-mini", LLADA2_MINI, {}, "llada2dot1_mini"),
         ("LLaDA2.0-mini", LLADA2_MINI, {}, "llada2_mini"),
@@ -82,7 +82,7 @@ def test_tensors_tell_dream_from_its_reasoner(tmp_path, family, shards):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes, message",
     [
         (
             {"model_type": "mamba", "architectures": ["MambaForCausalLM"], "auto_map": None},

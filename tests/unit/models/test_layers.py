@@ -72,7 +72,7 @@ def paged(network, ids, mask):
     return network(ids, position_ids=where, attention_mask=NO_MASKS, use_cache=False, paged=context).logits[0]
 
 
-@pytest.mark.parametrize(("family", "variant"), CASES)
+@pytest.mark.parametrize("family, variant", CASES)
 @torch.inference_mode()
 def test_logits_equal_those_of_the_class(family, variant, tmp_path):
     reference, _ = write_checkpoint(tmp_path, family, seed=1, **VARIANTS[variant])

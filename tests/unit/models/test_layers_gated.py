@@ -50,7 +50,6 @@ def test_compiled_layers_read_the_gates_of_each_pass():
 
     network = Network()
     layer, gates = network.layer, shared_gates(network)
-    assert gates is not None
     rows, plain = torch.randn(1, 5, 8), []
     patterns = [torch.tensor(bits) for bits in ([0, 0, 0, 0, 0], [1, 1, 0, 0, 1], [1, 1, 1, 1, 1])]
     for gates.rows in patterns:
@@ -71,7 +70,7 @@ def checkpoint(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "options", "field"),
+    "strategy, options, field",
     [
         (None, {}, "lora_path"),
         ("autoregressive", {}, "lora_path"),
@@ -89,7 +88,7 @@ def test_options_that_do_not_go_with_it_are_refused(checkpoint, strategy, option
 def test_it_is_found_in_the_layers_and_changes_no_answer(checkpoint):
     options = {"decoding_strategy": "self_speculation", "block_size": 6}
     engines = [LLM(str(checkpoint), **options), LLM(str(checkpoint), lora_path=str(checkpoint / "linear_spec_lora"), **options)]
-    answers = [llm.generate("1 2 3", SamplingParams(max_tokens=24, ignore_eos=True), progress=False) for llm in engines]
+    answers = [llm.generate("1 2 3", SamplingParams(max_tokens=24, ignore_eos=True)) for llm in engines]
     assert answers[0][0].token_ids == answers[1][0].token_ids
     assert engines[0].state.config.spec.fingerprint != engines[1].state.config.spec.fingerprint
     gates = shared_gates(engines[1].engine.driver.network.model)

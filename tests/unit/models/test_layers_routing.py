@@ -11,7 +11,7 @@ from dlstep.models import layers
 from dlstep.models.layers import install_routers
 
 
-@pytest.mark.parametrize(("groups", "kept", "normalised"), [(4, 2, True), (1, 1, True), (2, 2, False)])
+@pytest.mark.parametrize("groups, kept, normalised", [(4, 2, True), (1, 1, True), (2, 2, False)])
 @torch.inference_mode()
 def test_logits_are_the_same(groups, kept, normalised, monkeypatch):
     torch.manual_seed(0)

@@ -93,7 +93,7 @@ def test_compiled_quantized_layers_compute_merged_products_once(tmp_path):
     plain, fast = (LLM(str(tmp_path), **options) for _ in range(2))
     recorder = Recorder()
     compile_layers(fast.engine.driver.network.model, backend=recorder)
-    expected, found = (llm.generate(PROMPTS, LIMIT, progress=False) for llm in (plain, fast))
+    expected, found = (llm.generate(PROMPTS, LIMIT) for llm in (plain, fast))
     assert [output.token_ids for output in found] == [output.token_ids for output in expected]
     assert sum(node.target is scaled_linear for graph in recorder.graphs for node in graph.graph.nodes) == 4
     assert recorder.products == 0
@@ -105,7 +105,7 @@ def test_fp8_keeps_the_accuracy_of_an_embedded_model():
     rights = []
     for quantization in (None, "fp8"):
         llm = LLM("tiny-bd", quantization=quantization, accept_threshold=0.95)
-        outputs = llm.generate([one.prompt for one in problems], SamplingParams(max_tokens=48), progress=False)
+        outputs = llm.generate([one.prompt for one in problems], SamplingParams(max_tokens=48))
         rights.append(sum(tiny.score(one, output.text).answer for one, output in zip(problems, outputs, strict=True)) / 200)
     assert abs(rights[1] - rights[0]) <= 0.02 and min(rights) > 0.9
 

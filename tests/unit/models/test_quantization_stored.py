@@ -87,7 +87,7 @@ def quantized_folder(folder, family, kind, strategy):
     return coded, plain
 
 
-@pytest.mark.parametrize(("kind", "strategy"), KINDS)
+@pytest.mark.parametrize("kind, strategy", KINDS)
 @pytest.mark.parametrize("family", ["sdar", "llada2"])
 def test_load_checkpoint_dequantizes_stored_weights(family, kind, strategy, tmp_path):
     """Covers whole tensors, tensors that are split among parameters, single experts, and a rank's share of each."""
@@ -128,7 +128,7 @@ inputs = partial(group, "input_activations")
 
 
 @pytest.mark.parametrize(
-    ("stated", "message"),
+    "stated, message",
     [
         ({"quant_method": "gptq", "bits": 4}, "quantization_config={'quant_method': 'gptq', 'bits': 4} is not supported"),
         ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "only compressed-tensors with 8-bit weights is"),

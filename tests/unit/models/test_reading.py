@@ -20,7 +20,7 @@ def test_values_are_read_as_written(value, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text, message",
     [
         ("[" * 100_000, "is no JSON: RecursionError"),
         ('{"a": }', "is no JSON"),

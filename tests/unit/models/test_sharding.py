@@ -154,7 +154,7 @@ def test_a_network_without_a_table_is_refused_by_name(monkeypatch, folders):
         parameter_shards(network, Ranks(0, 2, ""))
 
 
-@pytest.mark.parametrize(("size", "said"), [(3, "does not fit 4 query heads and 2 key heads"), (8, "4 query heads")])
+@pytest.mark.parametrize("size, said", [(3, "does not fit 4 query heads and 2 key heads"), (8, "4 query heads")])
 def test_a_number_of_ranks_that_does_not_fit_is_refused(size, said, folders):
     with pytest.raises(ValueError, match=said):
         load_checkpoint(folders["sdar-plain"], ranks=Ranks(0, size, ""))

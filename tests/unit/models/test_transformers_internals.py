@@ -27,7 +27,7 @@ def test_the_bounds_of_transformers_are_the_versions_that_were_tested():
     assert {str(each) for each in bound.specifier} == {f">={OLDEST}", f"<{major}.{minor + 1}"}
     assert bound.specifier.contains(transformers.__version__)
     pinned = re.search(r"^transformers==(.+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
-    assert pinned is not None and bound.specifier.contains(Version(pinned[1]))
+    assert bound.specifier.contains(Version(pinned[1]))
 
 
 def test_one_module_names_what_is_used_beyond_the_public_interface():

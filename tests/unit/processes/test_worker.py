@@ -116,7 +116,7 @@ def test_worker_answers_and_ends_when_it_is_asked():
 
 
 @pytest.mark.parametrize(
-    ("kind", "reason"),
+    "kind, reason",
     [
         ("exception", r"failed: RuntimeError: no memory \(test_worker.py:\d+\)"),
         ("exit", "ended with exit code 3"),

@@ -34,7 +34,6 @@ def left_after_each_pass(strategy: Strategy, automaton: Automaton, size: int, se
     while not state.done:
         before, state = state.find(0), commit(state, ScriptedDriver(rows).run(schedule(state)))
         sequence = state.find(0)
-        assert before is not None and sequence is not None
         assert sequence.finish == "length" or strategy.measure(sequence) < strategy.measure(before)
         found.append(tuple([offset for offset, token in enumerate(sequence.tokens(1, size + 1)) if token == MASK]))
     return found

@@ -34,7 +34,7 @@ def test_no_more_than_so_many_ids_have_credit():
     assert set(ids) == {*range(BEST - 1), BEST + 2}
 
 
-@pytest.mark.parametrize(("divisor", "left"), [(None, 20), (2.5, 20), (2.5, 5), (0.4, 3), (2.5, 1)])
+@pytest.mark.parametrize("divisor, left", [(None, 20), (2.5, 20), (2.5, 5), (0.4, 3), (2.5, 1)])
 def test_credit_samples_from_the_fused_probabilities(divisor, left):
     """The id that wins with the noise of the sampled token is that of all ids' fused probabilities; so is its probability.
 
@@ -78,7 +78,7 @@ def test_credit_samples_from_the_fused_probabilities(divisor, left):
     assert differ > 20 or left == 1
 
 
-@pytest.mark.parametrize(("first", "second", "expected"), rows_of("credit"))
+@pytest.mark.parametrize("first, second, expected", rows_of("credit"))
 def test_rows_of_credit(first, second, expected):
     """Each entry is the probability of id 1; id 2 has the rest."""
     rule = Credit(credit_weight=1.0, credit_power=1.0, credit_decay=0.5)

@@ -13,7 +13,7 @@ from .constrained import ONE_PAIR, left_after_each_pass
 
 @given(size=st.integers(1, 300), forwards=st.integers(1, 2000))
 def test_the_shares_of_dream_are_those_of_its_schedule_without_zeros(size, forwards):
-    left, shares = size, list[int]()
+    left, shares = size, []
     for forward in range(forwards):
         before, after = (1 + (forward + more) * (0.001 - 1) / forwards for more in (0, 1))
         share = left if forward == forwards - 1 else int(left * (1 - after / before))

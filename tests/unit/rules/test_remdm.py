@@ -10,7 +10,7 @@ from .by_hand import after, fresh, numbers, rows_of, shown
 
 
 @pytest.mark.parametrize(
-    ("options", "code"),
+    "options, code",
     [
         ({"eta": 0.5}, "conflict"),
         ({"variant": "conf", "eta": 0.5}, "conflict"),
@@ -25,7 +25,7 @@ def test_options_that_do_nothing_are_refused(options, code):
         with_options(ReMDM(), options)
 
 
-@pytest.mark.parametrize(("count", "chances", "expected"), rows_of("remdm"))
+@pytest.mark.parametrize("count, chances, expected", rows_of("remdm"))
 def test_rows_of_remdm(count, chances, expected):
     found = numbers(chances)
     rule = ReMDM(steps_per_block=1, remask_forwards=1, remask_count=int(count))

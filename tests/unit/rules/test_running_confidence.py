@@ -8,7 +8,7 @@ from dlstep.rules.running_confidence import RunningConfidence
 from .by_hand import after, fresh, numbers, rows_of, shown
 
 
-@pytest.mark.parametrize(("steps", "chances", "expected"), rows_of("running_confidence"))
+@pytest.mark.parametrize("steps, chances, expected", rows_of("running_confidence"))
 def test_rows_of_running_confidence(steps, chances, expected):
     found = numbers(chances)
     rule = RunningConfidence(int(steps))

@@ -15,7 +15,7 @@ Shape = tuple[int, int, tuple[int, ...]]
 
 def shapes(strategy, script, shift=0):
     """First fed position, the one after the last, and sampled positions of the spans of a prompt of 3 and an answer of 8."""
-    chances, spans = [chance for _, chance in script], list[Shape]()
+    chances, spans = [chance for _, chance in script], []
 
     def rows(span):
         spans.append((span.rows.start, span.rows.stop, span.wanted.sampled))
@@ -41,7 +41,7 @@ WINDOW = [
 ]
 
 
-@pytest.mark.parametrize(("delay", "starts"), [(1, (3, 5, 5, 9)), (9, (3, 3, 3, 3))])
+@pytest.mark.parametrize("delay, starts", [(1, (3, 5, 5, 9)), (9, (3, 3, 3, 3))])
 def test_what_is_in_front_of_a_window_is_fed_with_it(delay, starts):
     """As far as the answer goes, and with a shifted head the row before in any case."""
     rule = Sliding(window=3, max_window=4, refresh_count=3, window_delay=delay)

@@ -86,7 +86,7 @@ def test_every_rule_that_holds_another_refuses_one_that_remasks():
 
 @pytest.mark.parametrize("owner", [AdaBlock, Sliding], ids=lambda owner: owner.__name__)
 @pytest.mark.parametrize(
-    ("kind", "blame"),
+    "kind, blame",
     [
         ("list", r"Wrapper\.sampled .* must be a tuple of ascending positions"),
         ("nothing", r"Wrapper\.commit .* returned None: it must be a Block"),

@@ -6,7 +6,7 @@ from threading import Thread
 
 import pytest
 
-from dlstep import Plan, SamplingParams
+from dlstep import SamplingParams
 from dlstep.core import Request
 from dlstep.engine.buffer_policy import policy_of
 from dlstep.processes import Heart, Heartbeat
@@ -36,7 +36,7 @@ def test_a_rejection_is_reported_without_another_command():
     loop.execute([Submit(Request(0, (1,), SamplingParams()))])  # the mask
     (report,) = run(loop)
     (news,) = report.news
-    assert news.finish_info is not None and news.finish_info.reason == "rejected" and "mask" in news.finish_info.error
+    assert news.finish_info.reason == "rejected" and "mask" in news.finish_info.error
 
 
 def test_a_request_may_begin_and_end_in_one_step():
@@ -51,7 +51,7 @@ def test_a_cancel_before_the_first_step_is_reported():
     loop.execute([Submit(Request(0, PROMPT, SamplingParams())), Cancel(0, "gone"), Cancel(7)])
     (report,) = run(loop)
     (news,) = report.news
-    assert news.finish_info is not None and (news.finish_info.reason, news.finish_info.error) == ("abort", "gone")
+    assert (news.finish_info.reason, news.finish_info.error) == ("abort", "gone")
 
 
 def test_only_requested_fields_are_reported():
@@ -69,7 +69,7 @@ class Counting:
     """A driver that records each plan and its number of rows."""
 
     def __init__(self, driver):
-        self.driver, self.rows, self.plans = driver, list[int](), list[Plan]()
+        self.driver, self.rows, self.plans = driver, [], []
 
     def run(self, plan):
         self.rows.append(sum(len(span.rows.tokens) for span in plan.spans))
@@ -79,7 +79,7 @@ class Counting:
 
 def wasted_by(plans, aborted):
     """Count the rows of positions that an earlier plan had stored, and all rows of an aborted request."""
-    stored, wasted = set[tuple[int, int]](), 0
+    stored, wasted = set(), 0
     for span in (span for plan in plans for span in plan.spans):
         start = span.rows.start + span.rows.query_only
         final = {(span.who.id, position) for position in range(start, start + span.rows.final_rows)}

@@ -153,9 +153,9 @@ def test_an_abort_is_a_frame_and_no_step_to_fork_from():
     frames = {number: [frame for r in reports for news in r.news if news.id == number for frame in news.frames]
               for number in (0, 1)}  # fmt: skip
     assert [frame.seq for frame in frames[0]] == [1, 2, 3] and frames[0][-1].fed is None
-    assert frames[0][-1].finish_info is not None and frames[0][-1].finish_info.error == "enough"
+    assert frames[0][-1].finish_info.error == "enough"
     (refused,) = frames[1]
-    assert refused.finish_info is not None and refused.finish_info.reason == "rejected" and refused.seq == 1
+    assert refused.finish_info.reason == "rejected" and refused.seq == 1
     with pytest.raises(IndexError):
         loop._steps.at(Origin(0, 3), engine_of("multi_bd").first)
 
@@ -167,7 +167,7 @@ def test_a_failed_forward_pass_leaves_no_frame_and_its_requests_end():
     loop = EngineLoop(engine)
     loop.execute([Submit(Request(0, tuple(range(5, 25)), SamplingParams(max_tokens=20)), steps=True, keeps=True)])
     (last,) = run(loop)[0]
-    assert last.finish_info is not None and (last.finish_info.reason, last.seq, last.fed) == ("error", 1, None)
+    assert (last.finish_info.reason, last.seq, last.fed) == ("error", 1, None)
 
 
 def test_requests_without_steps_make_no_frames():

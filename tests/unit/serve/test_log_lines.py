@@ -59,13 +59,13 @@ def test_lines_that_find_no_room_are_dropped_and_counted(monkeypatch):
     monkeypatch.setattr("dlstep.serve.log_lines.MOST", 10)
     reader, writer = os.pipe()
     fcntl.fcntl(writer, F_SETPIPE_SZ, 4096)
-    dropped = list[int]()
+    dropped = []
     lines = LineHandler(writer, lambda: dropped.append(1))
     texts = [f"{number:04} {'x' * 995}" for number in range(100)]
     for text in texts:
         lines.handle(logging.makeLogRecord({"msg": text}))
     assert 100 - 10 - 6 <= (count := len(dropped)) < 100
-    found = list[bytes]()
+    found = []
 
     def read():
         with os.fdopen(reader, "rb") as file:

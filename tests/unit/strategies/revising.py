@@ -90,7 +90,6 @@ def decode(strategy: Revising, random: Random, **params: Any) -> Iterator[Step]:
         samples = driver.run(plan)
         before, state = state.find(0), commit(state, samples)
         after = state.find(0)
-        assert before is not None and after is not None
         if plan.spans[0].wanted.sampled:
             yield Step(before, plan.spans[0], samples.rows[0], after)
 
@@ -135,7 +134,7 @@ def under_a_constraint(strategy: Revising, answers: list[tuple[tuple[int, ...], 
 
     The masks allow the tokens of the forwards, and each forward lowers the measure.
     """
-    script, found = iter(answers), list[tuple[int, ...]]()
+    script, found = iter(answers), []
 
     def say(span: Span) -> SpanSamples:
         tokens, chances = next(script)
@@ -148,7 +147,6 @@ def under_a_constraint(strategy: Revising, answers: list[tuple[tuple[int, ...], 
     while not state.done:
         before, state = state.find(0), commit(state, ScriptedDriver(say).run(schedule(state)))
         sequence = state.find(0)
-        assert before is not None and sequence is not None
         assert sequence.finish or strategy.measure(sequence) < strategy.measure(before)
         found.append(sequence.tokens(2, 4))
     assert next(script, None) is None, "it needs fewer forwards"

@@ -11,7 +11,6 @@ from dlstep.core import (
     Config,
     Request,
     SamplingParams,
-    Span,
     SpanSamples,
     Spec,
     add,
@@ -99,7 +98,7 @@ class Network:
 def decode(value, request, answer):
     """`request` decoded alone, and all spans that were planned."""
     config = Config(SPEC, 4, 64, MAX_MODEL_LEN, 64, 1, enable_prefix_caching=False)
-    state, spans, driver = add(init(config, value), request), list[Span](), ScriptedDriver(answer)
+    state, spans, driver = add(init(config, value), request), [], ScriptedDriver(answer)
     while not state.done:
         plan = schedule(state)
         spans += plan.spans
@@ -140,7 +139,7 @@ def test_sampling_settings_of_a_request_are_refused(given_):
     request = Request(0, (1,), SamplingParams(max_tokens=4, **given_))
     config = Config(SPEC, 4, 64, MAX_MODEL_LEN, 64, 1)
     reason = refusal(config, DiffusionGemma(canvas_length=4), request)
-    assert reason is not None and ([reason.field], reason.code) == ([*given_], "unsupported")
+    assert ([reason.field], reason.code) == ([*given_], "unsupported")
 
 
 @pytest.mark.parametrize("spec", [Spec(0, (1,), 9), Spec(None, (1,), 9, head_shift=1)])
@@ -163,7 +162,7 @@ A, B, VOID, NOISE = 0, 1, 9, 5
 
 def under_a_constraint(steps, forwards):
     """The canvas of an answer `ab` or `ba` and a position past it after each forward: its two tokens, and their entropies."""
-    script, found = iter(forwards), list[tuple[int, ...]]()
+    script, found = iter(forwards), []
 
     def say(span):
         tokens, entropies = next(script)
@@ -177,7 +176,6 @@ def under_a_constraint(steps, forwards):
     while not state.done:
         before, state = state.find(0), commit(state, ScriptedDriver(say).run(schedule(state)))
         sequence = state.find(0)
-        assert before is not None and sequence is not None
         if sequence.steps > before.steps:  # not the pass that stores the prompt
             assert sequence.finish or value.measure(sequence) < value.measure(before)
             found.append(sequence.progress.window[0].tokens)

@@ -70,7 +70,7 @@ def test_soft_tokens_are_what_the_last_forward_said_of_the_tokens_of_open_blocks
         if not rule.token_merge_weight or not unmasked:
             assert soft is None
         else:
-            assert soft is not None and last is not None and list(soft.positions) == unmasked
+            assert list(soft.positions) == unmasked
             merging = (rule.token_merge_mode, rule.token_merge_renormalize, rule.token_merge_weight)
             assert (soft.merge.mode, soft.merge.renormalize, soft.merge.weight) == merging
             top_k = soft.width
@@ -114,7 +114,7 @@ def test_an_option_that_would_do_nothing_is_an_error(options):
 def test_more_ids_than_the_model_has_cannot_be_merged():
     greedy = DMax(block_size=4, token_merge_mode="iter_smooth_topk", token_merge_top_k=VOCABULARY)
     reason = greedy.refusal(SPEC, probe(SPEC))
-    assert reason is not None and (reason.field, reason.code) == ("token_merge_top_k", "out_of_range")
+    assert (reason.field, reason.code) == ("token_merge_top_k", "out_of_range")
     assert not replace(greedy, token_merge_top_k=VOCABULARY - 1).refusal(SPEC, probe(SPEC))
 
 

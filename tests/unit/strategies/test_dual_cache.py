@@ -19,7 +19,6 @@ def test_dual_cache_feeds_canvases_blocks_and_ends(data):
         fed = set() if number in case.rebuilds else {place for place in fed if place[0] not in lost}
         for span in step.plan.spans:
             before = step.before.find(span.who.id)
-            assert before is not None
             limit, length = before.request.limit, len(before.request.prompt)
             assert span.rows.end == span.rows.grid.end(0) == limit, "a position is not seen"
             start = span.wanted.sampled[0] - (span.wanted.sampled[0] - length) % value.block_size

@@ -20,7 +20,6 @@ def test_fast_dllm_v2_feeds_seeds_blocks_and_parts(data):
         fed = set() if number in case.rebuilds else {place for place in fed if place[0] not in lost}
         for span in step.plan.spans:
             before, after = step.before.find(span.who.id), step.after.find(span.who.id)
-            assert before is not None and after is not None
             if not span.wanted.sampled or before.finish_info is not None:
                 continue
             start, first = before.progress.final, span.wanted.sampled[0]

@@ -22,7 +22,7 @@ def test_models_that_do_not_fit_are_refused(changes):
 def test_pinned_tokens_are_refused_by_name():
     pinned = Request(0, (1, 2), SamplingParams(max_tokens=4, pinned=((1, 5),)))
     reason = refusal(Config(SPEC), Strided(), pinned)
-    assert reason is not None and (reason.field, reason.code) == ("pinned", "unsupported")
+    assert (reason.field, reason.code) == ("pinned", "unsupported")
 
 
 def test_requests_may_have_other_numbers_of_masks():

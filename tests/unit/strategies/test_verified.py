@@ -31,7 +31,7 @@ WRONG = 11
 
 
 @pytest.mark.parametrize(
-    ("strategy", "changes"),
+    "strategy, changes",
     [(SelfSpeculation(), {"head_shift": 1}), (SelfSpeculation(), {"mask_id": None}), (Autoregressive(), {"mask_id": None})],
 )
 def test_models_that_do_not_fit_are_refused(strategy, changes):
@@ -43,7 +43,7 @@ def test_models_that_do_not_fit_are_refused(strategy, changes):
 def test_pinned_tokens_are_refused_by_name(strategy):
     pinned = Request(0, (1, 2), SamplingParams(max_tokens=4, pinned=((1, 5),)))
     reason = refusal(Config(SPEC), strategy, pinned)
-    assert reason is not None and (reason.field, reason.code) == ("pinned", "unsupported")
+    assert (reason.field, reason.code) == ("pinned", "unsupported")
 
 
 def rows_of(span):
@@ -60,12 +60,11 @@ def decode(strategy, max_tokens, **limits):
         plan = schedule(state)
         state = commit(state, driver.run(plan))
         (span,), sequence = plan.spans, state.find(0)
-        assert sequence is not None
         spans.append(
             (span.rows.start, len(span.rows.tokens), span.wanted.sampled, span.rows.grid.size, sequence.storage.stored)
         )
     sequence = state.find(0)
-    assert sequence is not None and sequence.answer == tuple(range(2, 2 + max_tokens))
+    assert sequence.answer == tuple(range(2, 2 + max_tokens))
     assert set(sequence.probabilities) == {0.5}, "a probability comes from a draft"
     return spans
 

@@ -9,7 +9,7 @@ from dlstep.testing.harness import run_case
 
 @given(st.data())
 def test_every_step_is_watched_once(data):
-    case, watched = data.draw(cases(MultiBD)), list[tuple[int, int]]()
+    case, watched = data.draw(cases(MultiBD)), []
 
     def watch(run):
         watched.append((len(run.steps), run.state.step))

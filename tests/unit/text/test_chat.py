@@ -7,7 +7,7 @@ import pytest
 from hypothesis import event, given, strategies as st
 from jinja2 import TemplateError
 
-from dlstep import LLM, Plan, SamplingParams
+from dlstep import LLM, SamplingParams
 from dlstep.cli import main
 from dlstep.core import Refused
 from dlstep.models import FAMILIES
@@ -33,7 +33,7 @@ class Recording:
     """A driver that remembers its plans."""
 
     def __init__(self, driver):
-        self.driver, self.plans = driver, list[Plan]()
+        self.driver, self.plans = driver, []
 
     def run(self, plan):
         self.plans.append(plan)

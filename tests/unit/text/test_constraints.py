@@ -87,7 +87,7 @@ def test_instances_are_texts_of_the_schema(name, age, spaced):
 
 
 @pytest.mark.parametrize(
-    ("params", "field", "message"),
+    "params, field, message",
     [
         ({"regex": "("}, "regex", r"regex='\(' cannot be compiled: it is not a regular expression: missing \)"),
         ({"regex": "a" * (1 << 21)}, "regex", "regex has 2097152 characters, and at most 1048576 are compiled"),
@@ -118,7 +118,7 @@ LIMITED = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "source"), LIMITED)
+@pytest.mark.parametrize("kind, source", LIMITED)
 def test_one_limit_of_time_and_memory_holds_for_all_of_a_compilation(kind, source, monkeypatch):
     monkeypatch.setattr(constraints, "_worker", worker := LimitedWorker(seconds=1.0))
     message = r" cannot be compiled: it takes (more than 1 seconds|too much memory)"
@@ -191,7 +191,7 @@ def test_a_compilation_is_stopped_and_can_be_repeated(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("regex", "reason"),
+    "regex, reason",
     [
         ("a^b", "matches no text that the tokenizer can spell"),
         (r"a\b", "cannot be compiled: a word boundary is not supported: write it without"),

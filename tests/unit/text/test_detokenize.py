@@ -137,7 +137,7 @@ def test_a_push_costs_its_own_tokens(kind, size):
         assert counting.decoded - before <= 4 * KEPT + size
 
 
-@pytest.mark.parametrize(("text", "count"), [("abc", 0), ("abcE", 1), ("abcEN", 2), ("", 0), ("E", 1), ("ENx", 0)])
+@pytest.mark.parametrize("text, count", [("abc", 0), ("abcE", 1), ("abcEN", 2), ("", 0), ("E", 1), ("ENx", 0)])
 def test_what_could_become_a_stop_string_is_held_back(text, count):
     assert held_back(text, ("END", "zz")) == count
 

@@ -405,7 +405,7 @@ TEXT = {"type": "string"}
 
 
 @pytest.mark.parametrize(
-    ("schema", "message"),
+    "schema, message",
     [
         ({"properties": {"a": {"pattern": "(?=b)"}}}, "properties.a.pattern='(?=b)' is not supported: look-around"),
         ({"pattern": "a(?!b)"}, "json_schema.pattern='a(?!b)' is not supported: look-around"),

@@ -33,7 +33,7 @@ def test_slots_are_where_the_labels_are(parts, numbers):
 
 
 @pytest.mark.parametrize(
-    ("template", "field"),
+    "template, field",
     [
         ("53", "template"),
         ([], "template"),

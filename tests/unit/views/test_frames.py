@@ -12,12 +12,9 @@ from dlstep.core import (
     Add,
     Adopt,
     Fail,
-    Plan,
     Prune,
     Samples,
     SamplingParams,
-    SequenceState,
-    State,
     Trace,
     Update,
     updates,
@@ -56,7 +53,7 @@ class Known:
 
 def by_updates(trace):
     """The fold of the updates between every two states of a trace, by sequence number."""
-    state, found = trace.first, dict[int, Known]()
+    state, found = trace.first, {}
     first = [sequence for sequence, _ in state.sequences()]
 
     def opened(sequence):
@@ -74,7 +71,6 @@ def by_updates(trace):
         before, state = state, apply(state, event)
         if isinstance(event, Add | Adopt):
             sequence = state.find(event.request.id if isinstance(event, Add) else event.id)
-            assert sequence is not None
             opened(sequence)
         if not isinstance(event, Prune):
             for update in updates(before, state):
@@ -84,7 +80,7 @@ def by_updates(trace):
 
 def by_frames(frames):
     """The stages of JSON frames, by the simplest possible fold."""
-    tokens, chances, found = list[int](), list[float](), list[Shown]()
+    tokens, chances, found = [], [], []
     for seq, frame in enumerate(frames, frames[0]["seq"]):
         assert frame["seq"] == seq
         for place, token, chance, text in frame["tokens"]:
@@ -129,12 +125,11 @@ def test_so_they_are_with_events_of_every_kind_and_from_the_middle_on(name):
 
 def watched(trace):
     """Every frame of a forward pass, with the samples that made it and the state after it."""
-    state, recorder, found = trace.first, FrameRecorder(), list[tuple[State, Samples, SequenceState, Frame]]()
+    state, recorder, found = trace.first, FrameRecorder(), []
     for event in trace.events:
         state = apply(state, event)
         if isinstance(event, Add | Adopt):
             sequence = state.find(event.request.id if isinstance(event, Add) else event.id)
-            assert sequence is not None
             recorder.open(sequence)
         for sequence, frame in recorder.record(event, state):
             assert isinstance(event, Samples | Abort | Fail)
@@ -150,11 +145,10 @@ def watched(trace):
 def test_a_frame_tells_its_part_of_the_plan(name):
     lost = best = 0
     for seed in range(6):
-        gone = set[int]()
+        gone = set()
         trace, _ = recorded(name, seed)
         for state, samples, sequence, frame in watched(trace):
             plan, fed, seq_id = samples.plan, frame.fed, sequence.request.seq_id
-            assert fed is not None
             (span,) = [span for span in plan.spans if span.who.seq_id == seq_id]
             assert (fed.rows, fed.start, fed.sampled) == (len(span.rows.tokens), span.rows.start, span.wanted.sampled)
             assert (fed.batch_requests, fed.batch_rows) == (len(plan.spans), sum(len(span.rows.tokens) for span in plan.spans))
@@ -175,7 +169,7 @@ def test_a_frame_tells_its_part_of_the_plan(name):
 @given(data=st.data())
 def test_the_first_frame_of_a_fork_folds_as_what_it_stands_for(data):
     trace = run_case(data.draw(cases(strategies.load("multi_bd")))).trace
-    state, recorder, frames = trace.first, FrameRecorder(), list[Frame]()
+    state, recorder, frames = trace.first, FrameRecorder(), []
     for event in trace.events:
         state = apply(state, event)
         if isinstance(event, Add) and event.request.id == 0:
@@ -201,7 +195,7 @@ def test_rivals_are_at_the_offset_that_they_were_sampled_for():
 def test_masked_cells_have_the_number_of_ids_that_the_next_plan_allows(regex):
     session = tiny_llm().session()
     session.submit("Max has 53 shells. Later Max buys 39 more.", SamplingParams(max_tokens=24, regex=regex))
-    plans = list[Plan]()
+    plans = []
     while not session.state.done:
         plans.append(session.plan)
         session.step()

@@ -39,7 +39,7 @@ class Parts(HTMLParser):
 
     def __init__(self, html):
         super().__init__(convert_charrefs=True)
-        self.tags, self.names, self.scripts, self.texts = list[str](), set[str](), list[str](), list[str]()
+        self.tags, self.names, self.scripts, self.texts = [], set(), [], []
         self.data, self.inside = "", ""
         self.feed(html)
         self.close()

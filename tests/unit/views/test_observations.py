@@ -62,7 +62,7 @@ def test_heights_are_the_probabilities(rows):
     place = {name: rows[0][name] for name in ("request", "offset")}
     found = [(row, exp(row["log_probability"])) for row in of_last_layer(rows, **place)]
     (axes,) = candidates_picture(rows, **place).figure.axes
-    steps, tops = [label.get_text() for label in axes.get_xticklabels()], dict[str, float]()
+    steps, tops = [label.get_text() for label in axes.get_xticklabels()], {}
     for (row, chance), bar in zip(found, axes.patches, strict=True):
         step = steps[round(bar.get_x() + bar.get_width() / 2)]
         assert step == f"step {row['step']}" and bar.get_height() == pytest.approx(chance)

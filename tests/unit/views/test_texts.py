@@ -18,7 +18,7 @@ STYLES = {"dim": "masked", "bold": "settled"}
 
 def held(sequence, spec):
     """The positions of an answer, read from its blocks."""
-    found, known, prompt = list[Position](), sequence.unmasked_tokens, len(sequence.request.prompt)
+    found, known, prompt = [], sequence.unmasked_tokens, len(sequence.request.prompt)
     progress, settled = sequence.progress, sequence.progress.settled
     stop = min(max([settled, *(block.end for block in progress.window)]), sequence.request.limit)
     if sequence.finish:
@@ -35,7 +35,7 @@ def held(sequence, spec):
 def shown(head, frames):
     """The positions of an answer as they are drawn."""
     text = answer_text(head, frames, prompt=False)
-    found = list[Position]()
+    found = []
     for part in text.spans:
         style = str(part.style).split()
         found.append((text.plain[part.start : part.end], STYLES.get(style[0], "unmasked"), "underline" in style))

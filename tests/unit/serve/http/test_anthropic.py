@@ -129,7 +129,7 @@ def test_a_message_and_results_of_tools_are_history(server):
 
 
 @pytest.mark.parametrize(
-    ("fields", "param"),
+    "fields, param",
     [
         ({"max_tokens": 0}, "max_tokens"), ({"max_tokens": 10_000}, "max_tokens"), ({"messages": []}, "messages"),
         ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "messages"),

@@ -20,7 +20,7 @@ DRAFTS = {"dlstep": {"stream": "drafts"}}
 
 def expected(prompts, params=PARAMS):
     """The texts that the same engine gives without a server."""
-    return [output.text for output in tiny_llm().generate(prompts, params, progress=False)]
+    return [output.text for output in tiny_llm().generate(prompts, params)]
 
 
 async def each(prompts, answer):
@@ -110,7 +110,7 @@ def test_two_prompts_with_two_answers_each_end_at_a_stop_string(tiny):
 
 def test_logprobs_are_those_of_the_decisions(tiny):
     (prompt,) = questions(1)
-    (output,) = tiny_llm().generate(prompt, PARAMS, progress=False)
+    (output,) = tiny_llm().generate(prompt, PARAMS)
     with tiny.client() as client:
         whole = client.completions.create(model="tiny-bd", prompt=prompt, max_tokens=TOKENS, logprobs=1).choices[0]
         stream = client.completions.create(model="tiny-bd", prompt=prompt, max_tokens=TOKENS, logprobs=1, stream=True)
@@ -134,7 +134,7 @@ def test_logprobs_are_those_of_the_decisions(tiny):
 @pytest.mark.parametrize("mode", ["whole", "settled", "drafts", "steps"])
 def test_top_logprobs_and_ids_are_those_of_generate(tiny, mode, count):
     (prompt,) = questions(1)
-    (output,) = tiny_llm().generate(prompt, replace(PARAMS, top_logprobs=count), progress=False)
+    (output,) = tiny_llm().generate(prompt, replace(PARAMS, top_logprobs=count))
     streams, beside = mode != "whole", {"dlstep": {"stream": mode}} if mode != "whole" else {}
     ids = {"return_token_ids": True, "return_tokens_as_token_ids": True}
     common = {"model": "tiny-bd", "max_tokens": TOKENS, "stream": streams, "extra_body": beside | ids}
@@ -170,7 +170,7 @@ def by_id(top):
 
 def test_what_the_answer_took_is_told(tiny):
     (prompt,) = questions(1)
-    (output,) = tiny_llm().generate(prompt, PARAMS, progress=False)
+    (output,) = tiny_llm().generate(prompt, PARAMS)
     with tiny.client() as client:
         found = client.completions.create(model="tiny-bd", prompt=prompt, max_tokens=TOKENS)
     told = found.choices[0].dlstep
@@ -197,7 +197,7 @@ def test_options_of_the_strategy_are_those_of_the_engine(tiny):
             found = client.completions.create(
                 model="tiny-bd", prompt=prompt, max_tokens=TOKENS, extra_body={"dlstep": bodies[name]}
             )
-            (output,) = tiny_llm().generate(prompt, params, progress=False)
+            (output,) = tiny_llm().generate(prompt, params)
             choice = found.choices[0]
             assert (choice.text, choice.dlstep["nfe"]) == (output.text, output.nfe), name
             assert choice.dlstep["finish_reason"] == output.finish_reason

@@ -125,7 +125,7 @@ def limits(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("soft", "hard", "expected"),
+    "soft, hard, expected",
     [
         (1024, 1 << 20, 1000),
         (256, sys.maxsize, 1000),

@@ -68,14 +68,14 @@ def streamed(client, body):
             texts[choice.index][1] += delta.content or ""
             finish[choice.index] = choice.finish_reason or finish[choice.index]
             for call in delta.tool_calls or ():
-                assert call.index == len(calls[choice.index]) and call.id and call.function is not None
+                assert call.index == len(calls[choice.index]) and call.id
                 calls[choice.index][call.index] = [call.function.name or "", call.function.arguments or ""]
     read = [[(name, json.loads(given)) for name, given in own.values()] for own in calls]
     return [(own[0], own[1], called, end) for own, called, end in zip(texts, read, finish, strict=True)]
 
 
 @pytest.mark.parametrize(
-    ("text", "body", "expected"),
+    "text, body, expected",
     [
         ("<think>\nI add.\n</think>\n\nLet me see." + TAGS, {}, ("I add.", "Let me see.", CALLS, "tool_calls")),
         (TAGS, {"tool_choice": "auto"}, ("", "", CALLS, "tool_calls")),
@@ -100,11 +100,9 @@ OPENED, ON = {"turn": "Think."}, {"extra_body": {"chat_template_kwargs": {"think
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("body, begin", [({}, ""), (OPENED, "I</think>\n\n"), (OPENED, "</think>"), (ON, "<think>I</think>")])
 @pytest.mark.parametrize(
-    ("body", "begin"), [({}, ""), (OPENED, "I</think>\n\n"), (OPENED, "</think>"), (ON, "<think>I</think>")]
-)
-@pytest.mark.parametrize(
-    ("more", "answer", "expected"),
+    "more, answer, expected",
     [
         ({"tool_choice": NAMED}, OBJECT, ("", [("add", {"a": [1]})], "stop")),
         ({"tool_choice": "required"}, CALL, ("", [("add", {"a": [1]})], "tool_calls")),

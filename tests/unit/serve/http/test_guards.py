@@ -56,7 +56,7 @@ def test_names_that_are_not_the_servers_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("options", "any_name"),
+    "options, any_name",
     [({}, False), ({"host": "::1"}, False), ({"host": "localhost"}, False), ({"host": "127.0.0.7"}, False),
      ({"host": "0.0.0.0"}, True), ({"host": "::"}, True), ({"host": "10.0.0.1"}, True), ({"allowed_hosts": ("*",)}, True),
      ({"host": "0.0.0.0", "allowed_hosts": ("a",)}, False)],
@@ -66,7 +66,7 @@ def test_a_server_for_everybody_is_addressed_by_any_name(options, any_name):
 
 
 @pytest.mark.parametrize(
-    ("option", "given"),
+    "option, given",
     [("allowed_hosts", ("ok", given)) for given in
      ("http://x/", "x/", "x:8000", "[x]", "x y", "", "x.", ".x", "*x", "x.*", "bücher.example", "[::1]")]
     + [("allowed_origins", (given,)) for given in ("x.test", "http://x.test/", "http://X.test", "http://", "")],

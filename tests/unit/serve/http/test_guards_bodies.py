@@ -22,7 +22,7 @@ UNREADABLE = [
 
 
 @pytest.mark.parametrize(
-    ("path", "content", "code"),
+    "path, content, code",
     [
         *((*each, "invalid_json") for each in UNREADABLE),
         (COMPLETIONS, b"[]", "invalid_type"),

@@ -193,7 +193,7 @@ def test_only_the_newest_are_kept_and_a_sentence_says_so(http):
 
 
 def test_steps_are_rendered_beside_the_event_loop_and_only_those_asked_for(monkeypatch):
-    rendered, encoded_frame = list[str](), recordings.encoded_frame
+    rendered, encoded_frame = [], recordings.encoded_frame
     alive = WeakSet["Rendered"]()
 
     class Rendered(dict[str, Any]):
@@ -293,7 +293,7 @@ def test_kept_steps_are_bounded_in_positions_and_dropped_in_the_engine_too():
 
 
 @pytest.mark.parametrize(
-    ("param", "body"),
+    "param, body",
     [
         ("seq", {}), ("seq", {"seq": -1}), ("seq", {"seq": 99}), ("seq", {"seq": "1"}), ("index", {"seq": 0, "index": 1}),
         ("dlstep.accept_threshold", {"seq": 0, "dlstep": {"accept_threshold": 2}}),

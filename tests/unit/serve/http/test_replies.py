@@ -33,7 +33,7 @@ def test_a_slow_reader_loses_no_frame(cuts, stops, data):
     )
     sequence = add(engine.first, Request(0, (5,))).find(0)
     assert sequence is not None
-    settled, frames = 0, list[Frame]()
+    settled, frames = 0, []
     for seq, tokens in enumerate(session_like):
         settled += len(tokens)
         frames.append(Frame(seq, seq, seq, settled, tuple(tokens), (0.5,) * len(tokens)))

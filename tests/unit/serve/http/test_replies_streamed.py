@@ -43,7 +43,7 @@ def tokenizer_of(form, kind):
 def ids_of(form, kind, *texts):
     """The ids of texts, each a token, a mark, or a call without its marks."""
     known = tokenizer_of(form, kind).get_vocab()
-    call, found = CALLS[form], list[int]()
+    call, found = CALLS[form], []
     for text in texts:
         halves = [call[:9], call[9:]] if text == call else [text[:3], text[3:]]
         found += [known[text]] if text in known else [known[half] for half in halves]
@@ -171,7 +171,7 @@ def test_marks_are_found_whatever_kind_of_token_they_are(form, kind, functions, 
     assert found["finish_reason"] == ("tool_calls" if functions else "stop")
 
 
-@pytest.mark.parametrize(("stops", "given", "finish"), [((), '{"a": "é"}', "tool_calls"), (("é",), '{"a": "', "stop")])
+@pytest.mark.parametrize("stops, given, finish", [((), '{"a": "é"}', "tool_calls"), (("é",), '{"a": "', "stop")])
 def test_a_forced_call_that_a_stop_string_cuts_is_not_finished(stops, given, finish):
     head, tokens = Head("chat", "m", False, False, call=""), ids_of(HERMES, "special", CALLS[HERMES])
     found = whole(head, reader(HERMES, "special", head, stops, thinks=False), tokens, 1, FinishInfo("stop", 1 + len(tokens)))

@@ -142,7 +142,7 @@ def folded(told):
 
 
 @pytest.mark.parametrize(
-    ("fields", "param", "code"),
+    "fields, param, code",
     [
         ({"max_output_tokens": 0}, "max_output_tokens", "out_of_range"),
         ({"max_output_tokens": 10_000}, "max_output_tokens", "context_length_exceeded"),

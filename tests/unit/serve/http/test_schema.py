@@ -59,7 +59,7 @@ def test_neutral_values_pass_alone_and_together(http):
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
+    "field, value",
     [
         ("frequency_penalty", 0.5), ("presence_penalty", -1), ("repetition_penalty", 0), ("best_of", 2), ("suffix", "end"),
         ("logit_bias", {"5": 1e9}), ("logit_bias", {"a": 1}), ("logit_bias", {" 5": 1}), ("logit_bias", {"100000": 1}),
@@ -88,7 +88,7 @@ def test_what_cannot_be_done_is_refused_by_the_name_of_its_field(http, field, va
 
 
 @pytest.mark.parametrize(
-    ("param", "given"),
+    "param, given",
     [
         ("accept_threshold", 1.5), ("accept_threshold", "high"), ("no_such_option", 1), ("block_size", 16), ("max_nfe", 0),
         ("stream", "all"), ("pinned", {"500": 5}), ("pinned", {"0": 1}), ("pinned", {"a": 5}), ("canvas", [5]),
@@ -106,7 +106,7 @@ def test_an_option_that_cannot_be_is_refused_by_its_name(http, param, given):
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
+    "field, value",
     [
         ("messages", []), ("messages", "hello"), ("messages", [{"role": "user"}]), ("tools", [{"type": "function"}]),
         ("messages", [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]), ("top_logprobs", 1),

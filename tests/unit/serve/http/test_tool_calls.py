@@ -45,7 +45,7 @@ def test_pieces_of_any_size_give_the_call_of_the_whole(arguments, name, named, s
     separators = (", ", ": ") if spaced else (",", ":")
     inner = json.dumps(arguments, separators=separators)
     text = inner if named else json.dumps({"name": name, "arguments": arguments}, separators=separators)
-    reader, begin, names, parts = CallReader(name if named else ""), 0, list[str](), list[str]()
+    reader, begin, names, parts = CallReader(name if named else ""), 0, [], []
     for end in (*sorted(cuts), len(text)):
         part = reader.push(text[begin:end])
         names += [part.name] if part.name else []
@@ -56,7 +56,7 @@ def test_pieces_of_any_size_give_the_call_of_the_whole(arguments, name, named, s
 
 
 @pytest.mark.parametrize(
-    ("choice", "name"),
+    "choice, name",
     [
         (None, None),
         ("none", None),
@@ -70,7 +70,7 @@ def test_the_choice_selects_the_functions(choice, name):
     assert chosen(tools, None if choice is None else CHOICE.validate_python(choice)) == name
 
 
-@pytest.mark.parametrize(("choice", "free"), [(None, True), ("auto", True), ("none", False), ("required", False)])
+@pytest.mark.parametrize("choice, free", [(None, True), ("auto", True), ("none", False), ("required", False)])
 def test_an_answer_is_free_to_call_functions_by_default(choice, free):
     assert callable_freely(TOOLS, choice) == (("add", "stop") if free else ()) and callable_freely([], choice) == ()
 
@@ -85,7 +85,7 @@ def test_the_schema_is_that_of_the_arguments_or_of_any_call():
 
 
 @pytest.mark.parametrize(
-    ("parameters", "open_ended"),
+    "parameters, open_ended",
     [
         ({"properties": {"a": {"type": "integer"}}}, False),
         ({"properties": {"a": {"type": "integer"}}, "additionalProperties": True}, True),

@@ -37,11 +37,11 @@ def test_the_arguments_are_the_text_of_the_model(values, space, first, more):
     members = [f'"name"{space}:{space}"add"', f'"arguments"{space}:{space}{arguments}', *(['"id": {"a": [1]}'] if more else [])]
     body = "{" + space + f"{space},{space}".join(members if first else reversed(members)) + space + "}"
     part = HERMES.part(body, ("add",))
-    assert part is not None and (part.name, part.text) == ("add", arguments)
+    assert (part.name, part.text) == ("add", arguments)
 
 
 @pytest.mark.parametrize(
-    ("body", "arguments"),
+    "body, arguments",
     [
         ("call:add{}", "{}"),
         ('call:add{a: 1, b:[<|"|>x:{<|"|>,true],c:{d e:null}}', '{"a": 1,"b":["x:{",true],"c":{"d e":null}}'),

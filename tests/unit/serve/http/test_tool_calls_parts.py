@@ -63,7 +63,7 @@ WRONG = st.builds(call, st.sampled_from(["other", "", 3, None]), ARGUMENTS | st.
 @example(pieces=["<tool_call>  ", " ", '{"name"'], begin="", thinking=False, cuts=[12, 13])
 def test_pieces_of_any_size_give_the_parts_of_the_whole(pieces, begin, thinking, cuts):
     text, end = begin + "".join(pieces), 0
-    parts = list[str]()
+    parts = []
     for cut in sorted(cuts):
         parts.append(text[end:cut])
         end = max(end, cut)
@@ -105,7 +105,7 @@ def test_calls_in_gemmas_format_are_those_that_the_model_wrote(calls, wrong, cut
     answer, end, pieces = (
         "<|channel>thought\nwhy\n<channel|>Text." + "".join([gemma_call(*each) for each in calls]),
         0,
-        list[str](),
+        [],
     )
     for cut in sorted(cuts):
         pieces.append(answer[end:cut])

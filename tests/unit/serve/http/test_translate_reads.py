@@ -41,7 +41,7 @@ def test_probabilities_are_those_of_read(server):
 
 
 def test_reads_and_answers_run_at_the_same_time(server):
-    expected = [output.text for output in tiny_llm().generate([STORY, OTHER], SamplingParams(max_tokens=32), progress=False)]
+    expected = [output.text for output in tiny_llm().generate([STORY, OTHER], SamplingParams(max_tokens=32))]
     read = [[max(slot, key=slot.__getitem__) for slot in output.slots] for output in tiny_llm().read([STORY, OTHER], TEMPLATE)]
 
     def ask(number):
@@ -57,7 +57,7 @@ def test_reads_and_answers_run_at_the_same_time(server):
 
 
 @pytest.mark.parametrize(
-    ("change", "param", "code"),
+    "change, param, code",
     [
         ({"template": ["53"]}, "template", "invalid_value"),
         ({"template": [["shells", "apples"]]}, "template.0", "invalid_value"),

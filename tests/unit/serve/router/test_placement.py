@@ -43,7 +43,7 @@ def test_the_choice_is_the_longest_known_prefix_within_the_bound(loads, random):
 @given(st.integers(1, 4), st.lists(st.tuples(Keys, st.integers(0, 3)), max_size=80))
 def test_equal_prompts_stay_together_until_their_replica_has_too_much(count, coming):
     """Requests come and end at random; no replica exceeds the bound, and within it requests stay with their pages."""
-    pages, load = [Pages(1000) for _ in range(count)], Counter[int](dict.fromkeys(range(count), 0))
+    pages, load = [Pages(1000) for _ in range(count)], Counter(dict.fromkeys(range(count), 0))
     homes = {}
     for keys, ended in coming:
         candidates = [Candidate(number, load[number], pages[number].known(keys)) for number in range(count)]
@@ -73,7 +73,7 @@ def test_a_beginning_that_all_share_leaves_few_replicas_idle(count, times):
 
 @given(st.lists(Keys, max_size=20), st.integers(0, 8), Keys)
 def test_pages_know_the_newest_keys(learnt, most, asked):
-    pages, order = Pages(most), list[bytes]()
+    pages, order = Pages(most), []
     for keys in learnt:
         pages.learn(keys)
         order = [key for key in order if key not in keys] + list(reversed(keys))

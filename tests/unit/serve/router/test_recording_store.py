@@ -23,9 +23,9 @@ def test_kept_requests_are_bounded_and_each_is_dropped_once_and_never_before_its
     most, room = data.draw(st.integers(0, 4)), data.draw(st.integers(5, 40))
     kept, model = (
         RecordingStore(most, room, lambda pending: dropped.append(pending.id)),
-        list[tuple[str, list[PendingRequest]]](),
+        [],
     )
-    forks, number, added = list[PendingRequest](), 0, list[PendingRequest]()
+    forks, number, added = [], 0, []
     for action in data.draw(st.lists(st.sampled_from(["add", "add", "grow", "fork", "sent", "died"]), max_size=25)):
         pending_requests = [pending for _, own in model for pending in own]
         if action == "add":
@@ -61,7 +61,7 @@ def test_kept_requests_are_bounded_and_each_is_dropped_once_and_never_before_its
 
 @given(data=st.data(), most=st.integers(2, 8), room=st.integers(10, 60))
 def test_no_key_evicts_requests_of_a_key_within_its_share(data, most, room):
-    kept, owners, mine = RecordingStore(most, room, lambda pending: None), ("key-0", "key-1"), list[str]()
+    kept, owners, mine = RecordingStore(most, room, lambda pending: None), ("key-0", "key-1"), []
     answers = size = 0
     for number in range(data.draw(st.integers(1, 20))):
         owner, pending = data.draw(st.sampled_from(owners)), pending_of(number)

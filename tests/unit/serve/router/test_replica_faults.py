@@ -274,7 +274,6 @@ def test_a_pause_of_the_server_is_not_the_engines():
     (host,) = hosts_of(1)
     with served(shadow_engine(), hosts=[host], **SOON) as server:
         loop = server.server._loop
-        assert loop is not None
         loop.call_soon_threadsafe(time.sleep, 2 * TIMEOUT)
         assert ask(server, 1)[0] == 200
         time.sleep(2 * BEAT)
@@ -304,7 +303,7 @@ def random_faults(seconds, clients, report):
         end = time.monotonic() + seconds
 
         def client(number):
-            found = Counter[tuple[int, str]]()
+            found = Counter()
             while time.monotonic() < end:
                 answer = streamed(server, number) if number % 2 else ask(server, number)
                 if answer == expected[number]:
@@ -315,7 +314,7 @@ def random_faults(seconds, clients, report):
             return found
 
         asking = [threads.submit(client, number) for number in range(clients)]
-        faults = Counter[str]()
+        faults = Counter()
         while time.monotonic() < end:
             host = draws.choice(hosts)
             fault = draws.choice([signal.SIGSTOP, signal.SIGKILL, signal.SIGCONT])
@@ -323,7 +322,7 @@ def random_faults(seconds, clients, report):
                 os.kill(host.pid, fault)
                 faults[fault.name] += 1
             time.sleep(draws.uniform(0.5, 3.0))
-        found = sum((each.result() for each in asking), Counter[tuple[int, str]]())
+        found = sum((each.result() for each in asking), Counter())
         for host in hosts:
             if host.worker.alive:
                 os.kill(host.pid, signal.SIGCONT)
@@ -347,7 +346,7 @@ def early(text, expected):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("seconds", "clients"), [(8.0, 8), pytest.param(60.0, 48, marks=pytest.mark.stress)])
+@pytest.mark.parametrize("seconds, clients", [(8.0, 8), pytest.param(60.0, 48, marks=pytest.mark.stress)])
 def test_random_stops_and_kills_make_no_answer_wrong_and_none_twice(seconds, clients, report):
     random_faults(seconds, clients, report)
 

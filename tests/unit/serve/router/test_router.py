@@ -29,7 +29,7 @@ def test_random_requests_and_aborts_in_few_pages_leave_nothing_behind(strategy):
     """The engine loop alone: every request ends exactly once, aborted or not, and no page stays owned."""
     draws = random.Random(3)
     engine = shadow_engine(strategy=strategy)
-    loop, ends, tokens = EngineLoop(engine), Counter[int](), dict[int, list[int]]()
+    loop, ends, tokens = EngineLoop(engine), Counter(), {}
     waiting = [
         Submit(
             Request(
@@ -42,7 +42,7 @@ def test_random_requests_and_aborts_in_few_pages_leave_nothing_behind(strategy):
         for number in range(REQUESTS)
     ]
     live = []
-    aborted = set[int]()
+    aborted = set()
 
     def apply(news):
         tokens.setdefault(news.id, []).extend(news.tokens)
@@ -95,7 +95,7 @@ def test_dropped_clients_free_their_pages_at_once(stream, capfd):
 @pytest.mark.parametrize("seconds", [10, pytest.param(60, marks=pytest.mark.stress)])
 def test_overload_is_refused_with_429_and_is_over_when_it_is_over(seconds, report):
     """Sixty clients that ask again at once, where twenty find room: the others are refused, and memory does not grow."""
-    process, found, sizes = psutil.Process(), Counter[int](), list[int]()
+    process, found, sizes = psutil.Process(), Counter(), []
     with stalls_of_loop() as stalls, served(shadow_engine(seconds=0.005, max_num_reqs=4), max_queue=8) as server:
         end = monotonic() + seconds
         while monotonic() < end:
@@ -117,7 +117,7 @@ def test_overload_is_refused_with_429_and_is_over_when_it_is_over(seconds, repor
 def test_owners_of_keys_take_turns(monkeypatch):
     """One owner's many requests do not delay another one's few."""
     engine = shadow_engine(max_num_reqs=1)
-    driver, order, send = engine.driver, list[str](), Replica.send
+    driver, order, send = engine.driver, [], Replica.send
     assert isinstance(driver, Paced)
 
     def watched(replica, pending, now):

@@ -114,7 +114,7 @@ def test_a_request_is_restarted_only_once():
 
 def test_engines_that_load_at_once_share_one_tokenizer(monkeypatch):
     """Each has a thread, and concurrent imports of transformers fail."""
-    loading, loads = Lock(), list[object]()
+    loading, loads = Lock(), []
 
     def load(folder):
         assert loading.acquire(blocking=False)
