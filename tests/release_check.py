@@ -87,7 +87,7 @@ def main(folder: Path, tag: str) -> int:
     sizes, entry_points, version = read_wheel(wheel)
     with tarfile.open(archive) as opened:
         names = [name.partition("/")[2] for name in opened.getnames()]
-    changelog, citation = ((ROOT / name).read_text(encoding="utf-8") for name in ("CHANGELOG.md", "CITATION.cff"))
+    changelog, citation = ((ROOT / name).read_text() for name in ("CHANGELOG.md", "CITATION.cff"))
     faults = [*version_faults(version, changelog, citation, tag), *wheel_faults(sizes, entry_points), *sdist_faults(names)]
     print(f"{wheel.name}: {wheel.stat().st_size:,} bytes, {small_bytes(sizes):,} of them files other than the embedded weights")
     print(f"{archive.name}: {archive.stat().st_size:,} bytes, {len(names)} files")

@@ -43,7 +43,7 @@ def page_name(path: Path) -> str:
 
 
 def tokens_of(path: Path) -> list[Token]:
-    return MARKDOWN.parse(path.read_text(encoding="utf-8"))
+    return MARKDOWN.parse(path.read_text())
 
 
 def blocks_of(path: Path) -> list[Block]:

@@ -111,7 +111,7 @@ class Tee(io.StringIO):
 @cache
 def requirements() -> tuple[set[str], set[str]]:
     """Return the packages that pyproject.toml names, and its extras."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     named = [*project["dependencies"], *(text for texts in extras.values() for text in texts)]
     return {Requirement(text).name.lower() for text in named} | {"dlstep"}, set(extras)
@@ -130,7 +130,7 @@ def check_packages(words: list[str]) -> None:
 
 
 def check_targets(words: list[str]) -> None:
-    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert not {word for word in words if "=" not in word} - set(targets), f"Makefile has no target {words}"
 
 
@@ -177,7 +177,7 @@ class PageRunner:
     def shell(self, block: Block) -> None:
         """Run the commands of a block. An error that the page shows is the only failure allowed."""
         for name, content in FILE.findall(block.text):
-            (self.folder / name).write_text(content, encoding="utf-8")
+            (self.folder / name).write_text(content)
         shown = block.printed or ""
         allowed = {0}
         if re.search(r"^dlstep: (error|rejected): ", shown, re.MULTILINE):

@@ -112,12 +112,12 @@ def jobs_of(page, folder):
     jobs = []
     for block in of_page:
         if block.file is not None:
-            (folder / block.file).write_text(block.text, encoding="utf-8")
+            (folder / block.file).write_text(block.text)
         elif block.language == "sh":
             jobs += [Job(page, block, arguments, folder) for arguments in commands(block.text)]
         else:  # the cell of a notebook, after the cell with the file of the page
             assert block.language == "python", f"{page} does not say what to do with\n{block.text}"
-            (folder / "cells.py").write_text(f"{of_page[0].text}\n{block.text}", encoding="utf-8")
+            (folder / "cells.py").write_text(f"{of_page[0].text}\n{block.text}")
             jobs.append(Job(page, block, ["python", "cells.py"], folder))
     return jobs
 
@@ -154,7 +154,7 @@ def test_every_block_has_a_use():
     """Each block is saved, run, or the expected output of one that runs."""
     for page in PAGES:
         of_page = blocks_of(path_of(page))
-        text = path_of(page).read_text(encoding="utf-8")
+        text = path_of(page).read_text()
         assert text.count("```") == 2 * len(of_page) + 2 * sum(block.printed is not None for block in of_page)
         assert all(block.file or block.language in ("sh", "python") for block in of_page)
         assert sum(block.printed is not None for block in of_page) >= 5

@@ -71,7 +71,7 @@ def run_page(blocks, folder, *, exact):
         runner = PageRunner(folder, stack, exact=exact)
         for block in blocks:
             if block.file is not None:
-                (folder / block.file).write_text(block.text, encoding="utf-8")
+                (folder / block.file).write_text(block.text)
             elif block.note == "not run" or (block.note == "slow" and not exact):
                 if block.language in SHELL:
                     check_command_lines(block)

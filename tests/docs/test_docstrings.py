@@ -23,7 +23,7 @@ PUBLIC = (
 
 def reexported(module):
     """Return the names that the module imports for its users, in the form `x as x`."""
-    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    tree = ast.parse(Path(module.__file__).read_text())
     aliases = [alias for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names]
     return {alias.name for alias in aliases if alias.asname == alias.name}
 

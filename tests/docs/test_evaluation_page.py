@@ -11,7 +11,7 @@ from dlstep.evaluate import EvalOptions, evaluate_with
 from dlstep.evaluate.comparing import ComparisonRow
 from dlstep.evaluate.table import Figures, TableLine
 
-PAGE = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text()
 
 
 def test_every_column_is_defined():

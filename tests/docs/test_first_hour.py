@@ -22,7 +22,7 @@ from .test_add_your_own import FORKING, installed, path_of
 
 __all__ = ["installed"]
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text()
 TEN_LINES, TEN_LINES_PRINTED = re.findall(r"## Ten lines\n\n```python\n(.*?)```\n\n```text\n(.*?)```", README, re.DOTALL)[0]
 (CURL,) = re.findall(r"^(curl .*?)```", README, re.DOTALL | re.MULTILINE)
 ((LOAD, PUBLISHED),) = re.findall(r'(LLM\("(\w+/[^"]+)"\))', README)
@@ -135,7 +135,7 @@ def prepared(folder):
     """Save the files of the docs, and a checkpoint with random weights."""
     for block in blocks_of(path_of("add_a_rule")):
         if block.file is not None:
-            (folder / block.file).write_text(block.text, encoding="utf-8")
+            (folder / block.file).write_text(block.text)
     (folder / "ten_lines.py").write_text(TEN_LINES)
     loading = LOAD.replace(PUBLISHED, "./mine")
     generating = "llm.generate([[5, 6, 7]], SamplingParams(max_tokens=8, ignore_eos=True))"
@@ -171,4 +171,4 @@ def test_ten_tasks_work_from_a_wheel_in_an_empty_folder(installed, tmp_path):
 @pytest.mark.parametrize("name", TASKS)
 def test_line_is_in_the_docs(name):
     task = TASKS[name]
-    assert task.line in OF_THE_TEST or task.line in (ROOT / task.page).read_text(encoding="utf-8")
+    assert task.line in OF_THE_TEST or task.line in (ROOT / task.page).read_text()

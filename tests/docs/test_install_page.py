@@ -8,13 +8,13 @@ from dlstep.cli.main import COMMANDS
 from ..release_check import ROOT
 from ..unit.test_extras import USERS
 
-PAGE = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "install.md").read_text()
 ROWS = dict(re.findall(r"^\| `([\w-]+)` \|.*\|(.*)\|$", PAGE, re.MULTILINE))
 FOR_DEVELOPERS = {"test", "full", "docs", "mutate", "release"}
 
 
 def test_the_table_has_every_extra():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert ROWS.keys() == project["optional-dependencies"].keys() - FOR_DEVELOPERS
     assert all(f"`{extra}`" in PAGE for extra in FOR_DEVELOPERS)
 

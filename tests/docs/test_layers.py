@@ -14,7 +14,7 @@ SEES_ALL = {"batch/facts.py", "core/errors.py"}  # files of packages below it; n
 
 def rows():
     """The row of each package and module of `dlstep`, from top to bottom."""
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     (layers,) = [contract["layers"] for contract in contracts if contract["type"] == "layers"]
     return {name: row for row, names in enumerate(layers) for name in names.split(" : ")}
 
@@ -45,7 +45,7 @@ def arrows_up(name, source):
 
 
 def test_no_package_reads_files_of_one_above_it():
-    sources = {path.relative_to(PACKAGE).as_posix(): path.read_text("utf-8") for path in PACKAGE.rglob("*.py")}
+    sources = {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in PACKAGE.rglob("*.py")}
     assert [arrow for name, source in sources.items() for arrow in arrows_up(name, source)] == []
     assert not [name for name, source in sources.items() if "importlib.resources" in source or "get_data(" in source]
 

@@ -18,7 +18,7 @@ MOVED = re.compile(r"[^\w\- ]")
 
 @cache
 def text_of(path):
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text()
     if path.suffix != ".ipynb":
         return text
     return "\n\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown")

@@ -11,7 +11,7 @@ DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 def defines_something(path):
     """Return whether a file defines a function or a class."""
-    return any(isinstance(node, DEFINITIONS) for node in ast.parse(path.read_text(encoding="utf-8")).body)
+    return any(isinstance(node, DEFINITIONS) for node in ast.parse(path.read_text()).body)
 
 
 def own_test(module):
@@ -21,7 +21,7 @@ def own_test(module):
 
 
 def test_every_module_has_a_test_of_its_name_or_an_entry():
-    listed = tomllib.loads((ROOT / TABLE).read_text(encoding="utf-8"))
+    listed = tomllib.loads((ROOT / TABLE).read_text())
     modules = {
         path.relative_to(ROOT / "src").as_posix(): path
         for path in ROOT.glob("src/**/*.py")

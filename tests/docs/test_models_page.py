@@ -18,13 +18,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 
 def test_the_page_has_the_table_of_families():
     table = script("make_pictures").families_table()
-    assert f"<!-- families -->\n{table}<!-- end of families -->\n" in PAGE.read_text(encoding="utf-8"), "run make pictures"
+    assert f"<!-- families -->\n{table}<!-- end of families -->\n" in PAGE.read_text(), "run make pictures"
 
 
 def test_the_page_has_all_thresholds_of_families():
     thresholds = {family.name: family.options.get("accept_threshold") for family in FAMILIES.values()}
     named = ", ".join(f"`{name}` {value}" for name, value in thresholds.items() if value is not None)
-    assert f"  Families with a different default `accept_threshold`: {named}.\n" in PAGE.read_text(encoding="utf-8")
+    assert f"  Families with a different default `accept_threshold`: {named}.\n" in PAGE.read_text()
 
 
 def test_the_command_lists_every_family(capsys):
@@ -54,7 +54,7 @@ SECTION = {
 
 
 def test_the_page_lists_the_keys_of_the_section_and_each_has_an_effect(tmp_path):
-    page = PAGE.read_text(encoding="utf-8").partition("## The `dlstep` section")[2]
+    page = PAGE.read_text().partition("## The `dlstep` section")[2]
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", page, re.MULTILINE))
     assert tuple(rows) == SPEC_FACTS == tuple(SECTION)
     assert re.findall("`(.*?)`", rows["training"]) == list(TRAININGS)

@@ -15,7 +15,7 @@ WITHOUT_NUMBER = re.compile(r"[*\"]( \([\w ]+\))?, 20\d\d(?!, arXiv \d{4}\.\d{5}
 
 def prose(path):
     """Return the text of a page, or the docstring of a module, on one line."""
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text()
     return " ".join((text if path.suffix == ".md" else text.split('"""')[1]).split())
 
 

@@ -10,14 +10,14 @@ from dlstep.core import Choice
 from ..helpers.scripts import script
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text()
 LONGEST, LARGEST = 180, 200_000  # lines, bytes
 MOST_WORDS = 57_500  # of all pages
 
 
 def test_the_moving_picture_is_that_of_the_present_decode():
     maker = script("make_moving_picture")
-    stored = maker.PICTURE.read_text(encoding="utf-8")
+    stored = maker.PICTURE.read_text()
     assert maker.picture() == stored, "run make moving-picture"
     ElementTree.fromstring(stored)
     assert len(stored.encode()) < LARGEST
@@ -35,4 +35,4 @@ def test_the_readme_is_short():
 
 
 def test_the_pages_are_short():
-    assert sum(len(page.read_text(encoding="utf-8").split()) for page in (ROOT / "docs").rglob("*.md")) <= MOST_WORDS
+    assert sum(len(page.read_text().split()) for page in (ROOT / "docs").rglob("*.md")) <= MOST_WORDS

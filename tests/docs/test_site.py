@@ -47,7 +47,7 @@ def domains(built):
 
 def public_names(package):
     """Yield the names that a package exports."""
-    tree = ast.parse(Path(str(import_module(package).__file__)).read_text(encoding="utf-8"))
+    tree = ast.parse(Path(str(import_module(package).__file__)).read_text())
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             yield from (alias.name for alias in node.names if alias.asname == alias.name)
@@ -100,7 +100,7 @@ def test_the_reference_lists_every_route(built):
 
 
 def test_the_first_page_shows_what_its_code_prints(capsys):
-    page = (DOCS / "index.md").read_text(encoding="utf-8")
+    page = (DOCS / "index.md").read_text()
     ((code, output),) = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.DOTALL)
     exec(compile(code, "index.md", "exec"), {})
     assert capsys.readouterr().out == output
@@ -114,8 +114,8 @@ def test_the_first_page_shows_what_its_code_prints(capsys):
 def test_written_pages_load_nothing_from_the_network_and_their_links_lead_somewhere(tmp_path):
     done = build("html", tmp_path)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    pages = {path: BeautifulSoup(path.read_text("utf-8"), "html.parser") for path in (tmp_path / "site").rglob("*.html")}
-    styles = [path.read_text("utf-8") for path in (tmp_path / "site").rglob("*.css")]
+    pages = {path: BeautifulSoup(path.read_text(), "html.parser") for path in (tmp_path / "site").rglob("*.html")}
+    styles = [path.read_text() for path in (tmp_path / "site").rglob("*.css")]
     assert len(pages) > 50 and styles
     assert not [style for style in styles if re.search(r"url\(['\"]?(?:https?:)?//|@import", style)]
     for path, page in pages.items():

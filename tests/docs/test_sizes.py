@@ -10,7 +10,7 @@ MOST_LINES, MOST_LINES_OF_A_FUNCTION = 700, 60
 
 def large(path):
     """The places of a file that are too large."""
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text()
     if len(text.splitlines()) > MOST_LINES:
         yield f"{path} has more than {MOST_LINES} lines"
     for node in ast.walk(ast.parse(text)):
@@ -29,7 +29,7 @@ def test_no_class_name_is_defined_twice():
     """A reader who searches for a class finds one."""
     places = {}
     for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert not {name: found for name, found in places.items() if len(found) > 1}

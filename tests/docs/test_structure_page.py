@@ -8,6 +8,6 @@ from .blocks import ROOT
 
 
 def test_the_table_of_laws_names_those_of_the_command():
-    _, _, section = (ROOT / "docs" / "structure.md").read_text(encoding="utf-8").partition("\n## The laws\n")
+    _, _, section = (ROOT / "docs" / "structure.md").read_text().partition("\n## The laws\n")
     rows = re.findall(r"^\| (`.*?`) \|", section.partition("\n## ")[0], re.MULTILINE)
     assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(KNOWN)

@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parents[2] / "docs"
 @pytest.mark.parametrize("theme", ["dark", "light"])
 def test_the_pictures_are_current(width, theme):
     maker = script("make_terminal_pictures")
-    stored = (FOLDER / "terminal" / f"demo_{width}_{theme}.svg").read_text(encoding="utf-8")
+    stored = (FOLDER / "terminal" / f"demo_{width}_{theme}.svg").read_text()
     assert stored == maker.picture(width, maker.THEMES[theme], f"demo-{width}-{theme}")
     assert "recorded" in stored and "http" not in stored.replace("http://www.w3.org/2000/svg", "").replace(
         "https://www.textualize.io", ""

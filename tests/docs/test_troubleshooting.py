@@ -18,7 +18,7 @@ def messages():
     """Return the texts of the sources, one to a line, with a mark for each part that is put in."""
     found = []
     for path in sorted((ROOT / "src" / "dlstep").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found.append(node.value.replace("\n", " "))
             elif isinstance(node, ast.JoinedStr):

@@ -183,5 +183,5 @@ def lost(ranks: Ranks, file: Path, cold: bool) -> None:
     over.set()
     timer.join()
     assert torch.ones(3, device=given.device).sum() == 3, "the device works on"
-    file.write_text(f"{noted[0]} {ended - noted[1]}", encoding="utf-8")
+    file.write_text(f"{noted[0]} {ended - noted[1]}")
     os._exit(0)  # there is nobody to leave the group with

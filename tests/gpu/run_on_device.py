@@ -110,7 +110,7 @@ class Report:
         for row in measured:
             kept.append(asdict(row) if is_dataclass(row) and not isinstance(row, type) else dict(row))
             self.say("  ".join(_shown(kept[-1][column]) for column in SHOWN[name]))
-            (self.out / f"{name}.json").write_text(json.dumps(kept, indent=1), encoding="utf-8")
+            (self.out / f"{name}.json").write_text(json.dumps(kept, indent=1))
         return kept
 
 
@@ -159,7 +159,7 @@ def run_tests(report: Report, left: Callable[[], float]) -> None:
                 _finished(process, left, lambda name=told.stem: report.say(f"{name}: stopped, no time is left")) != 0
             )
         texts = {told.stem: told.read_text(encoding="utf-8", errors="replace") for told, _ in running}
-    (report.out / "tests.txt").write_text("\n".join(texts.values()), encoding="utf-8")
+    (report.out / "tests.txt").write_text("\n".join(texts.values()))
     for name, text in texts.items():
         report.say(name)
         for line in text.splitlines():
@@ -259,7 +259,7 @@ def main() -> int:
 
     report = Report(options.out)
     facts = machine()
-    (report.out / "machine.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
+    (report.out / "machine.json").write_text(json.dumps(facts, indent=1))
     report.say("\n".join(f"{name}: {value}" for name, value in facts.items()))
     ceilings = measure_ceilings(torch.device("cuda", 0), torch.bfloat16)
     report.say(f"ceilings: copy {ceilings.bytes_per_s / 1e9:.0f} GB/s, bf16 product {ceilings.flops_per_s / 1e12:.0f} TFLOP/s")

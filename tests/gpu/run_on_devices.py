@@ -65,7 +65,7 @@ def run_sums(report: Report, left: Callable[[], float]) -> None:
             run_on_devices(2, ranks_add_up.lost, file, True, seconds=min(30.0, left()))
         except AssertionError as error:  # rank 1 has no answer
             report.say(str(error))
-        waited, ended = file.read_text(encoding="utf-8").split() if file.exists() else ("False", "inf")
+        waited, ended = file.read_text().split() if file.exists() else ("False", "inf")
     report.say(f"sums without rank 1: waited {waited}, ended {float(ended):.4f} s after they were given up")
     report.failed |= waited != "True" or float(ended) > ranks_add_up.SOON
 
@@ -190,7 +190,7 @@ def measured(ranks: Ranks, name: str, device: str, number: int, file: Path, gate
 
 def rows_in(file: Path) -> list[dict[str, Any]]:
     """The rows that are there."""
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def run_dense(report: Report, device: str, left: Callable[[], float]) -> None:
@@ -274,7 +274,7 @@ def main() -> int:
     for file in report.out.glob("steps-*.jsonl"):
         file.unlink()
     facts = machine() if device == "cuda" else {"device": "cpu"}
-    (options.out / "machine.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
+    (options.out / "machine.json").write_text(json.dumps(facts, indent=1))
     report.say("\n".join(f"{name}: {value}" for name, value in facts.items()))
     if "sums" in parts and device == "cuda":
         report.say(f"\n## sums, {left():.0f} s left")

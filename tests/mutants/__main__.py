@@ -31,7 +31,7 @@ def first_failure(mutant: Mutant | None, choices: list[list[str]]) -> str:
         if mutant is not None:
             path = Path(name) / mutant.path.relative_to(SRC)
             path.unlink()
-            path.write_text(applied(mutant.path.read_text(encoding="utf-8"), mutant), encoding="utf-8")
+            path.write_text(applied(mutant.path.read_text(), mutant))
         for tests in choices:
             done = run_tests(tests, Path(name))
             if done.returncode != 0:
@@ -61,7 +61,7 @@ def main() -> int:
     console, begin, missed = Console(width=150), perf_counter(), 0
     chosen = [mutant for mutant in MUTANTS if not options.only or any(text in str(mutant) for text in options.only)]
     for mutant in chosen:
-        applied(mutant.path.read_text(encoding="utf-8"), mutant)  # raise before the long runs
+        applied(mutant.path.read_text(), mutant)  # raise before the long runs
     baseline = [] if options.no_baseline else sorted({tuple(tests) for mutant in chosen for tests in stages_of(mutant)})
     with Progress(console=console, transient=True) as progress, ThreadPoolExecutor(options.jobs) as pool:
         work = {pool.submit(first_failure, mutant, stages_of(mutant)): mutant for mutant in chosen}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
-ELSEWHERE = tomllib.loads((TESTS / "tested_elsewhere.toml").read_text(encoding="utf-8"))
+ELSEWHERE = tomllib.loads((TESTS / "tested_elsewhere.toml").read_text())
 PROPERTIES = ("core/", "rules/", "strategies/", "engine/decode.py")  # files whose faults the laws detect
 
 

@@ -98,5 +98,5 @@ def _definitions(tree: ast.AST) -> list[Definition]:
 
 if __name__ == "__main__":
     file, *function = sys.argv[1:]
-    node = definition(ast.parse(path_of(file).read_text(encoding="utf-8")), "".join(function))
+    node = definition(ast.parse(path_of(file).read_text()), "".join(function))
     print(ast.unparse(node) if node else f"{file} does not define {''.join(function)!r}")

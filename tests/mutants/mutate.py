@@ -63,7 +63,7 @@ def run_mutmut(folder: Path, jobs: int) -> int:
         mutant, _, result = line.strip().partition(": ")
         print(mutmut("show", mutant).stdout if result == "survived" else line)
     mutmut("export-cicd-stats")
-    counts = json.loads((folder / "mutants" / "mutmut-cicd-stats.json").read_text(encoding="utf-8"))
+    counts = json.loads((folder / "mutants" / "mutmut-cicd-stats.json").read_text())
     print(", ".join(f"{key} {value}" for key, value in counts.items()))
     return 0
 

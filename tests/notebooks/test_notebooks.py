@@ -29,7 +29,7 @@ def texts(cell):
 
 
 def test_the_first_notebook_shows_a_slider():
-    assert "dlstep-steps" in NOTEBOOKS[0].read_text(encoding="utf-8")
+    assert "dlstep-steps" in NOTEBOOKS[0].read_text()
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

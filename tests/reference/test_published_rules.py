@@ -141,7 +141,7 @@ def test_measured_falling_threshold_counts_the_suffix_like_streaming_dllm(releas
 
 
 def test_the_page_has_a_row_for_every_pair_that_is_measured(released):
-    page = (ROOT / "docs" / "published_code.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "published_code.md").read_text()
     table = page.partition(released.BEGIN)[2].partition(released.END)[0].splitlines()
     assert [row.split(" | ")[:2] for row in table if row.startswith("| [")] == [
         [f"| [`{name}`](strategies/{name}.md)", what] for name, what, *_ in released.PAIRS

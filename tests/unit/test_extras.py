@@ -16,7 +16,7 @@ from dlstep.extras import EXTRAS
 from dlstep.views import entropy_picture
 
 ROOT = Path(__file__).parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Modules that come with a module of an extra, or with a package that is always installed.
 COMES_WITH = {
     "h11": "uvicorn", "markupsafe": "jinja2", "pydantic": "fastapi", "pydantic_core": "fastapi", "starlette": "fastapi",
@@ -39,7 +39,7 @@ USERS = [
 
 def imports(path):
     """The top-level names of all absolute imports of a file."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -92,7 +92,7 @@ class Watched:
         """The text of the file that the page saves."""
         with self.page.expect_download() as download:
             self.page.locator("#save").click()
-        return download.value.path().read_text("utf-8")
+        return download.value.path().read_text()
 
     def accessible(self, part: str | None = None) -> None:
         """axe-core finds nothing serious, in the page or in a part of it."""

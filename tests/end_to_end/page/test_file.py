@@ -64,7 +64,7 @@ def test_a_trace_is_shown_without_a_server(view, trace, theme):
 def test_hostile_recordings_stay_data(view, tmp_path):
     source = tmp_path / "enemy.json"
     for ensure_ascii in (True, False):
-        source.write_text(json.dumps(hostile_recording(), ensure_ascii=ensure_ascii), "utf-8")
+        source.write_text(json.dumps(hostile_recording(), ensure_ascii=ensure_ascii))
         watched = view(source)
         if ensure_ascii:
             walk(watched, 2)
@@ -91,7 +91,7 @@ def test_pictures_of_observations_are_shown_below_the_decode(browser, tmp_path):
     session.submit(STORY)
     rows = [row | {"text": TEXTS[0]} for row in session.observe().rows()]
     file, picture = tmp_path / "page.html", entropy_picture(rows)
-    file.write_text(page_of(recording(session.trace), [picture]), "utf-8")
+    file.write_text(page_of(recording(session.trace), [picture]))
     with files_opened(browser) as opened:
         watched = opened(file, color_scheme="dark")
         watched.accessible()
@@ -108,7 +108,7 @@ def test_pictures_of_observations_are_shown_below_the_decode(browser, tmp_path):
 def test_the_scripts_have_every_module_and_no_import():
     script = script_of("app.js") + script_of("steps.js")
     for path in FOLDER.glob("*.js"):
-        source = path.read_text("utf-8")
+        source = path.read_text()
         assert source.splitlines()[-1].removeprefix("export ") in script and source.count("\n") < 400, path.name
         assert (
             "innerHTML" not in source

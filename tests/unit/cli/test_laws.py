@@ -29,7 +29,7 @@ KINDS = {**FILES, **{f"endless {kind}": faulty for kind, faulty in ENDLESS_FILES
 
 def saved(source, folder, name="faulty"):
     path = folder / f"{name}.py"
-    path.write_text(source, encoding="utf-8")
+    path.write_text(source)
     return str(path)
 
 
@@ -97,7 +97,7 @@ def test_search_for_a_smaller_case_ends_before_the_time_of_the_law(tmp_path, cap
 @pytest.mark.parametrize("name", sorted({*rules.own()} - {"dilated"}))
 def test_rule_of_this_package_holds_as_a_file_of_a_user(name, tmp_path):
     """Except dilated: with `keep`, it may take no position although `must` is true, as its measure falls anyway."""
-    source = (SOURCES / f"{name}.py").read_text(encoding="utf-8")
+    source = (SOURCES / f"{name}.py").read_text()
     for dots, package in ((r"\.\.", "dlstep."), (r"\.", "dlstep.rules.")):
         source = re.sub(rf"^from {dots}(\w)", rf"from {package}\1", source, flags=re.MULTILINE)
     path = saved(source, tmp_path, f"own_{name}")

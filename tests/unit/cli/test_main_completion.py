@@ -33,7 +33,7 @@ def test_the_script_is_one_of_the_shell(shell, tmp_path, capsys):
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed: its syntax is not checked")
     path = tmp_path / "script"
-    path.write_text(script, encoding="utf-8")
+    path.write_text(script)
     subprocess.run([shell, *CHECKS[shell], str(path)], check=True)
 
 

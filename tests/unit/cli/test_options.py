@@ -26,7 +26,7 @@ def params_of(*arguments):
 
 @pytest.mark.parametrize("mark", ["", "\ufeff", "\n"])
 def test_a_schema_is_a_file_or_a_text(tmp_path, mark):
-    (path := tmp_path / "schema.json").write_text(mark + json.dumps(SCHEMA, ensure_ascii=bool(mark)), encoding="utf-8")
+    (path := tmp_path / "schema.json").write_text(mark + json.dumps(SCHEMA, ensure_ascii=bool(mark)))
     expected = SamplingParams(json_schema=json.dumps(SCHEMA))
     assert params_of("--json_schema", str(path)) == expected
     assert params_of("--json_schema", json.dumps(SCHEMA, indent=1)) == expected

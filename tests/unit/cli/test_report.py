@@ -54,7 +54,7 @@ def test_wrong_answers_are_listed_and_the_first_can_be_stepped_into(run, capsys)
 def test_a_run_of_your_own_rule_is_stepped_into_and_viewed(tmp_path, monkeypatch, capsys):
     """In a new process no module of the run is imported; the options of the proposed command name it."""
     monkeypatch.chdir(tmp_path)
-    code = re.findall(r"```python\n((?:(?!```).)*\(Choice\):.*?)\n\n\nstory", README.read_text("utf-8"), re.DOTALL)
+    code = re.findall(r"```python\n((?:(?!```).)*\(Choice\):.*?)\n\n\nstory", README.read_text(), re.DOTALL)
     Path("all right").mkdir()
     Path("all right/all_right.py").write_text(f"{code[0]}\n\nRULE = AllRight\n")
     assert main(["eval", "--rule", "all right/all_right.py", "--dataset_limit", "1", "--out", "run"]) == 0

@@ -312,7 +312,7 @@ SPACED = "a key contains a space: write one key per line, and comments in lines 
     ],
 )  # fmt: skip
 def test_keys_are_those_that_are_written(variable, file, expected, tmp_path):
-    (path := tmp_path / "keys").write_text(file or "", encoding="utf-8")
+    (path := tmp_path / "keys").write_text(file or "")
     options = ServeOptions(api_key_file=None if file is None else str(path))
     named = {} if variable is None else {"DLSTEP_API_KEY": variable}
     if isinstance(expected, tuple):

@@ -45,7 +45,7 @@ def test_the_page_lies_beside_the_recording(tmp_path, capsys):
     source = given(tmp_path / "run.json")
     assert main(["view", str(source)]) == 0
     page = tmp_path / "run.html"
-    assert capsys.readouterr().out == f"{page}: 1 run\n" and "dlstep_recording" in page.read_text("utf-8")
+    assert capsys.readouterr().out == f"{page}: 1 run\n" and "dlstep_recording" in page.read_text()
 
 
 def test_the_recording_itself_is_never_written_over(tmp_path, capsys):

@@ -26,7 +26,7 @@ READING = {
 
 
 def test_the_documentation_lists_every_code_with_its_status():
-    rows = re.findall(r"^\| ((?:`[a-z_]+`(?:, )?)+) \| (\d+) \| .+ \|$", SERVING.read_text("utf-8"), re.MULTILINE)
+    rows = re.findall(r"^\| ((?:`[a-z_]+`(?:, )?)+) \| (\d+) \| .+ \|$", SERVING.read_text(), re.MULTILINE)
     listed = [(code, int(status)) for codes, status in rows for code in re.findall("[a-z_]+", codes)]
     assert sorted(listed) == sorted(STATUS.items())
     assert STATUS.keys() == {*get_args(Code)}
@@ -87,7 +87,7 @@ def test_no_module_reads_a_message(layer):
     found = [
         f"{path.relative_to(SOURCES)}:{line}"
         for path in sorted((SOURCES / layer).rglob("*.py"))
-        for line in reads(ast.parse(path.read_text("utf-8")))
+        for line in reads(ast.parse(path.read_text()))
     ]
     assert found == []
 

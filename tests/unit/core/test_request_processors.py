@@ -27,7 +27,7 @@ def test_processors_are_found_by_name_class_and_value(given, expected):
 
 def test_processor_of_a_file_has_its_fields_as_options(tmp_path):
     file = tmp_path / "forced_again.py"
-    file.write_text(Path(own.__file__).read_text("utf-8").replace("from .faulty import raised", "raised = print"))
+    file.write_text(Path(own.__file__).read_text().replace("from .faulty import raised", "raised = print"))
     (value,) = processors_of({str(file): {"token": 4}})
     assert (type(value).__module__, value) == ("forced_again", type(value)(4))
 

@@ -15,7 +15,7 @@ VALUES = st.recursive(
 @given(value=st.dictionaries(st.text(), VALUES))
 def test_values_are_read_as_written(value, tmp_path_factory):
     path = tmp_path_factory.mktemp("json") / "file.json"
-    path.write_text(json.dumps(value), encoding="utf-8")
+    path.write_text(json.dumps(value))
     assert read_object(path) == value
 
 
@@ -29,7 +29,7 @@ def test_values_are_read_as_written(value, tmp_path_factory):
 )
 def test_errors_name_the_file_and_the_fault(text, message, tmp_path):
     path = tmp_path / "file.json"
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text)
     with pytest.raises(ValueError, match=message) as refusal:
         read_object(path)
     assert str(path) in str(refusal.value)
@@ -37,6 +37,6 @@ def test_errors_name_the_file_and_the_fault(text, message, tmp_path):
 
 def test_other_values_than_objects_are_refused(tmp_path):
     path = tmp_path / "file.json"
-    path.write_text("[1]", encoding="utf-8")
+    path.write_text("[1]")
     with pytest.raises(ValueError, match="must hold a JSON object, got list"):
         read_object(path)

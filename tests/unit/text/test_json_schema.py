@@ -19,7 +19,7 @@ from dlstep.text.json_automaton import schema_automaton
 from dlstep.text.json_schema import _READ, FORMATS
 
 FORMAT_CHECKER = Draft202012Validator.FORMAT_CHECKER
-ORDINARY = json.loads(Path(__file__).with_name("ordinary_schemas.json").read_text(encoding="utf-8"))
+ORDINARY = json.loads(Path(__file__).with_name("ordinary_schemas.json").read_text())
 NAMES = st.sampled_from(["a", "b", "é", "long name", "$ref", "enum", 'quoted "\\'])
 VALUES = st.none() | st.booleans() | st.integers(-9, 99) | st.text(max_size=4) | st.lists(st.integers(0, 9), max_size=2)
 VALUES |= st.just({"$ref": "#"})  # data, and no reference

@@ -46,7 +46,7 @@ def test_the_configuration_tells_how_to_decode(name):
         "head_shift": 1 if name == "tiny-fdv2" else 0,
         "accept_rule": "A",
     }
-    generation = json.loads((path(name) / "generation_config.json").read_text(encoding="utf-8"))
+    generation = json.loads((path(name) / "generation_config.json").read_text())
     assert (generation["eos_token_id"], generation["pad_token_id"]) == (2, 0)
     assert generation.get("bos_token_id") is None
     assert generation.get("max_new_tokens") == (LONGEST_CANVAS if name == "tiny-llada" else None)

@@ -50,7 +50,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, recipe):
     assert weights[0] == weights[1]
     network = DiffusionGemmaForBlockDiffusion if recipe.lesson == "random canvas" else AutoModelForCausalLM
     network.from_pretrained(tmp_path / "parts")
-    assert f"# {recipe.name}" in (tmp_path / "parts" / "README.md").read_text(encoding="utf-8")
+    assert f"# {recipe.name}" in (tmp_path / "parts" / "README.md").read_text()
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=str)
