@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import fields
-from pathlib import Path
 
 from dlstep import LLM
 from dlstep.engine.json_lines import CHECKSUM
@@ -11,7 +10,9 @@ from dlstep.evaluate import EvalOptions, evaluate_with
 from dlstep.evaluate.comparing import ComparisonRow
 from dlstep.evaluate.table import Figures, TableLine
 
-PAGE = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text()
+from .blocks import ROOT
+
+PAGE = (ROOT / "docs" / "evaluation.md").read_text()
 
 
 def test_every_column_is_defined():

@@ -4,7 +4,8 @@ import ast
 import tomllib
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from .blocks import ROOT
+
 TABLE = "tests/tested_elsewhere.toml"
 DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from pathlib import Path
 
 from dlstep import tiny
 from dlstep.cli import main
@@ -12,8 +11,9 @@ from dlstep.models import FAMILIES, read_description
 from dlstep.models.description import SPEC_FACTS
 
 from ..helpers.scripts import script
+from .blocks import ROOT
 
-PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+PAGE = ROOT / "docs" / "models.md"
 
 
 def test_the_page_has_the_table_of_families():

@@ -1,11 +1,11 @@
 """Every paper that a page or a docstring of a strategy or a rule names has its arXiv number, and both name the same ones."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from .blocks import ROOT
+
 PAGES = sorted(path for path in (ROOT / "docs" / "strategies").glob("*.md") if path.stem != "index")
 SOURCES = [path for folder in ("rules", "strategies") for path in sorted((ROOT / "src" / "dlstep" / folder).glob("[!_]*.py"))]
 NUMBER = re.compile(r"\d{4}\.\d{5}")

@@ -1,7 +1,6 @@
 """The pictures of rules and the table of rules are what `make pictures` would write now."""
 
 import re
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -10,8 +9,8 @@ from dlstep.cli.rules import rule_rows
 from dlstep.rules import own
 
 from ..helpers.scripts import script
+from .blocks import ROOT
 
-ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "strategies"
 ROWS = {row.name: row for row in rule_rows() if row.name in own()}
 LARGEST = 25_000  # bytes

@@ -2,14 +2,13 @@
 
 import re
 from dataclasses import fields
-from pathlib import Path
 from xml.etree import ElementTree
 
 from dlstep.core import Choice
 
 from ..helpers.scripts import script
+from .blocks import ROOT
 
-ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 LONGEST, LARGEST = 180, 200_000  # lines, bytes
 MOST_WORDS = 57_500  # of all pages

@@ -2,12 +2,13 @@
 
 import re
 from dataclasses import fields
-from pathlib import Path
 
 from dlstep.serve.router.metrics import Metrics
 from dlstep.serve.settings import ServeOptions
 
-PAGE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
+from .blocks import ROOT
+
+PAGE = (ROOT / "docs" / "serving.md").read_text()
 
 
 def test_the_page_names_every_option_that_limits_something_and_no_other():

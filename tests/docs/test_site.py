@@ -17,7 +17,8 @@ from PIL import Image
 from dlstep.cli import main
 from dlstep.cli.main import COMMANDS
 
-ROOT = Path(__file__).parents[2]
+from .blocks import ROOT
+
 DOCS = ROOT / "docs"
 PACKAGES = ("dlstep", "dlstep.core", "dlstep.rules", "dlstep.strategies", "dlstep.testing", "dlstep.views")
 

@@ -1,9 +1,9 @@
 """Files and functions of the sources stay small, and class names are unique."""
 
 import ast
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from .blocks import ROOT
+
 SOURCES = sorted(ROOT.glob("src/**/*.py"))
 MOST_LINES, MOST_LINES_OF_A_FUNCTION = 700, 60
 

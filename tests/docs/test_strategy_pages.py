@@ -5,14 +5,15 @@ test_blocks.py runs the examples.
 
 import re
 from dataclasses import MISSING, fields
-from pathlib import Path
 
 import pytest
 
 from dlstep import rules, strategies
 from dlstep.core import Rule
 
-FOLDER = Path(__file__).parents[2] / "docs" / "strategies"
+from .blocks import ROOT
+
+FOLDER = ROOT / "docs" / "strategies"
 OWNERS = {
     **{name: strategies.load(name) for name in strategies.available()},
     **{name: rules.load(name) for name in rules.available()},

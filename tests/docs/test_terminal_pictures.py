@@ -1,12 +1,11 @@
 """The pictures of terminals are what `make terminal-pictures` would write now."""
 
-from pathlib import Path
-
 import pytest
 
 from ..helpers.scripts import script
+from .blocks import ROOT
 
-FOLDER = Path(__file__).parents[2] / "docs"
+FOLDER = ROOT / "docs"
 
 
 @pytest.mark.parametrize("width", [80, 120])

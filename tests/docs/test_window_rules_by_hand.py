@@ -2,7 +2,6 @@
 
 import re
 from math import exp
-from pathlib import Path
 
 import pytest
 
@@ -26,8 +25,9 @@ from dlstep.strategies.dual_cache import DualCache
 from dlstep.testing.scripted import ScriptedDriver
 
 from ..helpers.passes import pass_of
+from .blocks import ROOT
 
-FOLDER = Path(__file__).parents[2] / "docs" / "strategies"
+FOLDER = ROOT / "docs" / "strategies"
 MASK, DOT = 99, 50
 
 

@@ -4,32 +4,25 @@ It ends a request at an end of sequence before its block has converged, so what 
 whichever comes first, and the answers are not. With `dmax`, so is what the next forward is fed softly.
 """
 
-import json
 import math
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 from dlstep.core import (
     NO_SAMPLES,
     Config,
-    Request,
-    Samples,
-    SamplingParams,
     SpanSamples,
     Spec,
-    add,
-    commit,
     init,
     schedule,
 )
 from dlstep.strategies.dmax import DMax
 from dlstep.strategies.multi_bd_edit import MultiBDEdit
 
-from .fake_logits import EOS, MASK, VOCABULARY, Profile
+from .fake_logits import EOS, MASK, VOCABULARY
+from .replaying import ReplayingDriver, replayed, requests, trace_of
 
-DATA = Path(__file__).parent / "data" / "edit"
 SPEC = Spec(MASK, (EOS,), VOCABULARY)
 
 # Requests that part from the reference: in which forward, and why.
@@ -55,21 +48,13 @@ class Uncapped(DMax):
         return 1000
 
 
-class RankedDriver:
-    """Greedy samples of the recorded logits and the most probable ids; counts the forwards of each request."""
+class RankedDriver(ReplayingDriver):
+    """Greedy samples of the recorded logits and the most probable ids."""
 
-    def __init__(self, profiles):
-        self.profiles = profiles
-        self.forwards = dict.fromkeys(profiles, 0)
-
-    def run(self, plan):
-        """The samples of `plan`."""
-        assert plan.sample_spec.ties == "lowest" and not plan.sample_spec.tempered
-        return Samples(plan, tuple(self._rows(span, plan.sample_spec.best) for span in plan.spans))
-
-    def _rows(self, span, best):
-        forward = self.forwards[span.who.id]
-        self.forwards[span.who.id] += 1
+    def answer(self, span, forward, sample_spec):
+        """The samples of a span."""
+        assert sample_spec.ties == "lowest" and not sample_spec.tempered
+        best = sample_spec.best
         if not span.wanted.sampled:
             return NO_SAMPLES
         ranked = [self._ranked(span.who.id, position, forward)[: max(1, best)] for position in span.wanted.sampled]
@@ -113,38 +98,20 @@ def soft_of(state, request_id):
 @cache
 def decode(name):
     """The recorded trace, and of our run by request and forward: what was written, and what is fed softly next."""
-    trace = json.loads((DATA / f"{name}.json").read_text())
+    trace = trace_of("edit", name)
     settings = trace["config"]
     # Rows and pages are ample: pacing is what is compared.
     config = Config(SPEC, settings["page_size"], 1024, settings["max_model_len"], 4096, settings["max_num_reqs"])
-    state = init(config, strategy_of(trace))
-    recorded = {request["id"]: request for request in trace["requests"]}
-    driver = RankedDriver({key: Profile.read(request["profile"]) for key, request in recorded.items()})
-    writes = {key: [] for key in recorded}
-    softs = {key: [] for key in recorded}
-    for step in range(500):
-        for key, request in recorded.items():
-            if request["arrive"] == step:
-                limits = SamplingParams(max_tokens=request["params"]["max_tokens"], max_nfe=request["params"]["max_nfe"])
-                state = add(state, Request(key, tuple(request["prompt"]), limits))
-        plan = schedule(state)
-        after = commit(state, driver.run(plan))
-        for span in plan.spans:
-            new, old = after.find(span.who.id), state.find(span.who.id)
-            start, end = (span.wanted.sampled[0], span.wanted.sampled[-1] + 1) if span.wanted.sampled else (0, 0)
-            pairs = zip(range(start, end), old.tokens(start, end), new.tokens(start, end), strict=True)
-            writes[span.who.id].append([(position, token) for position, before, token in pairs if token != before])
-            softs[span.who.id].append(soft_of(after, span.who.id))
-        state = after
+    writes, softs = ({request["id"]: [] for request in trace["requests"]} for _ in range(2))
+    for span, old, new, state in replayed(trace, init(config, strategy_of(trace)), RankedDriver(trace)):
+        start, end = (span.wanted.sampled[0], span.wanted.sampled[-1] + 1) if span.wanted.sampled else (0, 0)
+        pairs = zip(range(start, end), old.tokens(start, end), new.tokens(start, end), strict=True)
+        writes[span.who.id].append([(position, token) for position, before, token in pairs if token != before])
+        softs[span.who.id].append(soft_of(state, span.who.id))
     return trace, writes, softs
 
 
-def requests():
-    """Every request of every trace."""
-    return [(path.stem, r["id"]) for path in sorted(DATA.glob("*.json")) for r in json.loads(path.read_text())["requests"]]
-
-
-@pytest.mark.parametrize("name, request_id", requests())
+@pytest.mark.parametrize("name, request_id", requests("edit"))
 def test_writes_are_those_of_the_reference(name, request_id):
     trace, writes, softs = decode(name)
     theirs = [r for step in trace["steps"] if "reqs" in step for r in step["reqs"] if r["id"] == request_id]
@@ -170,4 +137,4 @@ def check_soft(final, ours, merge):
 
 
 def test_every_parting_names_a_request():
-    assert set(PARTING) <= set(requests())
+    assert set(PARTING) <= set(requests("edit"))

@@ -4,10 +4,8 @@ The reference was recorded with its own pacing, so `fold_commits=False`. It deco
 compared is every decision up to the forward in which our request ends, the answer, and the reason.
 """
 
-import json
 import math
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -15,22 +13,14 @@ from dlstep import strategies
 from dlstep.core import (
     NO_SAMPLES,
     Config,
-    Request,
-    Samples,
-    SamplingParams,
     SpanSamples,
     Spec,
-    add,
-    commit,
     init,
-    schedule,
 )
 from dlstep.core.draws import mix
 
 from .fake_logits import EOS, MASK, VOCABULARY, Profile, chain
-
-DATA = Path(__file__).parent / "data"
-REASONS = {"eos_token_generated": "stop", "max_new_tokens_reached": "length"}
+from .replaying import REASONS, ReplayingDriver, answers_of, replayed, requests, trace_of, unmasked
 
 # Requests that cannot match, and why.
 OTHER_GRID = "the reference counts blocks from 0, here the prompt is one block and blocks start at its end"
@@ -52,21 +42,15 @@ OTHER_REASON = {("d2f_max_batched_tokens", 1): "the reference lets a length limi
 ACCEPT = {"multi_bd_thresholds_high": 0.95}
 
 
-class FakeDriver:
-    """Samples the recorded logits; counts the forwards of each request, which its logits depend on."""
+class GreedyDriver(ReplayingDriver):
+    """Samples the best id of each position."""
 
-    def __init__(self, profiles, spec):
-        self.profiles, self.spec = profiles, spec
-        self.forwards = dict.fromkeys(profiles, 0)
-        self.fed_final = {}
+    def __init__(self, trace, spec):
+        super().__init__(trace)
+        self.spec, self.fed_final = spec, {}
 
-    def run(self, plan):
-        """The samples of `plan`."""
-        return Samples(plan, tuple(self._rows(span) for span in plan.spans))
-
-    def _rows(self, span):
-        forward = self.forwards[span.who.id]
-        self.forwards[span.who.id] += 1
+    def answer(self, span, forward, sample_spec):
+        """The samples of a span."""
         first = span.rows.start + span.rows.query_only
         for position in range(first, first + span.rows.final_rows):
             self.fed_final[span.who.id, position] = forward
@@ -79,7 +63,7 @@ class FakeDriver:
                 number = self.fed_final[span.who.id, row]
             logits = self.profiles[span.who.id].logits(row, number)
             sampled.append(greedy(logits, self.spec))
-        return SpanSamples(tuple(token for token, _ in sampled), tuple(probability for _, probability in sampled))
+        return SpanSamples(*zip(*sampled, strict=True))
 
 
 def greedy(logits, spec):
@@ -93,7 +77,7 @@ def greedy(logits, spec):
 @cache
 def decode(name):
     """The recorded trace, and of our run: decisions by request and forward, answers and reasons."""
-    trace = json.loads((DATA / f"{name}.json").read_text())
+    trace = trace_of("", name)
     settings, thresholds = trace["config"], trace["config"]["thresholds"]
     shift = 1 if trace["model_name"] in ("dream", "fast_dllm_v2") else 0
     rule = "B" if trace["model_name"] == "stable_diffcoder" else "A"
@@ -113,34 +97,14 @@ def decode(name):
         spec, settings["page_size"], 1024, settings["max_model_len"], 4096, settings["max_num_reqs"],
         settings["enable_prefix_caching"],
     )  # fmt: skip
-    state = init(config, strategy)
-    recorded = {request["id"]: request for request in trace["requests"]}
-    driver = FakeDriver({key: Profile.read(r["profile"]) for key, r in recorded.items()}, spec)
-    decisions = {key: [] for key in recorded}
-    for step in range(2000):
-        for key, request in recorded.items():
-            if request["arrive"] == step:
-                limits = SamplingParams(max_tokens=request["params"]["max_tokens"], max_nfe=request["params"]["max_nfe"])
-                state = add(state, Request(key, tuple(request["prompt"]), limits))
-        plan = schedule(state)
-        after = commit(state, driver.run(plan))
-        for span in plan.spans:
-            new, old = after.find(span.who.id), state.find(span.who.id)
-            unmasked = {position for block in old.progress.window for position in block.masked}
-            left = {position for block in new.progress.window for position in block.masked}
-            positions = [position for position in span.wanted.sampled if position in unmasked - left]
-            decisions[span.who.id].append([(position, *new.tokens(position, position + 1)) for position in positions])
-        state = after
-    answers = {key: (state.finished[key].answer, str(state.finished[key].finish)) for key in recorded}
+    decisions = {request["id"]: [] for request in trace["requests"]}
+    for span, old, new, after in replayed(trace, init(config, strategy), GreedyDriver(trace, spec)):
+        decisions[span.who.id].append(unmasked(span, old, new))
+        answers = answers_of(after)
     return trace, decisions, answers
 
 
-def requests():
-    """Every request of every trace."""
-    return [(path.stem, r["id"]) for path in sorted(DATA.glob("*.json")) for r in json.loads(path.read_text())["requests"]]
-
-
-@pytest.mark.parametrize("name, request_id", [pair for pair in requests() if pair not in EXCLUDED])
+@pytest.mark.parametrize("name, request_id", [pair for pair in requests("") if pair not in EXCLUDED])
 def test_decisions_are_those_of_the_reference(name, request_id):
     trace, decisions, answers = decode(name)
     theirs = [r["accepted"] for step in trace["steps"] if "reqs" in step for r in step["reqs"] if r["id"] == request_id]
@@ -151,14 +115,14 @@ def test_decisions_are_those_of_the_reference(name, request_id):
     assert len(ours) <= len(theirs)
     final = next(f for f, r in zip(trace["final"], trace["requests"], strict=True) if r["id"] == request_id)
     answer, reason = answers[request_id]
-    assert list(answer) == final["truncated_response"]
+    assert answer == final["truncated_response"]
     if (name, request_id) not in OTHER_REASON:
         assert reason == REASONS[final["reason"]]
 
 
 def test_every_exclusion_names_a_request():
-    assert set(EXCLUDED) <= set(requests())
-    assert set(OTHER_REASON) <= set(requests())
+    assert set(EXCLUDED) <= set(requests(""))
+    assert set(OTHER_REASON) <= set(requests(""))
 
 
 def test_fake_logits_are_the_recorded_ones():

@@ -2,17 +2,12 @@
 
 import pytest
 
-from dlstep.core import Config, Request, SamplingParams, Spec, add, init
+from dlstep.core import Request, SamplingParams, add, init
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies.multi_bd import MultiBD
-from dlstep.testing.generators import EOS, MASK, VOCABULARY
+from dlstep.testing.generators import EOS
 
-from .test_lifecycle import finish, says
-
-PIECES = tuple(b"%c" % b"abcd"[token % 4] for token in range(VOCABULARY))
-SPEC = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
-CONFIG = Config(SPEC, page_size=4, num_pages=64, max_model_len=64, max_num_batched_tokens=256, max_num_reqs=8)
-ONE_BLOCK = MultiBD(block_size=4, buffer_size=1)
+from .test_lifecycle import CONFIG, ONE_BLOCK, finish, says
 
 
 def test_stop_ids_of_a_request_hold_when_ends_of_sequence_do_not():

@@ -8,7 +8,6 @@ from hypothesis import given, strategies as st
 
 from dlstep.core import (
     Admission,
-    Config,
     Grant,
     Grid,
     Merge,
@@ -19,7 +18,6 @@ from dlstep.core import (
     SoftTokens,
     Span,
     SpanSamples,
-    Spec,
     Wanted,
     Who,
     add,
@@ -31,10 +29,9 @@ from dlstep.core import (
 from dlstep.strategies.d2f import D2F
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing import ScriptedDriver, ShadowDriver
-from dlstep.testing.generators import EOS, MASK, VOCABULARY
 
 from ...helpers.spans import FIELDS, PARTS, changed
-from .test_lifecycle import finish
+from .test_lifecycle import CONFIG, ONE_BLOCK, SPEC, finish
 
 COLD = SamplingParams()
 BLENDS = SoftTokens((5, 6), (3, 4), (0.5, 0.25), Merge())
@@ -131,12 +128,6 @@ def test_cache_digest_depends_on_all_of_a_plan_and_its_samples_that_reaches_the_
         next_cache_digest(PLAN, rows) for rows in ((), (SpanSamples((2, 1), (0.5, 0.5)),), (SpanSamples((1,), (0.5,)),))
     ]
     assert all(one != other for one, other in combinations(digests, 2))
-
-
-PIECES = tuple(b"%c" % b"abcd"[token % 4] for token in range(VOCABULARY))
-SPEC = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
-CONFIG = Config(SPEC, page_size=4, num_pages=64, max_model_len=64, max_num_batched_tokens=256, max_num_reqs=8)
-ONE_BLOCK = MultiBD(block_size=4, buffer_size=1)
 
 
 def stored_rows(state, device):
