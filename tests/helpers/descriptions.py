@@ -1,11 +1,11 @@
 """Descriptions of models without a folder of their own."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from dlstep import Spec, tiny
 from dlstep.core.spec import BLOCK_CAUSAL, TRAININGS
+from dlstep.models.reading import Folder
 
 from .shadow_llm import spec
 
@@ -24,7 +24,7 @@ class Facts:
     training: str | None = BLOCK_CAUSAL
     max_model_len: int = 512
     max_tokens: int | None = None
-    path: Path = tiny.path("tiny-bd")
+    source: Folder = Folder(tiny.path("tiny-bd"))
 
     @classmethod
     def of(cls, strategy: str, **options: Any) -> "Facts":

@@ -1,4 +1,4 @@
-"""`dlstep models check`: describe a checkpoint folder and its problems, without loading its weights."""
+"""`dlstep models check`: describe a checkpoint and its problems, without downloading or loading its weights."""
 
 from collections import Counter
 from dataclasses import KW_ONLY, dataclass
@@ -17,9 +17,10 @@ dlstep models check /path/to/checkpoint --lora_path /path/to/adapter"""
 
 @dataclass(frozen=True)
 class CheckCommand:
-    """Describe a checkpoint folder: its family, the size of its keys and values, and the strategies that fit.
+    """Describe a checkpoint: its family, the size of its keys and values, and the strategies that fit.
 
-    Lists tensors that would be missing or not used. Weights are not loaded, code of the checkpoint is never run.
+    Lists tensors that would be missing or not used. Weights are neither downloaded nor loaded, and code of the checkpoint
+    is never run.
     """
 
     path: str
@@ -38,10 +39,10 @@ COMMAND = CheckCommand
 
 def run(options: Namespace) -> int:
     """Print the report. Return 1 if the checkpoint cannot be loaded, else 0."""
-    from ..engine.hub import folder_of
+    from ..engine.hub import source_of
     from ..models.check import check
 
-    facts = facts_of(check(folder_of(options.path), options.family, options.lora_path))
+    facts = facts_of(check(source_of(options.path), options.family, options.lora_path))
     print(json_text(facts) if options.json else "\n".join(lines(facts)))
     return int(bool(facts["problems"]))
 
@@ -86,6 +87,7 @@ def facts_of(report: "CheckpointReport") -> dict[str, Any]:
     return {
         "folder": str(report.folder),
         "stored_bytes": report.stored_bytes,
+        "download_bytes": report.download_bytes,
         **known,
         "problems": problems,
         "warnings": list(report.warnings),
@@ -94,7 +96,7 @@ def facts_of(report: "CheckpointReport") -> dict[str, Any]:
 
 def lines(facts: dict[str, Any]) -> list[str]:
     """Return the report as lines of text."""
-    text = [f"{facts['folder']}: {facts['stored_bytes']:,} bytes of tensors"]
+    text = [f"{facts['folder']}: {facts['stored_bytes']:,} bytes of tensors, {facts['download_bytes']:,} bytes to download"]
     if "family" in facts:
         per_token = ", ".join(f"{size:,} bytes in {dtype}" for dtype, size in facts["kv_bytes_per_token"].items())
         text += [

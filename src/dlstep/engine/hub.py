@@ -5,17 +5,22 @@ of the cache, and no network access.
 """
 
 import re
+from collections.abc import Generator
+from contextlib import contextmanager
 from importlib import import_module
 from json import JSONDecodeError
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from ..text.detokenize import TOKENIZER_FILES
+
+if TYPE_CHECKING:
+    from ..models.reading import Contents
 
 # Everything that is read from a checkpoint folder, and nothing that could be executed.
-FILES = (
-    *("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", "adapter_config.json"),
-    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt"),
-    *("chat_template.jinja", "chat_template.json", "additional_chat_templates/*.jinja"),
-)
+CONFIGS = ("config.json", "generation_config.json", "adapter_config.json")
+FILES = (*CONFIGS, *TOKENIZER_FILES, "*.safetensors", "*.safetensors.index.json")
+ELSEWHERE = "*/*.safetensors"  # such as states of optimizers
 _NAME = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?", re.ASCII)
 
 
@@ -28,84 +33,179 @@ def is_hub_name(model: str) -> bool:
     return _NAME.fullmatch(model) is not None and not model.startswith((".", "~")) and not Path(model).exists()
 
 
-def folder_of(model: str) -> Path:
-    """Return the folder of a model. If the model is given by a name on the hub, download it first.
+def source_of(model: str) -> "Path | HubModel":
+    """Return the folder of a model, or a `HubModel` if the model is given by a name on the hub.
 
     Args:
-        model: A path, or a name as `fetched` takes it.
+        model: A path, or a name as `HubModel` takes it.
 
     Raises:
         ValueError: If the model cannot be downloaded, with a remedy.
     """
-    return fetched(model) if is_hub_name(model) else Path(model)
+    return HubModel(model) if is_hub_name(model) else Path(model)
 
 
-def fetched(model: str) -> Path:
-    """Return the folder of a model on the hub, after downloading the files that are missing from the cache.
+def folder_of(model: str) -> Path:
+    """Return the folder of a model after downloading all of its files.
+
+    Args:
+        model: A path, or a name as `HubModel` takes it.
+
+    Raises:
+        ValueError: If the model cannot be downloaded, with a remedy.
+    """
+    source = source_of(model)
+    return source if isinstance(source, Path) else source.fetch()
+
+
+class HubModel:
+    """A model on the hub. Its files are downloaded into the hub's cache when they are needed: config.json first.
 
     Args:
         model: `org/name`, or `org/name@revision` with a branch, tag or commit.
 
     Raises:
-        ValueError: If the model cannot be downloaded, with a remedy.
+        ValueError: If the model cannot be downloaded, or has no safetensors, with a remedy.
     """
-    from huggingface_hub import constants, errors
 
-    # The HTTP library of huggingface_hub: httpx in version 1, httpx2 in version 2.
-    client = import_module(errors.HfHubHTTPError.__mro__[1].__module__.partition(".")[0])
-    there = f"there is no folder {model!r} in {Path.cwd()}"
+    def __init__(self, model: str) -> None:
+        from huggingface_hub import constants
 
-    found = _NAME.fullmatch(model)
-    assert found is not None, "callers check is_hub_name first"
-    name, revision = found["repository"], found["revision"]
-    silent = False
-    try:
-        silent = not constants.HF_HUB_OFFLINE and _is_silent(name, revision, client)
-        folder = _downloaded(name, revision, local_files_only=silent)
-    except errors.HFValidationError as error:
-        raise ValueError(f"{name} cannot be the name of a model on {constants.ENDPOINT}: {error}; {there}") from None
-    except errors.GatedRepoError:
-        raise ValueError(
-            f"{name} is gated: accept its conditions on {constants.ENDPOINT}/{name}, then log in with `hf auth login` or "
-            "set HF_TOKEN"
-        ) from None
-    except errors.RevisionNotFoundError:
-        raise ValueError(f"{name} has no revision {revision!r} on {constants.ENDPOINT}") from None
-    except errors.RepositoryNotFoundError:
-        raise ValueError(
-            f"{constants.ENDPOINT} has no model {name}, or it is private: check the name, or log in with `hf auth login`; "
-            f"{there}"
-        ) from None
-    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
-        cause = _cause(silent=silent)
-        raise ValueError(f"{model} is not complete in the cache {constants.HF_HUB_CACHE}, and {cause}; {there}") from error
-    except (client.HTTPError, client.InvalidURL) as error:
-        raise ValueError(f"{name} cannot be downloaded from {constants.ENDPOINT}: {error}; check HF_ENDPOINT") from error
-    except JSONDecodeError as error:  # for example, because the network answered with its login page
-        raise ValueError(
-            f"{constants.ENDPOINT} does not answer like a hub: check the network and HF_ENDPOINT ({error})"
-        ) from error
-    if not any(folder.glob("*.safetensors")):
-        raise ValueError(f"{name} has no *.safetensors: weights in other formats may hold code, and are not downloaded")
-    return folder
+        found = _NAME.fullmatch(model)
+        assert found is not None, "callers check is_hub_name first"
+        self._name: str = found["repository"]
+        self._revision: str | None = found["revision"]
+        self._contents: Contents | None = None
+        self._silent = False
+        with self._refusing():
+            self._sizes = {} if constants.HF_HUB_OFFLINE else self._listed()
+        if self._sizes and not any(name.endswith(".safetensors") for name in self._sizes):
+            raise ValueError(
+                f"{self._name} has no *.safetensors: weights in other formats may hold code, and are not downloaded"
+            )
+        self.path = self.fetch(*CONFIGS)
+        self._revision = self.path.name  # the commit, so that all files belong together
+
+    @property
+    def missing_bytes(self) -> int:
+        """Size of the files that are not in the cache; 0 if the hub does not answer."""
+        return sum(size for name, size in self._sizes.items() if not (self.path / name).exists())
+
+    def fetch(self, *patterns: str) -> Path:
+        """Download files that are missing from the cache, and return their folder.
+
+        Args:
+            patterns: Patterns of file names, as for `fnmatch`; none: all files that are read from a checkpoint.
+
+        Raises:
+            ValueError: If the files cannot be downloaded, with a remedy.
+        """
+        from huggingface_hub import snapshot_download
+
+        from ..views.progress_bars import download_bars
+
+        with self._refusing(), download_bars() as bar:
+            # Not hf_hub_download: without the list of files, which this call keeps in the cache, a later call without a
+            # network would take a folder with config.json alone for complete.
+            folder = snapshot_download(
+                self._name,
+                revision=self._revision,
+                local_files_only=self._silent,
+                tqdm_class=bar,
+                allow_patterns=[*(patterns or FILES)],
+                ignore_patterns=[ELSEWHERE],
+            )
+        return Path(folder)
+
+    def contents(self) -> "Contents":
+        """Return the tensors in the files, from headers that are read on the hub if the cache lacks a file.
+
+        Raises ValueError if a file is neither in the cache nor on the hub, or a header cannot be read.
+        """
+        from huggingface_hub import HfApi
+
+        from ..models.reading import Stored, join_headers, read_contents, refuse_errors
+
+        if not self._sizes:
+            self.fetch()
+        if all((self.path / name).exists() for name in self._sizes if name.endswith(".safetensors")):
+            return read_contents(self.path)
+        if self._contents is None:
+            with refuse_errors(f"the headers of the weights of {self._name} cannot be read"), self._refusing():
+                found = HfApi().get_safetensors_metadata(self._name, revision=self._revision)
+
+            def header(path: Path) -> list[Stored]:
+                tensors = found.files_metadata[path.name].tensors
+                return [
+                    Stored(name, tuple(its.shape), its.dtype, path, begin, end - begin)
+                    for name, its in tensors.items()
+                    for begin, end in (its.data_offsets,)
+                ]
+
+            self._contents = join_headers(self.path, found.weight_map, header)
+        return self._contents
+
+    def _listed(self) -> dict[str, int]:
+        """Return the size of each file that may be downloaded. An error of the hub is left to the download: {}.
+
+        `_silent` becomes True for a hub that does not answer within the deadline: `snapshot_download` sets none for its
+        first request.
+        """
+        from huggingface_hub import HfApi, constants
+        from huggingface_hub.utils import filter_repo_objects
+
+        client = _client()
+        try:
+            found = HfApi().model_info(
+                self._name, revision=self._revision, files_metadata=True, timeout=constants.HF_HUB_ETAG_TIMEOUT
+            )
+        except client.TimeoutException:
+            self._silent = True
+            return {}
+        except client.HTTPError:
+            return {}
+        sizes = {file.rfilename: file.size or 0 for file in found.siblings or ()}
+        return {name: sizes[name] for name in filter_repo_objects(sizes, allow_patterns=[*FILES], ignore_patterns=ELSEWHERE)}
+
+    @contextmanager
+    def _refusing(self) -> Generator[None]:
+        """Raise a ValueError with a remedy for an error of the hub inside the context."""
+        from huggingface_hub import constants, errors
+
+        client, name, revision = _client(), self._name, self._revision
+        there = f"there is no folder {name!r} in {Path.cwd()}"
+        try:
+            yield
+        except errors.HFValidationError as error:
+            raise ValueError(f"{name} cannot be the name of a model on {constants.ENDPOINT}: {error}; {there}") from None
+        except errors.GatedRepoError:
+            raise ValueError(
+                f"{name} is gated: accept its conditions on {constants.ENDPOINT}/{name}, then log in with `hf auth login` or "
+                "set HF_TOKEN"
+            ) from None
+        except errors.RevisionNotFoundError:
+            raise ValueError(f"{name} has no revision {revision!r} on {constants.ENDPOINT}") from None
+        except errors.RepositoryNotFoundError:
+            raise ValueError(
+                f"{constants.ENDPOINT} has no model {name}, or it is private: check the name, or log in with `hf auth login`; "
+                f"{there}"
+            ) from None
+        except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
+            cause = _cause(silent=self._silent)
+            raise ValueError(f"{name} is not complete in the cache {constants.HF_HUB_CACHE}, and {cause}; {there}") from error
+        except (client.HTTPError, client.InvalidURL) as error:
+            raise ValueError(f"{name} cannot be downloaded from {constants.ENDPOINT}: {error}; check HF_ENDPOINT") from error
+        except JSONDecodeError as error:  # for example, because the network answered with its login page
+            raise ValueError(
+                f"{constants.ENDPOINT} does not answer like a hub: check the network and HF_ENDPOINT ({error})"
+            ) from error
 
 
-def _downloaded(name: str, revision: str | None, *, local_files_only: bool) -> Path:
-    """Return the folder of a model in the cache, after downloading the files that are missing from it."""
-    from huggingface_hub import snapshot_download
+def _client() -> Any:
+    """Return the HTTP library of huggingface_hub: httpx in version 1, httpx2 in version 2."""
+    from huggingface_hub import errors
 
-    from ..views.progress_bars import download_bars
-
-    with download_bars() as bar:
-        folder = snapshot_download(
-            name,
-            revision=revision,
-            local_files_only=local_files_only,
-            tqdm_class=bar,
-            allow_patterns=[*FILES],
-            ignore_patterns=["*/*.safetensors"],
-        )
-    return Path(folder)
+    return import_module(errors.HfHubHTTPError.__mro__[1].__module__.partition(".")[0])
 
 
 def _cause(*, silent: bool) -> str:
@@ -119,20 +219,3 @@ def _cause(*, silent: bool) -> str:
         f"{constants.ENDPOINT} {late if silent else 'cannot be reached'}: check the network and HF_ENDPOINT, or download the "
         "model where the hub can be reached, and set HF_HUB_OFFLINE=1"
     )
-
-
-def _is_silent(name: str, revision: str | None, client: Any) -> bool:
-    """Return whether the hub fails to answer within the deadline. Other failures are left to the download.
-
-    This check is needed because `snapshot_download` sets no deadline for its first request. `client` is
-    the HTTP library.
-    """
-    from huggingface_hub import HfApi, constants
-
-    try:
-        HfApi().model_info(name, revision=revision, timeout=constants.HF_HUB_ETAG_TIMEOUT)
-    except client.TimeoutException:
-        return True
-    except client.HTTPError:
-        return False
-    return False

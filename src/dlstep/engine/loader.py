@@ -22,7 +22,7 @@ from .buffer_policy import BufferPolicy
 from .config import EngineConfig
 from .decode import Turn
 from .devices import TABLE_ROW_BYTES, check_room, device_of_rank, set_threads
-from .hub import folder_of
+from .hub import HubModel, source_of
 from .resolve import ResolvedConfig, resolve
 from .strategy_choice import embedded_models_for
 
@@ -120,32 +120,34 @@ def build_engine(config: EngineConfig, gather: Gather) -> LoadedEngine:
 
 def _describe(config: EngineConfig) -> "Description":
     """Return the facts of the checkpoint that `config` names. Raises ValueError if there is no usable one."""
-    folder = _folder(config)  # before the import, which takes seconds: a wrong name is reported at once
+    source = _source(config)  # before the import, which takes seconds: a wrong name is reported at once
     from ..models import read_description
 
-    return read_description(folder, config.family, mask_token_id=config.mask_token_id)
+    return read_description(source, config.family, mask_token_id=config.mask_token_id)
 
 
-def _folder(config: EngineConfig) -> Path:
+def _source(config: EngineConfig) -> Path | HubModel:
     models = embedded_models_for(config)
     if not models and config.model is None:
         message = f"no embedded model can be decoded with {config.decoding_strategy!r}: give a checkpoint folder or one of"
         raise Refused("model", "missing", f"{message} {', '.join(tiny.names())}")
     model = models[0] if config.model is None else config.model
-    path = tiny.path(model) if model in tiny.names() else folder_of(model)
+    source = tiny.path(model) if model in tiny.names() else source_of(model)
+    path = source if isinstance(source, Path) else source.path
     if path.is_file():
         raise Refused("model", "invalid_value", f"{model!r} is a file: give the folder that holds it")
     if not path.is_dir():
         near = did_you_mean(model, tiny.names(), ": ") or "; a model of a hub has a name like org/name"
         message = f"no checkpoint folder at {model!r}, and the embedded models are {', '.join(tiny.names())}{near}"
         raise Refused("model", "unknown_name", message)
-    return path
+    return source
 
 
 def _load(config: EngineConfig, gather: Gather, undone: ExitStack) -> LoadedEngine:
     """Load the engine in stages. Each stage pushes its cleanup in case of an error on `undone`."""
     options = resolve(config, _describe(config))
-    _check_room(options)
+    _check_model(options)
+    options.model.source.fetch()
     group = gather(options)
     undone.callback(group.end)
     undone.push(_free_memory)
@@ -176,15 +178,20 @@ def _load(config: EngineConfig, gather: Gather, undone: ExitStack) -> LoadedEngi
     )
 
 
-def _check_room(options: ResolvedConfig) -> None:
-    """Raise Refused for pages and page tables that are larger than the memory of the device, before weights are read."""
+def _check_model(options: ResolvedConfig) -> None:
+    """Refuse a model whose tensors do not fit its network, and what is larger than the memory, before weights are fetched.
+
+    Raises ValueError for the tensors, and Refused for pages and page tables.
+    """
+    from ..models.checkpoint import placements_of
     from ..models.shapes import kv_bytes_per_token, kv_shapes
     from ..models.weights import empty_network
 
     check_room(options.device, "max_num_reqs", options.max_num_reqs, TABLE_ROW_BYTES)
+    # Building the network refuses an invalid config, from which `kv_shapes` could not read sizes.
+    network = empty_network(options.model.family.network, options.model.config, options.dtype)
+    placements_of(options.model, network, options.model.source.contents())
     if options.num_pages is not None:
-        # Building the network refuses an invalid config, from which `kv_shapes` could not read sizes.
-        network = empty_network(options.model.family.network, options.model.config, options.dtype)
         position = kv_bytes_per_token(kv_shapes(network.config, options.tensor_parallel_size), options.dtype)
         check_room(options.device, "num_pages", options.num_pages, options.page_size * position)
 

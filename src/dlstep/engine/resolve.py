@@ -115,7 +115,6 @@ def resolve(config: EngineConfig, description: "Description") -> ResolvedConfig:
 
     from ..models.checkpoint import default_dtype
     from ..models.quantization import check_device
-    from ..models.reading import read_contents
     from ..models.weights import check_ranks
 
     device = find_device(config.device)
@@ -134,7 +133,7 @@ def resolve(config: EngineConfig, description: "Description") -> ResolvedConfig:
         raise Refused("max_model_len", "out_of_range", message)
     page_size = config.page_size or max(1, min(32, max_model_len // 64))
     if config.dtype is None:
-        dtype, reason = default_dtype(torch.device(device).type, read_contents(model.path))
+        dtype, reason = default_dtype(torch.device(device).type, model.source.contents())
     else:
         dtype, reason = getattr(torch, config.dtype), "as requested"
     given = {name: value for name, value in values_of(config).items() if name in DECIDED_BEFORE}

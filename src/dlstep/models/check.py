@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from .adapter import Adapter, plan_adapter, read_adapter
 from .description import Description, check_ends, read_description
 from .families import Family
-from .reading import Contents, read_contents
+from .reading import Contents, Source, source_at
 from .shapes import KVShape, kv_shapes
 from .weights import empty_network, plan_weights, shortened
 
@@ -23,37 +23,40 @@ MOST_LISTED = 200
 class CheckpointReport:
     """A report on a checkpoint: the model that loading would produce, and every problem that prevents loading.
 
-    `description` is None if the folder cannot be described; then `parameters` is 0 and `kv_shapes`
-    is empty. Tied parameters count once; `stored_bytes` are in files. `warnings` prevent nothing.
+    `description` is None if the folder cannot be described; then `parameters` and `stored_bytes` are 0 and `kv_shapes`
+    is empty. Tied parameters count once; `stored_bytes` are in files, of which `download_bytes` are not in the folder.
+    `warnings` prevent nothing.
     """
 
     folder: Path
     description: Description | None
     parameters: int
     stored_bytes: int
+    download_bytes: int
     kv_shapes: tuple[KVShape, ...]
     problems: tuple[str, ...]
     warnings: tuple[str, ...] = ()
 
 
-def check(path: str | Path, family: str | None = None, lora_path: str | Path | None = None) -> CheckpointReport:
-    """Check the checkpoint folder at `path`, and the adapter for it at `lora_path`.
+def check(path: str | Path | Source, family: str | None = None, lora_path: str | Path | None = None) -> CheckpointReport:
+    """Check the checkpoint at `path`, and the adapter for it at `lora_path`.
 
     This runs the same code as loading, so both find the same problems, but it reads no weights and
     runs no code of the checkpoint. Raises FileNotFoundError if there is no such folder.
     """
-    folder = Path(path).expanduser()
+    source = source_at(path)
+    folder = source.path
     if not folder.is_dir():
         raise FileNotFoundError(f"checkpoint folder {str(folder)!r} does not exist: give a folder, or a name like org/name")
     problems: list[str] = []
-    description = _found(problems, lambda: read_description(folder, family))
-    contents = _found(problems, lambda: read_contents(folder)) or Contents({}, ())
-    problems += contents.problems
+    description = _found(problems, lambda: read_description(source, family))
     adapter = None if lora_path is None else _found(problems, lambda: read_adapter(Path(lora_path)))
-    stored_bytes = sum(stored.size for stored in contents.tensors.values())
     if description is None:
-        return CheckpointReport(folder, None, 0, stored_bytes, (), tuple(shortened(problems, MOST_LISTED)))
+        return CheckpointReport(folder, None, 0, 0, source.missing_bytes, (), tuple(shortened(problems, MOST_LISTED)))
     _found(problems, lambda: check_ends(description))
+    contents = _found(problems, source.contents) or Contents({}, ())
+    problems += contents.problems
+    stored_bytes = sum(stored.size for stored in contents.tensors.values())
     known, config = description.family, description.config
     network = _found(problems, lambda: empty_network(known.network, config, torch.bfloat16))
     parameters, shapes = 0, ()
@@ -72,6 +75,7 @@ def check(path: str | Path, family: str | None = None, lora_path: str | Path | N
         description,
         parameters,
         stored_bytes,
+        source.missing_bytes,
         shapes,
         tuple(shortened(problems, MOST_LISTED)),
         tuple(shortened(warnings, MOST_LISTED)),

@@ -19,6 +19,7 @@ from .reading import Contents, read_contents
 from .shapes import in_gib
 from .sharding import install_ranks, parameter_shards
 from .weights import (
+    Placement,
     Progress,
     Shares,
     compute_buffers,
@@ -107,12 +108,26 @@ def load_checkpoint(
             `quantize` and `read_description` do.
     """
     description = description or read_description(path, family, mask_token_id=mask_token_id)
-    check_ends(description)
     where = torch.device(device)
     contents = read_contents(description.path)
     dtype = default_dtype(where.type, contents)[0] if dtype is None else dtype
     network = _load_network(description, contents, where, dtype, progress, ranks, quantized=quantized)
     return Checkpoint(network, description, ranks, contents.files)
+
+
+def placements_of(description: Description, network: PreTrainedModel, contents: Contents) -> list[Placement]:
+    """Return where the tensors of a checkpoint go in its empty network.
+
+    Raises ValueError for tensors that are missing, unused or misshaped, and for an end token that is never sampled.
+    """
+    check_ends(description)
+    folder, family = description.path, description.family
+    if contents.problems:
+        raise ValueError(f"the weights in {folder} cannot be read: {'; '.join(shortened(contents.problems))}")
+    placements, problems = plan_weights(network, contents, family.weights, family.ignored)
+    if problems:
+        raise ValueError(f"the weights in {folder} do not fit {family.network.__name__}: {'; '.join(shortened(problems))}")
+    return placements
 
 
 def _load_network(
@@ -126,13 +141,9 @@ def _load_network(
     quantized: bool,
 ) -> PreTrainedModel:
     """Return the network of a folder with the `contents` of its files, in evaluation mode."""
-    folder, family = description.path, description.family
-    if contents.problems:
-        raise ValueError(f"the weights in {folder} cannot be read: {'; '.join(shortened(contents.problems))}")
-    network = empty_network(family.network, description.config, dtype)
-    placements, problems = plan_weights(network, contents, family.weights, family.ignored)
-    if problems:
-        raise ValueError(f"the weights in {folder} do not fit {family.network.__name__}: {'; '.join(shortened(problems))}")
+    folder = description.path
+    network = empty_network(description.family.network, description.config, dtype)
+    placements = placements_of(description, network, contents)
     shares = Shares(network_tensors(network).shapes, parameter_shards(network, ranks), ranks)
     tensors = network.state_dict(keep_vars=True)
     owners = quantized_weights(network) if quantized else {}

@@ -10,10 +10,10 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTo
 
 from ..core import SamplingParams, Spec
 from ..core.spec import BIDIRECTIONAL, TRAININGS
-from ..text.detokenize import load_tokenizer
+from ..text.detokenize import TOKENIZER_FILES, load_tokenizer
 from .configs import Stated, part, unknown_fields
 from .families import Family, Token, name_of, read_facts, recognise
-from .reading import check_size, read_object, refuse_errors
+from .reading import Source, check_size, read_object, refuse_errors, source_at
 from .transformers_internals import bytes_to_unicode
 
 # Fields that the "dlstep" section of a config.json may have in addition to strategy options.
@@ -33,8 +33,8 @@ class Description:
 
     name: str
     """Name of the folder."""
-    path: Path
-    """The folder."""
+    source: Source
+    """Its files."""
     family: Family
     """Model family."""
     config: PretrainedConfig
@@ -56,6 +56,11 @@ class Description:
     unknown: tuple[str, ...] = ()
     """Fields of config.json that no code reads and that are not known to be harmless."""
 
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self.source.path
+
 
 @dataclass(frozen=True, slots=True)
 class _Sources:
@@ -72,11 +77,11 @@ class _Sources:
     family: Family
 
 
-def read_description(path: str | Path, family: str | None = None, *, mask_token_id: int | None = None) -> Description:
-    """Return the facts of a checkpoint folder without reading its weights.
+def read_description(path: str | Path | Source, family: str | None = None, *, mask_token_id: int | None = None) -> Description:
+    """Return the facts of a checkpoint without reading its weights. The tokenizer is fetched last, as the largest file.
 
     Args:
-        path: The folder.
+        path: The folder, or the source of its files.
         family: Family of the checkpoint, regardless of config.json; None: detected.
         mask_token_id: Token id of the mask; None: from the folder.
 
@@ -84,9 +89,10 @@ def read_description(path: str | Path, family: str | None = None, *, mask_token_
         FileNotFoundError: For a missing folder or file.
         ValueError: For a family that is not supported, or a fact that is missing or impossible.
     """
-    folder = Path(path).expanduser()
+    source = source_at(path)
+    folder = source.path
     facts = read_facts(folder)
-    known = recognise(folder, facts, family)
+    known = recognise(source, facts, family)
     config, unknown = _config(folder, facts, known)
     text: Any = config.get_text_config()
     with refuse_errors(str(folder / "config.json")):
@@ -94,6 +100,7 @@ def read_description(path: str | Path, family: str | None = None, *, mask_token_
     declared: Any = own.get("decoding_strategy", known.decoding_strategy)
     if not isinstance(declared, str | None):
         raise ValueError(f"{folder / 'config.json'}: decoding_strategy of its section dlstep must be a name, got {declared!r}")
+    source.fetch(*TOKENIZER_FILES)
     with refuse_errors(f"the tokenizer in {folder} cannot be read"):
         for file in folder.glob("*.json"):
             check_size(file)
@@ -116,7 +123,7 @@ def read_description(path: str | Path, family: str | None = None, *, mask_token_
     )
     return Description(
         name=name_of(folder.resolve()),
-        path=folder,
+        source=source,
         family=known,
         config=config,
         tokenizer=sources.tokenizer,

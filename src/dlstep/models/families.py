@@ -24,7 +24,7 @@ from ..core.checks import did_you_mean
 from ..core.spec import BIDIRECTIONAL, BLOCK_CAUSAL, CAUSAL, EDITS, JOINT, RANDOM_CANVAS, REORDERED, SUB_BLOCKS, AcceptRule
 from . import configs
 from .configs import Arguments, Facts
-from .reading import INDEX, SINGLE, read_contents, read_object
+from .reading import Source, read_object
 from .weights import WeightRule
 
 CHATML_TEMPLATE = (
@@ -381,8 +381,8 @@ def name_of(folder: Path) -> str:
     return folder.name
 
 
-def recognise(folder: Path, facts: dict[str, Any], name: str | None = None) -> Family:
-    """Return the family of this name, or if it is None, the family of the checkpoint folder.
+def recognise(source: Source, facts: dict[str, Any], name: str | None = None) -> Family:
+    """Return the family of this name, or if it is None, the family of the checkpoint.
 
     Raises ValueError for an unknown name, and for a folder that fits no family.
     """
@@ -392,19 +392,20 @@ def recognise(folder: Path, facts: dict[str, Any], name: str | None = None) -> F
             raise ValueError(f"family={name!r} is unknown: choose from {', '.join(FAMILIES)}{meant}")
         family = FAMILIES[name]
     else:
-        family = _detect(folder, facts)
+        family = _detect(source, facts)
     if family.qkv_biased is not None and facts.get("include_qkv_bias"):
         return replace(family, network=family.qkv_biased)
     return family
 
 
-def _detect(folder: Path, facts: dict[str, Any]) -> Family:
+def _detect(source: Source, facts: dict[str, Any]) -> Family:
     """Return the family that fits config.json.
 
     If several fit, return the one whose tensor the files contain, else the first whose field is true in config.json,
     else the first that the checkpoint's name matches, else the first that requires none of these. Raises ValueError if
     there is none.
     """
+    folder = source.path
     named = list(_class_names(facts))
     candidates = [family for family in FAMILIES.values() if _fits(family.signs, facts.get("model_type"), named)]
     if not candidates:
@@ -414,7 +415,7 @@ def _detect(folder: Path, facts: dict[str, Any]) -> Family:
             f"not supported: choose a checkpoint of {', '.join(FAMILIES)}, or give one of these as family if it is "
             "built like them (code that a checkpoint brings is never run)"
         )
-    if (by_tensor := [family for family in candidates if family.signs.tensor]) and _holds(folder, by_tensor[0]):
+    if (by_tensor := [family for family in candidates if family.signs.tensor]) and _holds(source, by_tensor[0]):
         return by_tensor[0]
     if stating := [family for family in candidates if family.signs.fact and facts.get(family.signs.fact) is True]:
         return stating[0]
@@ -451,8 +452,10 @@ def _published_names(folder: Path, facts: dict[str, Any]) -> Iterator[str]:
     yield from (part for part in folder.absolute().parts if part.startswith("models--"))
 
 
-def _holds(folder: Path, family: Family) -> bool:
+def _holds(source: Source, family: Family) -> bool:
     """Return whether the files hold a tensor that is a sign of this family; False if there are no files."""
-    if not ((folder / SINGLE).is_file() or (folder / INDEX).is_file()):
+    try:
+        tensors = source.contents().tensors
+    except FileNotFoundError:
         return False
-    return any(re.fullmatch(family.signs.tensor or "", name) for name in read_contents(folder).tensors)
+    return any(re.fullmatch(family.signs.tensor or "", name) for name in tensors)

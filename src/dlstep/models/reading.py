@@ -5,11 +5,11 @@ Each failure becomes a ValueError that names the file.
 
 import json
 import re
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
@@ -87,6 +87,47 @@ class Contents:
     files: tuple[Path, ...] = ()
 
 
+class Source(Protocol):
+    """The files of a checkpoint. Those that are not yet in the folder are downloaded when they are needed."""
+
+    @property
+    def path(self) -> Path:
+        """The folder. It has config.json, if the checkpoint has one."""
+        ...
+
+    @property
+    def missing_bytes(self) -> int:
+        """Size of the files that are not in the folder."""
+        ...
+
+    def fetch(self, *patterns: str) -> object:
+        """Download the files whose names match one of the patterns, or all files without patterns."""
+
+    def contents(self) -> Contents:
+        """Return the tensors in the checkpoint's files, read from the headers alone, as `read_contents` does."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A checkpoint that is a folder, which has all of its files."""
+
+    path: Path
+    missing_bytes: int = 0
+
+    def fetch(self, *patterns: str) -> None:
+        """Do nothing."""
+
+    def contents(self) -> Contents:
+        """Return the tensors in the folder's files."""
+        return read_contents(self.path)
+
+
+def source_at(path: "str | Path | Source") -> Source:
+    """Return the source of a checkpoint that is given by its folder, or by a source."""
+    return Folder(Path(path).expanduser()) if isinstance(path, str | Path) else path
+
+
 def read_contents(folder: Path) -> Contents:
     """Return the tensors in the safetensors files of `folder`. Raises FileNotFoundError if it has no such files."""
     if (folder / SINGLE).is_file():
@@ -118,6 +159,17 @@ def _read_index(folder: Path) -> Contents:
     where: Any = read_object(folder / INDEX).get("weight_map")
     if not isinstance(where, dict):
         raise ValueError("it has no weight_map of tensor names to file names")
+    return join_headers(folder, where, read_header)
+
+
+def join_headers(folder: Path, where: Mapping[str, str], header: Callable[[Path], list[Stored]]) -> Contents:
+    """Return the tensors of all shards that an index names, and how the shards differ from the index.
+
+    Args:
+        folder: The checkpoint folder.
+        where: File name of each tensor by the tensor's name, as the index states it.
+        header: Function that returns the tensors of a file, as `read_header` does.
+    """
     files = [folder / INDEX]
     tensors: dict[str, Stored] = {}
     problems: list[str] = []
@@ -126,7 +178,7 @@ def _read_index(folder: Path) -> Contents:
         names.setdefault(file, set()).add(name)
     for file, named in sorted(names.items()):
         try:
-            contained = {stored.name: stored for stored in read_header(folder / file)}
+            contained = {stored.name: stored for stored in header(folder / file)}
             files.append(folder / file)
         except (ValueError, FileNotFoundError) as error:
             problems.append(str(error))

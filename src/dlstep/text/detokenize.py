@@ -14,6 +14,8 @@ else:
 TOKENIZER = "tokenizer.json"
 QWEN_FILES = ("vocab.json", "merges.txt")
 SPECIAL_FILES, SPECIAL = ("special_tokens_map.json", "tokenizer_config.json"), ("_token", "_tokens")
+TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json", "additional_chat_templates/*.jinja")
+TOKENIZER_FILES = (TOKENIZER, *QWEN_FILES, *SPECIAL_FILES, "added_tokens.json", *TEMPLATE_FILES)  # all that are read
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # decoded from an incomplete character
 BYTE = re.compile("<0x[0-9A-F]{2}>")  # a single byte in vocabularies with byte fallback
 KEPT = 16  # tokens that are decoded again together with new ones
