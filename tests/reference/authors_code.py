@@ -48,6 +48,24 @@ def mdpo(network: Network, prompt: list[int], length: int, size: int, steps: int
     return canvas[len(prompt) :], forwards
 
 
+def p2(network: Network, prompt: list[int], length: int, steps: int) -> tuple[list[int], int]:
+    """Open-dLLM (pengzhangzhi/Open-dLLM 8b38787), alg="p2": the answer and the number of forwards. Its floats are fractions."""
+    canvas, forwards, answer = [*prompt, *[MASK] * length], 0, range(len(prompt), len(prompt) + length)
+    for number in range(steps):
+        if MASK not in canvas:
+            break
+        forwards += 1
+        chances = {position: network(position, canvas) for position in answer}
+        count = math.floor(length * (1 - Fraction(number + 1, steps)))
+        kept = best_first({position: max(row) for position, row in chances.items()}, length - count)
+        for position in answer:
+            if position not in kept:
+                canvas[position] = MASK
+            elif canvas[position] == MASK:
+                canvas[position] = top_id(chances[position])
+    return canvas[len(prompt) :], forwards
+
+
 def remdm_llada(network: Network, prompt: list[int], length: int, size: int, count: int) -> tuple[list[int], int]:
     """ReMDM for LLaDA (guanghanwang/ReMDM-LLaDA 169c9b9), one position a forward: the answer and the number of forwards."""
     canvas, forwards = [*prompt, *[MASK] * length], 0

@@ -17,15 +17,16 @@ CHOOSE, REMASK = 3, 4
 
 
 def running_confidence(random: Random) -> tuple[Rule, Slow]:
-    steps = random.choice((None, 1, 2, 3, 5, 9))
+    steps, current = random.choice((None, 1, 2, 3, 5, 9)), random.random() < 0.5
 
     def slow(view: View) -> None:
         later = sum(maskgit_shares(len(view.positions), steps or len(view.positions))[view.number + 1 :])
         view.unmask(view.masked)
-        kept = view.top(len(view.positions) - later, lambda position: view.sure[position], view.positions)
+        score = view.confidence if current else view.sure.__getitem__
+        kept = view.top(len(view.positions) - later, score, view.positions)
         view.mask([position for position in view.positions if position not in kept])
 
-    return RunningConfidence(steps), slow
+    return RunningConfidence(steps, confidence="current" if current else "running"), slow
 
 
 def saber(random: Random) -> tuple[Rule, Slow]:

@@ -1,12 +1,14 @@
 """Running confidence remasking: fill the block in every pass, then remask the least probable.
 
-Source: He et al., "MDPO: Overcoming the Training-Inference Divide of Masked Diffusion Language
-Models", 2025, arXiv 2508.13148 (RCR). MDPO keeps confidences for the whole canvas, so a pass may
-also remask tokens of earlier blocks: `segment_size`. By default, a block remasks only its own.
+Sources: He et al., "MDPO: Overcoming the Training-Inference Divide of Masked Diffusion Language
+Models", 2025, arXiv 2508.13148 (RCR); Peng et al., "Path Planning for Masked Diffusion Model
+Sampling", 2025, arXiv 2502.03540 (P2: `confidence="current"`, as in Open-dCoder's code). MDPO keeps
+confidences for the whole canvas, so a pass may also remask tokens of earlier blocks:
+`segment_size`. By default, a block remasks only its own.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, final
+from typing import Annotated, Literal, final
 
 from annotated_types import Gt
 
@@ -19,7 +21,7 @@ from ._shares import in_parts, remasked
 class RunningConfidence(CanvasRule):
     """A rule that fills all masks in each pass and keeps the most probable tokens, by a schedule.
 
-    The share is rounded up. Tokens keep the probability of their unmasking; low positions win ties.
+    The share is rounded up; low positions win ties.
     """
 
     SWEEP = ("steps_per_block", (1, 2, 3, 4, 8))
@@ -30,6 +32,9 @@ class RunningConfidence(CanvasRule):
     segment_size: Annotated[int, Gt(0)] | None = None
     """Positions of a segment: the answer is one block decoded by segments, and tokens of earlier
     segments may be remasked (MDPO); None: each block separately."""
+    confidence: Literal["running", "current"] = "running"
+    """Probabilities to compare: of each token when it was unmasked, or of those that each pass
+    samples at all positions, even if an unmasked one holds another token (P2)."""
 
     @property
     def remasks(self) -> bool:
@@ -42,24 +47,31 @@ class RunningConfidence(CanvasRule):
         return self.segment_size is not None
 
     def sampled(self, planned: PlannedPass) -> tuple[int, ...]:
-        """Return all masks up to the end of the current segment; if there are none, all masks."""
+        """Return all masks up to the end of the current segment; if there are none, all masks.
+
+        With current confidences, unmasked positions too.
+        """
         block = planned.block
-        if self.segment_size is None:
+        if self.segment_size is None and self.confidence == "running":
             return block.masked
         sampled = block.sampled(planned.limit)
         before, size, _ = self._segment(len(sampled), planned.number)
         last = sampled[before + size - 1]
-        return tuple([position for position in block.masked if position <= last]) or block.masked
+        found = sampled if self.confidence == "current" else block.masked
+        return tuple([position for position in found if position <= last]) or block.masked
 
     def commit(self, block_pass: BlockPass) -> Block:
         """Return the block with the tokens that are kept; after the last pass, all are."""
         block, samples = block_pass.block, block_pass.samples
         start, sampled = block.start, block.sampled(block_pass.limit)
         before, size, forwards = self._segment(len(sampled), block_pass.number)
-        block = block.unmask_rows(range(len(samples.tokens)), samples.tokens, samples.probabilities)
+        own = block_pass.only(tuple([position for position in block.masked if position <= block_pass.sampled[-1]])).samples
+        block = block.unmask_rows(range(len(own.tokens)), own.tokens, own.probabilities)
         kept = before - (-size * forwards // (self.steps_per_block or size))  # rounded up
-        probabilities = block.probabilities
-        falling = sorted(sampled[: before + size], key=lambda position: probabilities[position - start], reverse=True)
+        found = dict(zip(range(start, block.end), block.probabilities, strict=True))
+        if self.confidence == "current":
+            found |= zip(block_pass.sampled, samples.probabilities, strict=True)
+        falling = sorted(sampled[: before + size], key=found.__getitem__, reverse=True)
         return remasked(block, falling[kept:], block_pass.spec)
 
     def measure(self, planned: PlannedPass) -> int:
