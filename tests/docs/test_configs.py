@@ -75,9 +75,9 @@ def test_a_file_fits_its_family(path):
 
 
 RESULTS = {"llada_base": "llada", "fast_dllm_llada": "llada", "sdar_chat": "sdar", "dmax_math": "llada2_mini_dmax"}
-# No settings of DreamReasoner are known, and no checkpoint of A2D's Llama.
+# No settings of DreamReasoner and LLaDA-MoE are known, and no checkpoint of A2D's Llama.
 # `llada2` and `llada2_moe` name the same models as `llada2_mini`.
-WITHOUT_SETTINGS = {"dream_reasoner", "a2d_llama", "llada2", "llada2_moe", *NATIVE}
+WITHOUT_SETTINGS = {"dream_reasoner", "llada_moe", "a2d_llama", "llada2", "llada2_moe", *NATIVE}
 
 
 def test_published_settings_fit_their_families_and_say_what_to_expect():

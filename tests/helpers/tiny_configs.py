@@ -117,6 +117,54 @@ def a2d(kind: str, name: str = "diffusion-mdlm-v0.1") -> Callable[[tuple[int, in
     return facts
 
 
+def open_dcoder(heads: tuple[int, int], biases: bool) -> Facts:
+    del biases  # it has those of queries, keys and values in any case
+    return shape(heads) | {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "_name_or_path": "open-dcoder-0.5B"}
+
+
+def coda(heads: tuple[int, int], biases: bool) -> Facts:
+    training = {"mask_block_sizes": [4, 8], "sampling_eps": [0.001], "truncate_probability": 0, "prefix_probability": 0}
+    own = {"head_dim": HEAD_DIM, "attention_bias": biases, "mask_token_id": MASK_ID, "attention_kernel": "flash_attention"}
+    return shape(heads) | remote("CoDA", "CoDALanguageModel", "coda") | own | training
+
+
+def rnd1(heads: tuple[int, int], biases: bool) -> Facts:
+    own = {"num_diffusion_steps": 256, "moe_backend": "hf", "is_causal": False, "rope_scaling": False, "sliding_window": False}
+    return sdar_moe(heads, biases) | remote("rnd1", "RND1LM", "rnd") | own
+
+
+def illada(heads: tuple[int, int], biases: bool) -> Facts:
+    own = {"attention_bias": biases, "mlp_bias": biases, "layer_norm_eps": None, "resid_pdrop": 0.0}
+    return shape(heads) | remote("illada", "ILLaDAForCausalLM", "illada") | own
+
+
+def llada_moe(heads: tuple[int, int], biases: bool) -> Facts:
+    kept = {name: value for name, value in shape(heads).items() if name != "intermediate_size"}
+    return (
+        kept
+        | remote("llada", "LLaDAMoEModelLM", "lladamoe")
+        | {
+            "attention_bias": biases,
+            "clip_qkv": None,
+            "dense_intermediate_size": 48,
+            "expert_intermediate_size": 24,
+            "moe_layer_freq": [1, 1],
+            "moe_router_enable_expert_bias": False,
+            "moe_router_score_function": "softmax",
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "partial_rotary_factor": 1,
+            "qk_layernorm": True,
+            "routed_scaling_factor": 1,
+        }
+    )
+
+
+def efficient_dlm(heads: tuple[int, int], biases: bool) -> Facts:
+    form = {"dlm_paradigm": "bidirectional", "dlm_type": "llada", "dlm_arch": "encoder", "disable_qk_norm": False}
+    return sdar(heads, biases) | remote("qwen3", "EfficientDLM", "edlm") | form
+
+
 def fast_dllm_v2(heads: tuple[int, int], biases: bool) -> Facts:
     del biases
     return shape(heads) | remote("Fast_dLLM_Qwen", "Fast_dLLM_QwenForCausalLM", "fast_dllm") | {"bd_size": 16}
@@ -258,6 +306,12 @@ FACTS: dict[str, Callable[[tuple[int, int], bool], Facts]] = {
     "wedlm": wedlm(norms=False),
     "wedlm_qwen3": wedlm(norms=True),
     "sdar_moe": sdar_moe,
+    "open_dcoder": open_dcoder,
+    "coda": coda,
+    "rnd1": rnd1,
+    "illada": illada,
+    "llada_moe": llada_moe,
+    "efficient_dlm": efficient_dlm,
     "a2d_qwen3": a2d("Qwen3"),
     "a2d_qwen2": a2d("Qwen2"),
     "a2d_llama": a2d("Llama"),
@@ -290,9 +344,8 @@ def as_qwen2(facts: Facts) -> Reference:
 
 
 def as_llama(facts: Facts) -> Reference:
-    return LlamaConfig(
-        **taken(facts, "attention_bias", "head_dim"), mlp_bias=facts.get("mlp_bias", False), bos_token_id=None
-    ), LlamaForCausalLM
+    biases = {"mlp_bias": facts.get("mlp_bias", False)}
+    return LlamaConfig(**taken(facts, "attention_bias"), **biases, bos_token_id=None), LlamaForCausalLM
 
 
 def as_qwen3(facts: Facts) -> Reference:
@@ -302,6 +355,12 @@ def as_qwen3(facts: Facts) -> Reference:
 def as_qwen3_moe(facts: Facts) -> Reference:
     experts = ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", "decoder_sparse_step")
     return Qwen3MoeConfig(**taken(facts, "head_dim", "attention_bias", "mlp_only_layers", *experts)), Qwen3MoeForCausalLM
+
+
+def as_llada_moe(facts: Facts) -> Reference:
+    width = facts["expert_intermediate_size"]
+    sizes = {"intermediate_size": width, "moe_intermediate_size": width, "head_dim": HEAD_DIM, "norm_topk_prob": False}
+    return as_qwen3_moe(facts | sizes | {"decoder_sparse_step": 1, "mlp_only_layers": []})
 
 
 def as_llada(facts: Facts) -> Reference:
@@ -352,6 +411,12 @@ REFERENCES: dict[str, Callable[[Facts], Reference]] = {
     "wedlm": as_qwen2,
     "wedlm_qwen3": as_qwen3,
     "sdar_moe": as_qwen3_moe,
+    "open_dcoder": as_qwen2,
+    "coda": as_qwen3,
+    "rnd1": as_qwen3_moe,
+    "illada": as_llama,
+    "llada_moe": as_llada_moe,
+    "efficient_dlm": as_qwen3,
     "a2d_qwen3": as_qwen3,
     "a2d_qwen2": as_qwen2,
     "a2d_llama": as_llama,

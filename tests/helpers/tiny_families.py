@@ -170,5 +170,8 @@ def nemotron_names(tensors: dict[str, Tensor]) -> Named:
 PUBLISHED: dict[str, Callable[[dict[str, Tensor]], Named]] = {
     "llada": llada_names,
     "sdar_moe": single_experts,
+    "rnd1": single_experts,
+    "llada_moe": single_experts,
+    "efficient_dlm": nemotron_names,
     "nemotron_labs_diffusion": nemotron_names,
 } | dict.fromkeys(("llada2", "llada2_moe", "llada2_mini", "llada2dot1_mini", "llada2_mini_dmax"), llada2_names)

@@ -1,5 +1,6 @@
 """`dlstep models`: list the supported families of networks."""
 
+import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -77,13 +78,13 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
     more += [f"named {row['published']}"] if row["published"] else []
     recognised = "; ".join([", ".join(signs), *more]) if signs else "by name only"
     size = row["options"].get(row["block_option"])
-    masked = "as stated" if row["mask_id"] is None else str(row["mask_id"])
+    masked = "stated" if row["mask_id"] is None else str(row["mask_id"])
     return (
         row["name"],
         row["network"],
-        recognised.replace("\\b", "").replace("\\", "").replace("w*", "...").replace("-?", "-"),
+        re.sub(r"\\w[*+]", "...", recognised).replace("\\b", "").replace("\\", "").replace("-?", "-"),
         masked if row["masked"] else "none",
         str(row["head_shift"]),
         row["block_option"] if size is None else f"{row['block_option']}, {size}",
-        ", ".join(row["strategies"]) if row["training"] else "by training",
+        ", ".join(row["strategies"]) if row["training"] else "stated",
     )

@@ -161,7 +161,7 @@ def qwen2(facts: Facts) -> Arguments:
 
 def llama(facts: Facts) -> Arguments:
     """Return options of a network with biases as stated."""
-    accept(facts, PLAIN)
+    accept(facts, PLAIN | {"layer_norm_eps": ()})  # iLLaDA's code builds LayerNorm with it
     return dense(facts) | {name: facts.get(name) or False for name in ("attention_bias", "mlp_bias")}
 
 
@@ -172,7 +172,7 @@ QK_NORM = "qk_norm"
 
 def qwen3(facts: Facts, *, causal_masks: bool = False) -> Arguments:
     """Return options of a network with norms on queries and keys."""
-    accept(facts, PLAIN | {CAUSAL_MASKS: (causal_masks,), "use_relay": (False,), "mlp_bias": (False,)})
+    accept(facts, PLAIN | {CAUSAL_MASKS: (causal_masks,), "use_relay": (False,), "mlp_bias": (False,), "is_causal": (False,)})
     return dense(facts) | {"attention_bias": facts.get("attention_bias") or False}
 
 
@@ -198,6 +198,45 @@ def qwen3_moe(facts: Facts) -> Arguments:
         "decoder_sparse_step": facts.get("decoder_sparse_step") or 1,
         "mlp_only_layers": facts.get("mlp_only_layers") or [],
     }
+
+
+# In NVIDIA's networks, other paradigms are the training form and a network without drafts; "dream" shifts the rows of masks.
+DLM = {"dlm_paradigm": ("bidirectional",), "dlm_type": ("llada",)}
+
+
+def efficient_dlm(facts: Facts) -> Arguments:
+    """Return options of a network with norms on queries and keys, in the form that is decoded."""
+    accept(facts, DLM | {"disable_qk_norm": (False,), "dlm_arch": ("encoder",)})
+    return qwen3(facts)
+
+
+# Read from a file under the names that `dense` reads, in addition to sizes.
+SAME = (*ENDS, QUANTIZATION, "head_dim", "layer_types", "rope_parameters", "rope_scaling", "rope_theta")
+LLADA_MOE_HARMLESS = {
+    "model_type": ("llada", "lladamoe"),  # the routing of LLaDA-MoE-v2 is unknown
+    "clip_qkv": (),
+    "hidden_act": ("silu",),
+    "moe_router_enable_expert_bias": (False,),
+    "moe_router_score_function": ("softmax",),
+    "norm_topk_prob": (False,),
+    "partial_rotary_factor": (1,),
+    "qk_layernorm": (True,),
+    "routed_scaling_factor": (1,),
+    "shared_expert_intermediate_size": (),
+}
+LLADA_MOE_SAME = ("num_key_value_heads", "tie_word_embeddings", "num_experts", "num_experts_per_tok", "attention_bias")
+
+
+def llada_moe(facts: Facts) -> Arguments:
+    """Return options of LLaDA-MoE: experts in every layer, whose scores are not normalised again."""
+    accept(facts, LLADA_MOE_HARMLESS)
+    for kind in facts.get("moe_layer_freq") or ():
+        accept({"moe_layer_freq": kind}, {"moe_layer_freq": (1,)})
+    width = require(facts, "expert_intermediate_size")
+    for name in ("qk_layernorm", "num_experts_per_tok"):
+        require(facts, name)
+    same = {name: facts.get(name) for name in (*SIZES, *SAME, *LLADA_MOE_SAME)}
+    return qwen3_moe(same | {"intermediate_size": width, "moe_intermediate_size": width, "norm_topk_prob": False})
 
 
 LLADA_HARMLESS = {
@@ -234,8 +273,7 @@ def llada(facts: Facts) -> Arguments:
         "rms_norm_eps": stated_or(facts, "rms_norm_eps", 1e-5),
         "tie_word_embeddings": facts.get("weight_tying"),
     }
-    others = (*ENDS, QUANTIZATION, "head_dim", "layer_types", "rope_parameters", "rope_scaling", "rope_theta")
-    return dense({name: facts.get(name) for name in others} | renamed)
+    return dense({name: facts.get(name) for name in SAME} | renamed)
 
 
 LLADA2_HARMLESS = {
@@ -282,15 +320,12 @@ def llada2(facts: Facts) -> Arguments:
     )
 
 
-NEMOTRON_HARMLESS = {
+NEMOTRON_HARMLESS = DLM | {
     "hidden_act": ("silu",),
     "attention_bias": (False,),
     "mlp_bias": (False,),
     "sliding_window": (),
     "use_sliding_window": (False,),
-    # The other paradigms are the training form and a network without drafts; "dream" shifts the rows of masks.
-    "dlm_paradigm": ("bidirectional",),
-    "dlm_type": ("llada",),
     "num_ar_layers": (0,),
     "num_diffusion_layers": (0,),
 }
@@ -364,9 +399,9 @@ HARMLESS: dict[str, tuple[str, ...]] = {
         "tokenizer_class", "torch_dtype", "transformers_version", "transformers_weights", "unsloth_version",
     ),
     "says how transformers loads, runs or returns, which dlstep decides": (
-        *LOADING, "chunk_size_feed_forward", "flash_attention", "init_device", "is_encoder_decoder", "kernel_config",
-        "output_attentions", "output_hidden_states", "output_router_logits", "precision", "pretraining_tp", "return_dict",
-        "use_cache", "use_flash_attention", "debug", "ep_size", "use_deepep",
+        *LOADING, "attention_kernel", "chunk_size_feed_forward", "flash_attention", "init_device", "is_encoder_decoder",
+        "kernel_config", "moe_backend", "output_attentions", "output_hidden_states", "output_router_logits", "precision",
+        "pretraining_tp", "return_dict", "use_cache", "use_flash_attention", "debug", "ep_size", "use_deepep",
     ),
     "matters in training only": (
         "attention_dropout", "embedding_dropout", "fuse_cross_entropy", "init_cutoff_factor", "init_fn", "init_std",
@@ -374,11 +409,14 @@ HARMLESS: dict[str, tuple[str, ...]] = {
         "ada_dlm_loss_ratio", "ada_perm_ratio_global", "ada_perm_ratio_per_block", "adaptive_mask_rate", "ar_loss_weight",
         "complementary_mask", "diff_loss_weight", "dlm_loss_weight", "dp_varying_mask_ratio", "global_loss_avg",
         "micro_forward", "multi_sampling", "num_skip_loss_tokens", "prefix_ratio", "random_length_prob", "skip_checkpoint",
-        "tok_mask_half_life_ratio",
+        "tok_mask_half_life_ratio", "block_masking_probability", "mask_block_sizes", "prefix_probability", "resid_pdrop",
+        "sampling_eps", "truncate_probability",
     ),
     "belongs to a part that another field switches off, which is checked": (
-        "alibi_bias_max", "attention_layer_norm_with_affine", "max_window_layers", "num_mtp_layers", "sliding_window",
+        "alibi_bias_max", "attention_layer_norm_with_affine", "dense_intermediate_size", "max_window_layers", "num_mtp_layers",
+        "sliding_window",
     ),
+    "is a default of the authors' decoding, which `configs/published` states": ("num_diffusion_steps",),
     "belongs to tasks other than generating": ("finetuning_task", "problem_type"),
     "marks places in prompts, which requests give as ids": (
         "bos_token_id", "boi_token_id", "eoi_token_id", "image_token_id", "pad_token_id",

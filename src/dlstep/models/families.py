@@ -21,7 +21,18 @@ from transformers import (
 )
 
 from ..core.checks import did_you_mean
-from ..core.spec import BIDIRECTIONAL, BLOCK_CAUSAL, CAUSAL, EDITS, JOINT, RANDOM_CANVAS, REORDERED, SUB_BLOCKS, AcceptRule
+from ..core.spec import (
+    BIDIRECTIONAL,
+    BLOCK_CAUSAL,
+    CAUSAL,
+    EDITS,
+    JOINT,
+    PROMPT_IN_FULL,
+    RANDOM_CANVAS,
+    REORDERED,
+    SUB_BLOCKS,
+    AcceptRule,
+)
 from . import configs
 from .configs import Arguments, Facts
 from .reading import Source, read_object
@@ -170,12 +181,13 @@ DREAM = Family(  # a Qwen2 with bidirectional attention, whose row p-1 predicts 
     training=BIDIRECTIONAL,
     chat_template=CHATML_TEMPLATE,
 )
+QWEN3_MASK = Token(("<|mask|>", "<|MASK|>"), 151669)
 SDAR = Family(  # a Qwen3 with small blocks; its authors accept at a fixed probability
     "sdar",
     Qwen3ForCausalLM,
     Signs(("SDARForCausalLM",), ("sdar",)),
     configs.qwen3,
-    mask=Token(("<|MASK|>", "<|mask|>"), 151669),
+    mask=QWEN3_MASK,
     ends=(END_OF_TEXT, END_OF_TURN),
     decoding_strategy="multi_bd",
     training=BLOCK_CAUSAL,
@@ -193,6 +205,14 @@ WEDLM = Family(  # a Qwen2 or a Qwen3; its engine takes id 151665 as mask, whate
     training=REORDERED,
     options={"block_size": 16},
     chat_template=CHATML_TEMPLATE,
+)
+CODA = replace(
+    DREAM,
+    name="coda",
+    network=Qwen3ForCausalLM,
+    signs=Signs(("CoDALanguageModel",), ("CoDA",)),
+    config=configs.qwen3,
+    mask=QWEN3_MASK,
 )
 LLADA2 = Family(  # a mixture of experts with blocks of 32
     "llada2",
@@ -239,10 +259,22 @@ _ENTRIES = (
     DREAM,
     replace(DREAM, name="diffucoder", signs=replace(DREAM.signs, published="diffucoder")),
     replace(
+        DREAM, name="open_dcoder", signs=Signs(("Qwen2ForCausalLM",), published="open-?dcoder"), mask=Token(("<M>",), None)
+    ),
+    CODA,
+    replace(  # a base model
+        CODA,
+        name="rnd1",
+        network=Qwen3MoeForCausalLM,
+        signs=Signs(("RND1LM",), ("rnd1",)),
+        config=configs.qwen3_moe,
+        weights=SINGLE_EXPERTS,
+        chat_template=None,
+    ),
+    replace(
         SDAR,
         name="dream_reasoner",
         signs=replace(DREAM.signs, tensor=r"model\.layers\.0\.self_attn\.q_norm\.weight"),
-        mask=Token(("<|mask|>", "<|MASK|>"), 151669),
         options={"block_size": 32},
     ),
     Family(
@@ -256,6 +288,27 @@ _ENTRIES = (
         decoding_strategy="multi_bd",
         training=BLOCK_CAUSAL,
         options={"block_size": 4, "accept_threshold": 0.95},
+    ),
+    Family(
+        "illada",
+        LlamaForCausalLM,
+        Signs(("ILLaDAForCausalLM",)),
+        configs.llama,
+        mask=Token(("<[MASK]>",), 5),
+        ends=(Token(("<[end▁of▁sentence]>",), 2),),
+        decoding_strategy="dual_cache",
+        training=BIDIRECTIONAL,
+    ),
+    replace(  # before `llada`, as its model_type is the same
+        LLADA2,
+        name="llada_moe",
+        network=Qwen3MoeForCausalLM,
+        signs=Signs(("LLaDAMoEModelLM",)),
+        config=configs.llada_moe,
+        weights=SINGLE_EXPERTS,
+        decoding_strategy="dual_cache",
+        training=BIDIRECTIONAL,
+        options={},
     ),
     Family(
         "llada",
@@ -304,6 +357,17 @@ _ENTRIES = (
         signs=Signs(("SDARMoeForCausalLM",), ("sdar_moe",)),
         config=configs.qwen3_moe,
         weights=SINGLE_EXPERTS,
+    ),
+    replace(
+        SDAR,
+        name="efficient_dlm",
+        signs=Signs(("EfficientDLM",)),
+        config=configs.efficient_dlm,
+        weights=NEMOTRON_NAMES,
+        mask=Token(("<|fim_pad|>",), 151662),
+        decoding_strategy="d2f",
+        training=PROMPT_IN_FULL,
+        options={"block_size": 32, "buffer_size": 1, "inclusive": True},
     ),
     A2D_QWEN3,
     _a2d("Qwen2", Qwen2ForCausalLM, configs.qwen2, None),

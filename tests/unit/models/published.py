@@ -53,6 +53,39 @@ A2D_QWEN3 |= {"num_hidden_layers": 28, "eos_token_id": 151645, "layer_types": ["
 A2D_QWEN2 = QWEN25_7B | {"model_type": "a2d-qwen2", "architectures": ["A2DQwen2LMHeadModel"], "tie_word_embeddings": True}
 A2D_QWEN2 |= {"hidden_size": 896, "intermediate_size": 4864, "max_window_layers": 24, "num_attention_heads": 14}
 A2D_QWEN2 |= {"num_hidden_layers": 24, "num_key_value_heads": 2, "layer_types": ["full_attention"] * 24, "vocab_size": 151936}
+OPEN_DCODER = A2D_QWEN2 | {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "layer_types": None}
+CODA = QWEN3_8B | {
+    "architectures": ["CoDALanguageModel"],
+    "attention_kernel": "flash_attention",
+    "auto_map": {"AutoConfig": "model_config.CoDAConfig", "AutoModel": "modeling_coda.CoDALanguageModel"},
+    "block_masking_probability": [0.25, 0.5, 0.5, 0.75, 0.25],
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "hidden_size": 2048,
+    "intermediate_size": 6144,
+    "mask_block_sizes": [4, 8, 16, 32],
+    "mask_token_id": 151669,
+    "max_position_embeddings": 40960,
+    "model_type": "CoDA",
+    "num_attention_heads": 16,
+    "num_hidden_layers": 28,
+    "prefix_probability": 0,
+    "sampling_eps": [0.001, 0.25, 0.5, 0.25, 0.001],
+    "tie_word_embeddings": None,
+    "truncate_probability": 0,
+}
+EFFICIENT_DLM_4B = QWEN3_8B | {
+    **remote("qwen3", "EfficientDLM", "edlm"),
+    "block_size": 32,
+    "disable_qk_norm": False,
+    "dlm_arch": "encoder",
+    "dlm_paradigm": "bidirectional",
+    "dlm_type": "llada",
+    "hidden_size": 2560,
+    "intermediate_size": 9728,
+    "mask_token_id": 151662,
+    "num_hidden_layers": 36,
+}
 DREAM_REASONER_8B = QWEN3_8B | remote("Dream", "DreamModel", "dream") | {"mask_token_id": 151669}
 SDAR_8B = QWEN3_8B | remote("sdar", "SDARForCausalLM", "sdar") | {"block_size": 4, "mask_token_id": 151669}
 SDAR_8B |= dict.fromkeys(("debug", "micro_forward", "skip_checkpoint", "use_deepep"), False) | {"ep_size": 1}
@@ -80,6 +113,53 @@ SDAR_30B = SDAR_8B | {
     "num_experts_per_tok": 8,
     "num_hidden_layers": 48,
     "num_key_value_heads": 4,
+}
+RND1_30B = SDAR_30B | {
+    "architectures": ["RND1LM"],
+    "auto_map": {
+        "AutoConfig": "configuration_rnd.RND1Config",
+        "AutoModel": "modeling_rnd.RND1Model",
+        "AutoModelForMaskedLM": "modeling_rnd.RND1LM",
+    },
+    "block_size": None,
+    "eos_token_id": 151645,
+    "is_causal": False,
+    "max_position_embeddings": 40960,
+    "model_type": "rnd1",
+    "moe_backend": "hf",
+    "num_diffusion_steps": 256,
+    "pad_token_id": 151643,
+    "rope_scaling": False,
+    "sliding_window": False,
+}
+LLADA_MOE_7B: dict[str, Any] = remote("llada", "LLaDAMoEModelLM", "lladamoe") | {
+    "attention_bias": False,
+    "clip_qkv": None,
+    "dense_intermediate_size": 8192,
+    "eos_token_id": 156892,
+    "expert_intermediate_size": 1024,
+    "hidden_act": "silu",
+    "hidden_size": 2048,
+    "max_position_embeddings": 8192,
+    "moe_layer_freq": [1] * 16,
+    "moe_router_enable_expert_bias": False,
+    "moe_router_score_function": "softmax",
+    "norm_topk_prob": None,
+    "num_attention_heads": 16,
+    "num_experts": 64,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 16,
+    "num_key_value_heads": 16,
+    "pad_token_id": 156892,
+    "partial_rotary_factor": 1,
+    "qk_layernorm": True,
+    "rms_norm_eps": 1e-05,
+    "rope_scaling": None,
+    "rope_theta": 50000,
+    "router_aux_loss_coef": 0.01,
+    "shared_expert_intermediate_size": None,
+    "tie_word_embeddings": False,
+    "vocab_size": 157184,
 }
 LLADA_8B: dict[str, Any] = remote("llada", "LLaDAModelLM", "llada") | {
     "activation_type": "silu",
@@ -140,6 +220,9 @@ STABLE_DIFFCODER_8B: dict[str, Any] = remote("llama", "StableDiffcoderForCausalL
     "tie_word_embeddings": False,
     "vocab_size": 155136,
 }
+# The fields that its code reads; the file itself was not read.
+ILLADA_8B = STABLE_DIFFCODER_8B | remote("illada", "ILLaDAForCausalLM", "illada")
+ILLADA_8B |= {"head_dim": None, "layer_norm_eps": None, "resid_pdrop": 0.0, "tie_word_embeddings": True}
 LLADA2_MINI: dict[str, Any] = remote("llada2_moe", "LLaDA2MoeModelLM", "llada2_moe") | {
     "attention_dropout": 0.0,
     "embedding_dropout": 0.0,

@@ -18,14 +18,20 @@ from .folders import described, folder_of, strategy_of
 from .published import (
     A2D_QWEN2,
     A2D_QWEN3,
+    CODA,
     DIFFUSION_GEMMA_26B,
     DREAM_7B,
+    EFFICIENT_DLM_4B,
     FAST_DLLM_V2_7B,
     IDLM_8B,
+    ILLADA_8B,
     LLADA2_MINI,
     LLADA_8B,
+    LLADA_MOE_7B,
     NEMOTRON_8B,
+    OPEN_DCODER,
     QWEN3_8B,
+    RND1_30B,
     SDAR_1_7B,
     SDAR_8B,
     SDAR_30B,
@@ -48,6 +54,12 @@ SHARED = ("diffucoder", "llada2_moe", "llada2_mini", "llada2dot1_mini", "llada2_
         (SDAR_30B, "sdar_moe", "Qwen3Moe", 151669, (151643, 151645), 0, 1e6, {"block_size": 4}, "multi_bd", 32768),
         (A2D_QWEN3, "a2d_qwen3", "Qwen3", None, (151645, 151643), 0, 1e6, {}, "dual_cache", 32768),
         (A2D_QWEN2, "a2d_qwen2", "Qwen2", None, (151643, 151645), 0, 1e6, {}, "dual_cache", 131072),
+        (OPEN_DCODER, "open_dcoder", "Qwen2", None, (151643, 151645), 1, 1e6, {}, "dual_cache", 131072),
+        (CODA, "coda", "Qwen3", 151669, (151643, 151645), 1, 1e6, {}, "dual_cache", 40960),
+        (EFFICIENT_DLM_4B, "efficient_dlm", "Qwen3", 151662, (151643, 151645), 0, 1e6, {"block_size": 32}, "d2f", 32768),
+        (RND1_30B, "rnd1", "Qwen3Moe", 151669, (151645, 151643), 1, 1e6, {}, "dual_cache", 40960),
+        (ILLADA_8B, "illada", "Llama", None, (2,), 0, 5e5, {}, "dual_cache", 8192),
+        (LLADA_MOE_7B, "llada_moe", "Qwen3Moe", 156895, (156892,), 0, 5e4, {}, "dual_cache", 8192),
         (LLADA_8B, "llada", "Llama", 126336, (126081, 126348), 0, 5e5, {}, "dual_cache", 4096),
         (STABLE_DIFFCODER_8B, "stable_diffcoder", "Llama", None, (2,), 0, 5e5, {"block_size": 4}, "multi_bd", 8192),
         (LLADA2_MINI, "llada2", "Glm4Moe", 156895, (156892,), 0, 6e5, {"block_size": 32}, "multi_bd", 32768),
@@ -55,7 +67,7 @@ SHARED = ("diffucoder", "llada2_moe", "llada2_mini", "llada2dot1_mini", "llada2_
 )
 def test_published_configs(tmp_path, facts, family, network, mask_id, eos_ids, shift, rope_theta, options, strategy, length):
     # Id 5 is another token of this tokenizer, so the one of Stable-DiffCoder must come from it.
-    place = tmp_path / "mdlm" if family.startswith("a2d") else tmp_path
+    place = tmp_path / {"a2d": "mdlm", "ope": "open-dcoder-0.5B"}.get(family[:3], "a")
     found = described(place, facts, mask_token="<mask>" if mask_id is None else None)
     assert (found.family.name, found.family.network.__name__) == (family, f"{network}ForCausalLM")
     assert (found.spec.mask_id, found.spec.eos_ids) == (MASK_ID if mask_id is None else mask_id, eos_ids)
@@ -180,6 +192,24 @@ NOT_SUPPORTED = [
         },
     ),
     (IDLM_8B, {"use_relay": True}),
+    (ILLADA_8B, {"layer_norm_eps": 1e-5}),
+    (CODA, {"is_causal": True}),
+    (EFFICIENT_DLM_4B, {"dlm_paradigm": "block_diff", "dlm_type": "dream", "dlm_arch": "decoder", "disable_qk_norm": True}),
+    (RND1_30B, {"is_causal": True, "use_sliding_window": True}),
+    (
+        LLADA_MOE_7B,
+        {
+            "clip_qkv": 8.0,
+            "model_type": "llada_moe_v2",
+            "moe_router_enable_expert_bias": True,
+            "moe_router_score_function": "sigmoid",
+            "norm_topk_prob": True,
+            "partial_rotary_factor": 0.5,
+            "qk_layernorm": False,
+            "routed_scaling_factor": 2.5,
+            "shared_expert_intermediate_size": 1024,
+        },
+    ),
     (SDAR_30B, {"use_regular_causal": True}),
 ]
 
@@ -229,6 +259,9 @@ def test_a_value_that_is_not_supported_is_refused_by_name(tmp_path, facts, field
             "idlm: use_regular_causal=False is not supported, only True is",
         ),
         (SDAR_30B, {"num_experts": None}, "it does not state num_experts"),
+        (LLADA_MOE_7B, {"moe_layer_freq": [0, 1]}, "moe_layer_freq=0 is not supported, only 1 is"),
+        (LLADA_MOE_7B, {"qk_layernorm": None}, "it does not state qk_layernorm"),
+        (LLADA_MOE_7B, {"num_experts_per_tok": None}, "it does not state num_experts_per_tok"),
         (DIFFUSION_GEMMA_26B, {"text_config": {}}, "it does not state rope_theta for full_attention"),
         (DIFFUSION_GEMMA_26B, {"text_config": "gemma"}, "text_config must be an object, got 'gemma'"),
         (SDAR_8B, {"rope_scaling": "linear"}, "rope_scaling must be an object, got 'linear'"),

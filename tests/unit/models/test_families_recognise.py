@@ -15,6 +15,8 @@ from .published import (
     IDLM_8B,
     LLADA2_MINI,
     LLADA_8B,
+    LLADA_MOE_7B,
+    OPEN_DCODER,
     QWEN3_8B,
     SDAR_8B,
     STABLE_DIFFCODER_8B,
@@ -59,6 +61,9 @@ def test_a_name_overrides_what_the_folder_says(tmp_path):
         ("models--divelab--OPDLM-0.6B/snapshots/12ab", A2D_QWEN3, {}, "opdlm"),
         ("a", WEDLM_8B, {}, "wedlm_qwen3"),
         ("a", WEDLM_7B, {}, "wedlm"),
+        ("models--fredzzp--open-dcoder-0.5B/snapshots/12ab", OPEN_DCODER, {}, "open_dcoder"),
+        ("Qwen2.5-Coder-0.5B", OPEN_DCODER, {}, "qwen2"),
+        ("a", LLADA_MOE_7B, {"model_type": "lladamoe"}, "llada_moe"),
         ("a", LLADA_8B, {"model_type": None, "architectures": None}, "llada"),
     ],
 )
@@ -89,6 +94,7 @@ def test_tensors_tell_dream_from_its_reasoner(tmp_path, family, shards):
             "'mamba' and architecture MambaForCausalLM",
         ),
         ({"model_type": None, "architectures": None, "auto_map": {"AutoModel": "model.Own"}}, "is never run"),
+        ({"model_type": "llada_moe_v2", "architectures": None, "auto_map": {"AutoModel": "m.Own"}}, "'llada_moe_v2' and arch"),
         ({"auto_map": None, "model_type": "qwen3", "architectures": ["Qwen3ForSequenceClassification"]}, "not supported"),
     ],
 )

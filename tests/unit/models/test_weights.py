@@ -44,6 +44,15 @@ def test_all_that_is_in_a_network_is_as_transformers_makes_it(family, dtype, tmp
     assert len(list(network.parameters())) == len(list(made.parameters()))  # what is tied is one
 
 
+def test_efficient_dlm_may_be_stored_under_the_names_of_its_class(tmp_path):
+    facts = FACTS["efficient_dlm"]((4, 2), False)
+    reference, _ = write_checkpoint(tmp_path, "sdar", **facts)
+    checkpoint = load_checkpoint(tmp_path)
+    assert checkpoint.description.family.name == "efficient_dlm"
+    for name, tensor in reference.state_dict().items():
+        assert torch.equal(checkpoint.network.state_dict()[name], tensor), name
+
+
 def test_a_head_stored_beside_the_embedding_it_is_tied_to(tmp_path):
     write_checkpoint(tmp_path, "sdar", tied=True)
     head = {}
