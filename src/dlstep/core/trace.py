@@ -134,13 +134,14 @@ class Trace:
             ValueError: With file and line, if the file was changed.
         """
         values: list[Any] = []
-        lines, crc = 1, 0
+        lines, crc, prefix = 1, 0, "not a line of a trace: "
         with Path(path).open("rb") as file:
             for number, line in enumerate(file, 1):
                 try:
                     data: Any = json.loads(line)
                     if number == 1:
                         if (found := data.get("dlstep_trace")) != FORMAT:
+                            prefix = "" if type(found) is int else prefix
                             raise ValueError(
                                 f"its format is {found}, this version reads format {FORMAT}: "
                                 "load a trace with the version that wrote it"
@@ -152,7 +153,7 @@ class Trace:
                         raise ValueError("it is not as it was written, or lines before it are moved or lost")
                     values.append(from_json(value))
                 except (ValueError, TypeError, NameError, AttributeError, RecursionError) as error:
-                    raise ValueError(f"{path}, line {number}: not a line of a trace: {error}") from error
+                    raise ValueError(f"{path}, line {number}: {prefix}{error}") from error
         if len(values) != lines:
             raise ValueError(f"{path}: the file holds {len(values)} of {lines} lines: it was cut off or joined from several")
         trace = Trace(values[0], tuple(values[1:]))

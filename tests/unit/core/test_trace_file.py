@@ -154,10 +154,10 @@ def test_every_changed_line_is_named(name, tmp_path):
 def test_a_trace_of_another_format_is_refused_by_its_number(tmp_path):
     path = tmp_path / "old.jsonl"
     path.write_text('{"dlstep_trace":1,"first":{"class":"dlstep.core:State"}}\n')
-    with pytest.raises(ValueError, match=f"its format is 1, this version reads format {FORMAT}"):
+    with pytest.raises(ValueError, match=f"line 1: its format is 1, this version reads format {FORMAT}"):
         Trace.load(path)
     path.write_text('{"other": 1}\n')
-    with pytest.raises(ValueError, match="its format is None, this version reads"):
+    with pytest.raises(ValueError, match="line 1: not a line of a trace: its format is None, this version reads"):
         Trace.load(path)
 
 
