@@ -235,7 +235,7 @@ MUTANTS = (
     *in_file(
         "core/lifecycle.py",
         ("checked", "ignore the options of a request", "dict(params.strategy_options)", "{}"),
-        ("refusal_by", "accept a request that can never run", "> config.max_num_batched_tokens", "< 0"),
+        ("refusal_by", "accept a request that can never run", "> most:", "< 0:"),
         ("refusal_by", "accept pinned tokens for a strategy that cannot hold them", "strategy.holds_pins", "params"),
         ("_refusal_of_ids", "accept a mask id in a prompt", "if spec.mask_id in ids", "if not ids"),
         ("_refusal_of_ids", "accept an id one past the vocabulary", "< spec.vocab_size", "<= spec.vocab_size"),

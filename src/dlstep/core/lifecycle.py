@@ -1,7 +1,8 @@
 """Events, and the functions that apply them: they add and remove requests, or refuse one that can never run."""
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
 
@@ -432,23 +433,18 @@ def refusal_by(strategy: Strategy, config: Config, base: Strategy, request: Requ
         if type(strategy) is not type(base):
             message = f"{type(strategy).__name__} is not the engine's {name}: load an engine for it"
             return Refusal("decoding_strategy", "conflict", message)
-        layouts = [(value.carries, value.grid(sizes), value.fed_end(sizes)) for value in (strategy, base)]
-        lacking = base.sample_spec.lacking(strategy.sample_spec)
-        if layouts[0] != layouts[1]:
-            lacking = f"blocks, or data carried between forward passes, that differ from those of {base!r}"
-        if lacking:
-            own = options_of(base)
-            return Refusal(
-                next((name for name, value in params.strategy_options if own.get(name) != value), "strategy_options"),
-                "conflict",
-                f"it needs {lacking}, which the engine does not provide: set it for the engine",
-            )
-    rows = strategy.rows_at_once(sizes) + config.spec.head_shift
-    if rows > config.max_num_batched_tokens:
+        if lacking := _lacking(base, strategy, sizes):
+            field = _field_of(strategy, base, params, lambda other: not _lacking(base, other, sizes))
+            return Refusal(field, "conflict", f"it needs {lacking}, which the engine does not provide: set it for the engine")
+    most = config.max_num_batched_tokens - config.spec.head_shift
+    if (rows := strategy.rows_at_once(sizes)) > most:
+        few = base.rows_at_once(sizes) <= most
+        field = _field_of(strategy, base, params, lambda other: other.rows_at_once(sizes) <= most) if few else "max_tokens"
         return Refusal(
-            "strategy_options" if params.strategy_options else "max_tokens",
+            field,
             "out_of_range",
-            f"{name} must feed {rows} rows of this request at once; max_num_batched_tokens={config.max_num_batched_tokens}",
+            f"{name} must feed {rows + config.spec.head_shift} rows of this request at once; "
+            f"max_num_batched_tokens={config.max_num_batched_tokens}",
         )
     if reason := _refusal_of_processors(strategy, config.processors + params.processors):
         return reason
@@ -460,6 +456,24 @@ def refusal_by(strategy: Strategy, config: Config, base: Strategy, request: Requ
     field = next((field for field, given in ineffective.items() if given), None)
     message = f"it has no effect in {name}, which does not support it: leave it out"
     return None if field is None else Refusal(field, "unsupported", message)
+
+
+def _lacking(base: Strategy, strategy: Strategy, request: Request) -> str:
+    """Return what `strategy` needs for `request` that a batch of `base` lacks; empty if nothing."""
+    layouts = [(value.carries, value.grid(request), value.fed_end(request)) for value in (strategy, base)]
+    if layouts[0] != layouts[1]:
+        return f"blocks, or data carried between forward passes, that differ from those of {base!r}"
+    return base.sample_spec.lacking(strategy.sample_spec)
+
+
+def _field_of(strategy: Strategy, base: Strategy, params: SamplingParams, fits: Callable[[Strategy], bool]) -> str:
+    """Return the option of a request without which its strategy fits, or `strategy_options` for several of them."""
+    own = options_of(base)
+    for name, _ in params.strategy_options:
+        with suppress(Refused):  # it depends on another option
+            if name in own and fits(with_options(strategy, {name: own[name]})):
+                return name
+    return "strategy_options"
 
 
 def _refusal_of_processors(strategy: Strategy, processors: tuple[Processor, ...]) -> Refusal | None:

@@ -24,6 +24,7 @@ from dlstep.core import (
 from dlstep.core.lifecycle import checked
 from dlstep.core.request import processors_of
 from dlstep.strategies import Blockwise, load, own
+from dlstep.strategies.dmax import DMax
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing import ScriptedDriver, ShadowDriver
 from dlstep.testing.generators import EOS, MASK, VOCABULARY, ample, batches, engines
@@ -129,3 +130,22 @@ def test_samples_of_a_request_are_not_committed_to_another_of_its_id():
     (sequence,) = state.waiting
     assert (sequence.nfe, sequence.steps, sequence.request.prompt) == (0, 0, (7, 8, 9, 10, 11))
     assert finish(state, device).finished[0].finish in ("stop", "length")
+
+
+HARMLESS = {"accept_threshold": 0.25, "token_merge_mode": "iter_smooth_topk", "token_merge_weight": 0.5}
+
+
+@given(
+    culprit=st.sampled_from([("block_size", 8), ("token_merge_top_k", 4), ("buffer_size", 50)]),
+    order=st.permutations(range(4)),
+    longer=st.booleans(),
+)
+def test_refused_option_is_the_one_that_does_not_fit(culprit, order, longer):
+    """Whatever other options the request sets, and in which order."""
+    options = [*HARMLESS.items(), culprit]
+    params = SamplingParams(max_tokens=40 if longer else 4, strategy_options=dict(options[place] for place in order))
+    base = DMax(block_size=4)
+    reason = refusal(replace(CONFIG, max_num_batched_tokens=32), base, Request(0, (1, 2), params))
+    assert reason is not None and reason.field == culprit[0]
+    both = replace(params, strategy_options=dict(HARMLESS, block_size=8, token_merge_top_k=4))
+    assert refusal(CONFIG, base, Request(0, (1, 2), both)).field == "strategy_options"
