@@ -17,16 +17,17 @@ LONGEST = 1 << 26  # bytes of an answer
 LONGEST_ERROR = 1000  # characters
 
 
-def answer(kind: str, arguments: tuple[Any, ...]) -> tuple[str, bytes]:
-    """Return the error message of a job, empty if it succeeded, and its result."""
+def answer(kind: str, arguments: tuple[Any, ...]) -> tuple[str, bytes | None]:
+    """Return the error message of a job, empty if it succeeded, and its result; None if its arguments are not to blame."""
     try:
         result: bytes = resolve_name(kind)(*arguments)
         return ("", result) if len(result) < LONGEST else (f"it makes more than {LONGEST} bytes", b"")
     except MemoryError:  # ends this process, so that the parent reports the limit
         raise
     except Exception as raised:  # noqa: BLE001 - a job may raise any exception
-        reason = f"{'' if isinstance(raised, ValueError) else f'{type(raised).__name__}: '}{raised}"[:LONGEST_ERROR]
-        return reason.encode(errors="replace").decode(), b""  # a quoted pattern may have lone surrogates
+        blamed = isinstance(raised, ValueError | RecursionError)
+        reason = f"{'' if blamed else f'{type(raised).__name__}: '}{raised}"[:LONGEST_ERROR]
+        return reason.encode(errors="replace").decode(), b"" if blamed else None  # a quoted pattern may have lone surrogates
 
 
 def limit_memory(more: int) -> None:

@@ -25,7 +25,7 @@ WORKER = Path(__file__).with_name("_limited_worker.py")
 
 
 class NotDoneError(ValueError):
-    """Error for a job that was interrupted for a reason outside of it, so it may succeed if repeated."""
+    """Error for a job that failed for a reason outside of its arguments, so it may succeed if repeated."""
 
 
 class LimitError(ValueError):
@@ -59,7 +59,7 @@ class LimitedWorker:
             stopped: Identifies the job for `stop`.
 
         Raises:
-            NotDoneError: The process was killed or suspended, did not start, or the job was stopped.
+            NotDoneError: The process was killed or suspended, did not start, or the job was stopped or raised another error.
             LimitError: The job exceeds a limit in a new process.
         """
         job = pickle.dumps((self.seconds, kind, arguments))
@@ -72,11 +72,13 @@ class LimitedWorker:
                 raise
             finally:
                 self._stopped = None
+        if result is None:
+            raise NotDoneError(error)
         if error:
             raise ValueError(error)
         return result
 
-    def _done(self, job: bytes) -> tuple[str, bytes]:
+    def _done(self, job: bytes) -> tuple[str, bytes | None]:
         """Return the error and the result of a job."""
         used = self._process is not None and self._process.poll() is None
         if not used:
@@ -136,7 +138,7 @@ def _process() -> subprocess.Popen[bytes]:
     )
 
 
-def _answer(process: subprocess.Popen[bytes], job: bytes, seconds: float) -> tuple[str, bytes] | None:
+def _answer(process: subprocess.Popen[bytes], job: bytes, seconds: float) -> tuple[str, bytes | None] | None:
     """Send a job and return its error and its result; None if the process ended without one or was killed after `seconds`."""
     assert process.stdin is not None and process.stdout is not None, "both are pipes"
     # The process limits its own time, so that it also ends without a parent. A suspended process cannot: the parent kills it.

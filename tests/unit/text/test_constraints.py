@@ -142,6 +142,16 @@ def test_a_failure_that_does_not_follow_from_the_constraint_is_not_remembered(nu
     constraints._results.clear()
 
 
+def test_an_error_of_the_compiler_itself_is_not_remembered(monkeypatch):
+    """Anything but a ValueError is not the constraint's fault, so the next request compiles it again."""
+    with monkeypatch.context() as patch:
+        ask = constraints._worker.ask
+        patch.setattr(constraints._worker, "ask", lambda *job, stopped: ask("operator:getitem", {}, "x", stopped=stopped))
+        with pytest.raises(NotDoneError, match=r"regex=.* was not compiled: KeyError"):
+            compiled("regex", "[g-i]+", SPEC)
+    assert accepts("regex", "[g-i]+", "ghi")
+
+
 def test_a_schema_that_takes_too_much_memory_is_compiled_with_smaller_limits(monkeypatch):
     states = []
 

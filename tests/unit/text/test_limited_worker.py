@@ -45,8 +45,11 @@ def test_a_process_does_many_jobs_and_each_has_the_whole_time(worker):
     begun = time.monotonic()
     while time.monotonic() - begun < 1.5:
         assert echoed(worker, "a") == "a"
-    with pytest.raises(ValueError, match="KeyError: 'unknown'"):
+    with pytest.raises(limited_worker.NotDoneError, match="KeyError: 'unknown'"):
         worker.ask("operator:getitem", {}, "unknown")
+    with pytest.raises(ValueError, match="bytes must be in range") as refusal:
+        worker.ask("builtins:bytes", [256])
+    assert type(refusal.value) is ValueError
     assert process_of(worker) is process
 
 
