@@ -19,7 +19,7 @@ Conversation = Sequence[Message]
 OWN = frozenset(("messages", "tools", "documents", "add_generation_prompt"))  # variables that `render` sets
 LONGEST_VARIABLES = 1 << 16  # characters as JSON
 DROPS = "{# drops messages #}"  # in a template that drops messages on purpose, such as that of the embedded models
-MARK = "dlstep%dmark"
+MARK = "dlstep%smark"
 TAGS = re.compile(r"{%-?\s*(end)?generation\s*-?%}")  # tags of transformers, which plain Jinja does not know
 
 
@@ -67,7 +67,7 @@ def render(
     With `continue_final_message`, the text ends with the content of the last message, which the answer
     continues. `variables` are those of `template_variables`. The role `developer` becomes `system` if
     the template does not mention `developer`. Raises Refused if the template is invalid, rejects the
-    messages, or leaves out a message.
+    messages, or leaves out a message or its tool calls.
     """
     from jinja2 import TemplateError
 
@@ -88,8 +88,8 @@ def render(
         if DROPS in template:
             return text
         # A short content may also occur elsewhere in the text, so render marks. They are at the end of each content,
-        # because templates strip reasoning from its beginning.
-        marked = rendered([message | {"content": f"{message['content']}{MARK % n}"} for n, message in enumerate(own)])
+        # because templates strip reasoning from its beginning, and at the end of the name of each call.
+        marked = rendered([_marked(message, number) for number, message in enumerate(own)])
     except Exception as error:
         named = "" if isinstance(error, TemplateError | ValueError) else f"{type(error).__name__}: "
         # transformers raises ValueError itself only for a last message that cannot be continued.
@@ -103,7 +103,31 @@ def render(
                 f"its role is {short(messages[number]['role'])}, and the chat template leaves this message out, so the model "
                 "would not see it: use another role or template",
             )
+        for place, call in enumerate(listed(message.get("tool_calls")) or ()):
+            if (mark := MARK % f"{number}.{place}") not in marked and _named(call, mark) != call:
+                raise Refused(
+                    f"messages.{number}.tool_calls",
+                    "message_dropped",
+                    "the chat template leaves these calls out, so the model would not see them: use another template",
+                )
     return text
+
+
+def _marked(message: dict[str, Any], number: int) -> dict[str, Any]:
+    """Return a message with marks at the ends of its content and of the names of its calls."""
+    calls = [_named(call, MARK % f"{number}.{place}") for place, call in enumerate(listed(message.get("tool_calls")) or ())]
+    return message | {"content": message["content"] + MARK % number} | ({"tool_calls": calls} if calls else {})
+
+
+def _named(call: Any, mark: str) -> Any:
+    """Return a call with a mark at the end of its name; one without a name unchanged."""
+    match call:
+        case {"function": {**function}}:
+            return {**call, "function": _named(function, mark)}
+        case {"name": str(name)}:
+            return {**call, "name": name + mark}
+        case _:
+            return call
 
 
 def template_variables(template: str, given: object, optional: Container[str] = ()) -> dict[str, Any]:

@@ -230,7 +230,13 @@ ROLES = st.sampled_from(["system", "user", "assistant", "tool", "developer", "cr
 CONTENTS = st.sampled_from(
     ["a", "Hello", "user", " two\nlines \n", "", "  ", "<think>why</think>\n\nyes", '{"a": "b<"}', "<|im_end|>", "é\\"]
 )
-TURNS = st.lists(st.tuples(ROLES, CONTENTS), min_size=1, max_size=6)
+CALLS = st.lists(st.sampled_from(["add", "user"]), max_size=2)
+TURNS = st.lists(st.tuples(ROLES, CONTENTS, CALLS), min_size=1, max_size=6)
+
+
+def called(names):
+    """The field of a message of the assistant that calls these functions."""
+    return {"tool_calls": [{"type": "function", "function": {"name": name, "arguments": {}}} for name in names]}
 
 
 @given(st.sampled_from(sorted(TEMPLATES)), TURNS)
@@ -238,7 +244,11 @@ def test_a_message_is_in_the_prompt_or_refused(name, turns):
     """Independently of marks: a message is in the prompt if another content of it gives another prompt."""
     tokenizer, template = build_tokenizer(), TEMPLATES[name]
     known = {"developer": "developer" if "developer" in template else "system"}
-    messages = [{"role": known.get(role, role), "content": content} for role, content in turns]
+    given = [
+        {"role": role, "content": content} | (called(names) if role == "assistant" and names else {})
+        for role, content, names in turns
+    ]
+    messages = [message | {"role": known.get(message["role"], message["role"])} for message in given]
 
     def rendered(messages):
         return tokenizer.apply_chat_template(messages, chat_template=template, add_generation_prompt=True, tokenize=False)
@@ -247,13 +257,23 @@ def test_a_message_is_in_the_prompt_or_refused(name, turns):
         text = rendered(messages)
     except TemplateError:
         text = None
-    changed = [[*messages[:i], {**m, "content": m["content"] + "!"}, *messages[i + 1 :]] for i, m in enumerate(messages)]
-    dropped = [i for i, m in enumerate(messages) if text and m["content"].strip() and rendered(changed[i]) == text]
+    changed = [(f"messages.{i}", i, {"content": m["content"] + "!"}) for i, m in enumerate(messages) if m["content"].strip()]
+    for i, message in enumerate(messages):
+        names = [call["function"]["name"] for call in message.get("tool_calls", ())]
+        others = [called([*names[:n], name + "!", *names[n + 1 :]]) for n, name in enumerate(names)]
+        changed += [(f"messages.{i}.tool_calls", i, other) for other in others]
+    dropped = [
+        (field, messages[i]["role"])
+        for field, i, other in sorted(changed, key=lambda change: change[1])
+        if text and rendered([*messages[:i], messages[i] | other, *messages[i + 1 :]]) == text
+    ]
     event(f"refused: {bool(dropped)}, rendered: {text is not None}")
     try:
-        assert render(tokenizer, template, [{"role": role, "content": content} for role, content in turns]) == text
+        assert render(tokenizer, template, given) == text
         assert not dropped
     except Refused as error:
-        refusal, role = error.refusal, messages[dropped[0]]["role"] if dropped else ""
+        refusal = error.refusal
         assert (refusal.code == "message_dropped") == (text is not None)
-        assert text is None or (refusal.field == f"messages.{dropped[0]}" and repr(role) in refusal.message)
+        if text is not None:
+            field, role = dropped[0]
+            assert refusal.field == field and (repr(role) in refusal.message) == (not field.endswith("calls"))

@@ -10,7 +10,7 @@ from .conftest import CHAT, COMPLETIONS, GOOD, GOOD_CHAT, error_of
 
 TOKENIZE = "/tokenize"
 WRITING = (
-    "{% for m in messages if m.role != 'lost' %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.arguments }}"
+    "{% for m in messages if m.role != 'lost' %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function }}"
     "{% endfor %}{% endfor %}"
 )
 DEEP = st.tuples(st.sampled_from(["[", '{"a":', '[{"a":[']), st.integers(50, 3000)).map(lambda nest: nest[0] * nest[1])
