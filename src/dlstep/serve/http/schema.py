@@ -138,6 +138,7 @@ No = Annotated[bool, *_neutral(False)] | None
 Yes = Annotated[bool, *_neutral(True)] | None
 Nothing = Annotated[list[Any], *_neutral([])] | None
 Medium = Annotated[str, *_neutral("medium")] | None
+Disabled = Annotated[str, *_neutral("disabled")] | None
 LOGPROBS = "message.output_text.logprobs"
 
 
@@ -466,7 +467,7 @@ class ResponsesRequest(ItemsRequest):
     top_logprobs: int | None = sampled("top_logprobs")
     chat_template_kwargs: dict[str, Any] | None = None
     background: No = None
-    truncation: Literal["auto", "disabled"] | None = None
+    truncation: Disabled = None
     store: bool | None = None
     previous_response_id: None = None
 

@@ -73,7 +73,7 @@ BODIES = [
     *map(free, FREE),
     {**free(TAGS), "parallel_tool_calls": False},
     plain(),
-    plain(max_output_tokens=3, instructions="Add.", metadata={"a": "b"}, temperature=0.0, store=True, truncation="auto"),
+    plain(max_output_tokens=3, instructions="Add.", metadata={"a": "b"}, temperature=0.0, store=True, truncation="disabled"),
     plain(tools=FLAT, tool_choice="required"),
     plain(tools=FLAT, tool_choice={"type": "function", "name": "add"}, include=["reasoning.encrypted_content"]),
     plain(text={"format": {"type": "json_schema", "name": "sure", "schema": SCHEMA, "strict": True}}),

@@ -235,10 +235,16 @@ def test_a_begun_message_is_continued_in_chats_as_in_tokenize(http):
 
 CANDIDATES = (True, False, 0, 1, 2, 0.5, "a", "low", [5], ["a"], {}, {"a": "b"}, {"5": 1}, {"type": "json_object"})
 # Values without effect, and fields that describe the client or change how a reply is sent.
-WITHOUT_EFFECT = NEUTRAL | OF_CHAT | OF_COMPLETIONS | {"spaces_between_special_tokens": True}
+WITHOUT_EFFECT = (
+    NEUTRAL
+    | OF_CHAT
+    | OF_COMPLETIONS
+    | {"spaces_between_special_tokens": True, "truncation": "disabled", "thinking": {"type": "disabled"}}
+)
+NOTHING = (None, {}, [], False, 0, "in-memory", "default")
 DESCRIBING = (
     "model", "user", "safety_identifier", "prompt_cache_key", "metadata", "cache_control", "stream", "stream_options", "store",
-    "truncation", "truncate_prompt_tokens", "parallel_tool_calls",
+    "truncate_prompt_tokens", "parallel_tool_calls",
     "enable_thinking", "reasoning_effort",
 )  # fmt: skip
 
@@ -258,9 +264,16 @@ def test_no_field_is_silently_ignored(shadow, model):
     good = GOODS[model]
     base = outcome(shadow, model, good)
     assert base
-    tried = [(field, value) for field in model.model_fields.keys() - {*good, *DESCRIBING} for value in CANDIDATES]
+    schemas = model.model_json_schema()["properties"]
+    listed = {field: [value for each in schemas[field].get("anyOf", ()) for value in each.get("enum", ())] for field in schemas}
+    listed["tool_choice"] = []  # without tools, "auto" has no effect
+    tried = [
+        (field, value)
+        for field in model.model_fields.keys() - {*good, *DESCRIBING}
+        for value in (*CANDIDATES, *listed.get(field, ()))
+    ]
     same = [(field, value) for field, value in tried if outcome(shadow, model, good | {field: value}) == base]
-    assert [(field, value) for field, value in same if value not in (WITHOUT_EFFECT.get(field), {}, [], False, 0)] == []
+    assert [(field, value) for field, value in same if value not in (WITHOUT_EFFECT.get(field), *NOTHING)] == []
 
 
 PLAIN = (
