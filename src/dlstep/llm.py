@@ -191,7 +191,8 @@ class LLM:
 
         Ctrl-C ends all requests of this LLM, also those of other threads and of open streams; the
         LLM stays usable. A request that could never run gets finish reason `rejected`. A `max_tokens` that
-        does not fit after the prompt is reduced, with a warning unless it is the default.
+        does not fit after the prompt is reduced, with a warning unless it equals the default of `SamplingParams` or
+        of the model.
 
         Args:
             prompts: One prompt or several; each is text or token ids.
