@@ -253,7 +253,20 @@ def _a2d(kind: str, network: type[PreTrainedModel], config: Callable[[Facts], Ar
     )
 
 
+def _bd3lm(family: Family) -> Family:
+    """Return the family of the same network that was trained as BD3LM, whose blocks begin at the prompt's end."""
+    return replace(
+        family,
+        name=f"{family.name}_bd3lm",
+        signs=replace(family.signs, published="bd3lm|distill"),
+        decoding_strategy="multi_bd",
+        training=BLOCK_CAUSAL,
+        options={"block_size": 32, "grid_origin": "prompt_end"},
+    )
+
+
 A2D_QWEN3 = _a2d("Qwen3", Qwen3ForCausalLM, configs.qwen3, 151669)
+A2D_QWEN2 = _a2d("Qwen2", Qwen2ForCausalLM, configs.qwen2, None)
 
 _ENTRIES = (
     DREAM,
@@ -370,7 +383,9 @@ _ENTRIES = (
         options={"block_size": 32, "buffer_size": 1, "inclusive": True},
     ),
     A2D_QWEN3,
-    _a2d("Qwen2", Qwen2ForCausalLM, configs.qwen2, None),
+    _bd3lm(A2D_QWEN3),
+    A2D_QWEN2,
+    _bd3lm(A2D_QWEN2),
     _a2d("Llama", LlamaForCausalLM, configs.llama, None),
     replace(  # made from the same network, but with small blocks
         A2D_QWEN3,

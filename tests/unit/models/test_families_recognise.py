@@ -58,6 +58,8 @@ def test_a_name_overrides_what_the_folder_says(tmp_path):
         ("a", STABLE_DIFFCODER_8B, {"architectures": ["LlamaForCausalLM"]}, "stable_diffcoder"),
         ("Qwen3-0.6B-diffusion-mdlm-v0.1", A2D_QWEN3, {}, "a2d_qwen3"),
         ("Qwen2.5-Coder-0.5B-Instruct-diffusion-mdlm-v0.1", A2D_QWEN2, {}, "a2d_qwen2"),
+        ("Qwen3-0.6B-diffusion-bd3lm-v0.1", A2D_QWEN3, {}, "a2d_qwen3_bd3lm"),
+        ("Qwen2.5-Coder-0.5B-Instruct-diffusion-bd3lm-v0.1", A2D_QWEN2, {}, "a2d_qwen2_bd3lm"),
         ("models--divelab--OPDLM-0.6B/snapshots/12ab", A2D_QWEN3, {}, "opdlm"),
         ("a", WEDLM_8B, {}, "wedlm_qwen3"),
         ("a", WEDLM_7B, {}, "wedlm"),
@@ -71,9 +73,12 @@ def test_the_most_particular_sign_decides(tmp_path, place, facts, changes, famil
     assert described(tmp_path / place, facts, mask_token="<mask>", **changes).family.name == family
 
 
-@pytest.mark.parametrize("place", ["Qwen3-0.6B-diffusion-bd3lm-v0.1", "models--divelab--Qwen3-4B-a2d-init/snapshots/12ab"])
+@pytest.mark.parametrize("place", ["Qwen3-0.6B-diffusion", "models--divelab--Qwen3-4B-a2d-init/snapshots/12ab"])
 def test_what_only_a_name_can_tell_is_asked_for(tmp_path, place):
-    with pytest.raises(ValueError, match=r"^give family, which can be a2d_qwen3 \(named mdlm\) or opdlm \(named opdlm\): "):
+    with pytest.raises(
+        ValueError,
+        match=r"^give family, which can be a2d_qwen3 \(named mdlm\) or a2d_qwen3_bd3lm .* or opdlm \(named opdlm\): ",
+    ):
         described(tmp_path / place, A2D_QWEN3, mask_token="<mask>")
     assert read_description(tmp_path / place, "opdlm").options == {"block_size": 4}
 
