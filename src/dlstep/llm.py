@@ -42,6 +42,10 @@ class LLM:
             files.
         mask_token_id: Token id of the mask; None: from the checkpoint, its tokenizer or its model
             family.
+        head_shift: 1: row p-1 of the network predicts position p; 0: row p does; None: from the
+            checkpoint or its model family.
+        training: How the network was trained, as `dlstep strategies --matrix` lists it; None: from the
+            checkpoint or its model family.
         use_lora: Apply the adapter at `lora_path`; None: apply it if `lora_path` is given.
         lora_path: Folder of a LoRA adapter, trained on this checkpoint with peft.
         pre_merge_lora: Merge the adapter into the weights at load time, or keep it separate; None:
@@ -105,6 +109,8 @@ class LLM:
         *,
         family: str | None = None,
         mask_token_id: int | None = None,
+        head_shift: Literal[0, 1] | None = None,
+        training: str | None = None,
         use_lora: bool | None = None,
         lora_path: str | None = None,
         pre_merge_lora: bool | None = None,

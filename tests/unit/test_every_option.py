@@ -71,6 +71,8 @@ ENGINE = {
     "model": ({}, {"model": "tiny-edit"}, lambda llm: llm.state.config.spec.fingerprint),
     "family": ({}, {"family": "llada"}, "read as llada"),
     "mask_token_id": ({}, {"mask_token_id": 3}, lambda llm: llm.state.config.spec.mask_id),
+    "head_shift": ({}, {"head_shift": 1}, lambda llm: llm.state.config.spec.head_shift),
+    "training": ({}, {"training": "bidirectional"}, "'multi_bd' does not go with"),
     "use_lora": ({}, {"use_lora": True}, "needs lora_path"),
     "lora_path": ({}, {"lora_path": "nowhere"}, "nowhere"),
     "decoding_strategy": ({}, {"decoding_strategy": "causal_blocks"}, lambda llm: type(llm.state.strategy)),

@@ -39,6 +39,11 @@ class EngineConfig:
     """Family of the checkpoint, as `dlstep models` lists it; None: detected from its files."""
     mask_token_id: Annotated[int, Ge(0)] | None = None
     """Token id of the mask; None: from the checkpoint, its tokenizer or its model family."""
+    head_shift: Literal[0, 1] | None = None
+    """1: row p-1 of the network predicts position p; 0: row p does; None: from the checkpoint or its model family."""
+    training: str | None = None
+    """How the network was trained, as `dlstep strategies --matrix` lists it; None: from the checkpoint or its model
+    family."""
     use_lora: bool | None = None
     """Apply the adapter at `lora_path`; None: apply it if `lora_path` is given."""
     lora_path: str | None = None

@@ -123,7 +123,13 @@ def _describe(config: EngineConfig) -> "Description":
     source = _source(config)  # before the import, which takes seconds: a wrong name is reported at once
     from ..models import read_description
 
-    return read_description(source, config.family, mask_token_id=config.mask_token_id)
+    return read_description(
+        source,
+        config.family,
+        mask_token_id=config.mask_token_id,
+        head_shift=config.head_shift,
+        training=config.training,
+    )
 
 
 def _source(config: EngineConfig) -> Path | HubModel:

@@ -8,11 +8,11 @@ from typing import Any
 
 from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ..core import SamplingParams, Spec
-from ..core.spec import BIDIRECTIONAL, TRAININGS
+from ..core import Refused, SamplingParams, Spec
+from ..core.spec import BIDIRECTIONAL, BLOCK_CAUSAL, TRAININGS
 from ..text.detokenize import TOKENIZER_FILES, load_tokenizer
 from .configs import Stated, part, unknown_fields
-from .families import Family, Token, name_of, read_facts, recognise
+from .families import Family, Token, block_size_of_name, name_of, read_facts, recognise
 from .reading import Source, check_size, read_object, refuse_errors, source_at
 from .transformers_internals import bytes_to_unicode
 
@@ -64,7 +64,7 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class _Sources:
-    """The sources of a folder's facts: `facts` is the content of its config.json, `own` is its `dlstep` section."""
+    """The sources of a folder's facts: `facts` is the content of its config.json, `own` its `dlstep` section and options."""
 
     folder: Path
     facts: dict[str, Any]
@@ -77,13 +77,22 @@ class _Sources:
     family: Family
 
 
-def read_description(path: str | Path | Source, family: str | None = None, *, mask_token_id: int | None = None) -> Description:
+def read_description(
+    path: str | Path | Source,
+    family: str | None = None,
+    *,
+    mask_token_id: int | None = None,
+    head_shift: int | None = None,
+    training: str | None = None,
+) -> Description:
     """Return the facts of a checkpoint without reading its weights. The tokenizer is fetched last, as the largest file.
 
     Args:
         path: The folder, or the source of its files.
         family: Family of the checkpoint, regardless of config.json; None: detected.
         mask_token_id: Token id of the mask; None: from the folder.
+        head_shift: 1 if row p-1 of the network predicts position p, else 0; None: from the folder or the family.
+        training: One of `TRAININGS`; None: from the folder or the family.
 
     Raises:
         FileNotFoundError: For a missing folder or file.
@@ -97,7 +106,11 @@ def read_description(path: str | Path | Source, family: str | None = None, *, ma
     text: Any = config.get_text_config()
     with refuse_errors(str(folder / "config.json")):
         own = part(facts, "dlstep")
-    declared: Any = own.get("decoding_strategy", known.decoding_strategy)
+    given = {"mask_token_id": mask_token_id, "head_shift": head_shift, "training": training}
+    own = {**own, **{name: value for name, value in given.items() if value is not None}}
+    stated = _training(own, known)
+    of_training = known.decoding_strategy if stated in (None, known.training) else TRAININGS[stated][0]
+    declared: Any = own.get("decoding_strategy", of_training)
     if not isinstance(declared, str | None):
         raise ValueError(f"{folder / 'config.json'}: decoding_strategy of its section dlstep must be a name, got {declared!r}")
     source.fetch(*TOKENIZER_FILES)
@@ -127,10 +140,10 @@ def read_description(path: str | Path | Source, family: str | None = None, *, ma
         family=known,
         config=config,
         tokenizer=sources.tokenizer,
-        spec=_spec(sources, mask_token_id, getattr(config, "canvas_length", None)),
+        spec=_spec(sources, getattr(config, "canvas_length", None)),
         options=_options(sources),
         decoding_strategy=declared,
-        training=_training(sources),
+        training=stated,
         max_model_len=text.max_position_embeddings,
         max_tokens=_max_tokens(sources),
         unknown=unknown,
@@ -148,18 +161,17 @@ def _config(folder: Path, facts: dict[str, Any], family: Family) -> tuple[Pretra
     return config, unknown_fields(stated, arguments, config)
 
 
-def _training(sources: _Sources) -> str | None:
-    """Return how the network was trained, as the `dlstep` section of config.json states it, or else the family."""
-    training: Any = sources.own.get("training", sources.family.training)
+def _training(own: Mapping[str, Any], family: Family) -> str | None:
+    """Return how the network was trained, as an option or the `dlstep` section of config.json states it, or else the family."""
+    training: Any = own.get("training", family.training)
     if training is not None and training not in list(TRAININGS):
-        where = sources.folder / "config.json"
-        raise ValueError(f"{where}: training of its section dlstep must be one of {', '.join(TRAININGS)}, got {training!r}")
+        raise Refused("training", "invalid_value", f"must be one of {'; '.join(TRAININGS)}, got {training!r}")
     return training
 
 
 def _max_tokens(sources: _Sources) -> int | None:
     """Return `max_new_tokens` of generation_config.json, or else 512, if the network's canvas may be as long as the answer."""
-    if _training(sources) not in (BIDIRECTIONAL, None):
+    if _training(sources.own, sources.family) not in (BIDIRECTIONAL, None):
         return None
     stated = sources.generation.get("max_new_tokens")
     if stated is None:
@@ -175,13 +187,13 @@ def _generation_facts(folder: Path) -> dict[str, Any]:
     return read_object(path) if path.is_file() else {}
 
 
-def _spec(sources: _Sources, mask_token_id: int | None, canvas_length: int | None) -> Spec:
+def _spec(sources: _Sources, canvas_length: int | None) -> Spec:
     """Return the facts for the core, each from the most specific source that states it."""
     own, family = sources.own, sources.family
-    if mask_token_id is not None and not family.masked:
-        raise ValueError(f"mask_token_id={mask_token_id} is given, but networks of the family {family.name} know no mask")
+    if (mask_id := own.get("mask_token_id")) is not None and not family.masked:
+        raise ValueError(f"mask_token_id={mask_id} is given, but networks of the family {family.name} know no mask")
     return Spec(
-        mask_id=_mask_id(sources, mask_token_id) if family.masked else None,
+        mask_id=_mask_id(sources) if family.masked else None,
         eos_ids=_eos_ids(sources),
         vocab_size=len(sources.pieces),
         head_shift=own.get("head_shift", family.head_shift),
@@ -191,13 +203,25 @@ def _spec(sources: _Sources, mask_token_id: int | None, canvas_length: int | Non
     )
 
 
-def _mask_id(sources: _Sources, explicit: int | None) -> int:
-    """Return the explicit mask id, or else that of the files, of the tokenizer or of the family's authors."""
-    mask_id: Any = next((index for index in _mask_ids(sources, explicit) if index is not None), None)
+def _mask_id(sources: _Sources) -> int:
+    """Return the mask id that an option or the files state, or else that of the tokenizer or of the family's authors.
+
+    Raises ValueError if there is none, and Refused if nothing states the shift of a network with a mask: with the wrong one,
+    it would answer nonsense.
+    """
+    mask_id: Any = next((index for index in _mask_ids(sources) if index is not None), None)
     if mask_id is None:
         raise ValueError(
             f"{sources.folder}, read as {sources.family.name}, names no mask token, so it does not look like a diffusion "
             "language model: if it is one, give mask_token_id, or set it in its config.json"
+        )
+    if sources.family.training is None and "head_shift" not in sources.own:
+        raise Refused(
+            "head_shift",
+            "missing",
+            "give 1 if row p-1 of the network predicts position p, else 0, as an option or in the section dlstep of "
+            f"config.json, and training likewise (one of {'; '.join(TRAININGS)}): {sources.folder}, read as "
+            f"{sources.family.name}, has the mask token {mask_id}, but nothing states how it was trained",
         )
     return _embedded(sources, "mask_token_id", mask_id)
 
@@ -210,8 +234,7 @@ def _embedded(sources: _Sources, name: str, index: Any) -> int:
     return index
 
 
-def _mask_ids(sources: _Sources, explicit: int | None) -> Iterator[Any]:
-    yield explicit
+def _mask_ids(sources: _Sources) -> Iterator[Any]:
     for facts in (sources.own, sources.facts, sources.generation):
         yield facts.get("mask_token_id")
     yield sources.tokenizer.mask_token_id
@@ -253,13 +276,14 @@ def check_ends(description: Description) -> None:
 def _options(sources: _Sources) -> dict[str, Any]:
     """Return the strategy options that the sources state.
 
-    Each source overrides those before it: the family's authors; the block size in config.json and the options in
-    generation_config.json; the `dlstep` section of config.json.
+    Each source overrides those before it: the family's authors; the block size in the checkpoint's name, or else in
+    config.json, and the options in generation_config.json; the `dlstep` section of config.json.
     """
     facts, generation, block = sources.facts, sources.generation, sources.family.block_option
+    named = block_size_of_name(sources.folder, facts) if sources.family.training == BLOCK_CAUSAL else None
     with refuse_errors(str(sources.folder / "generation_config.json")):
         sampler = part(generation, "sampler_config")
-    stated = {block: facts.get(block)}
+    stated = {block: named or facts.get(block)}
     stated |= {name: generation.get(name) for name in GENERATION_OPTIONS} | {"entropy_bound": sampler.get("entropy_bound")}
     own = {name: value for name, value in sources.own.items() if name not in SPEC_FACTS}
     return {**sources.family.options, **{name: value for name, value in stated.items() if value is not None}, **own}

@@ -440,6 +440,20 @@ _ENTRIES = (
     _native("qwen3", Qwen3ForCausalLM),
     _native("qwen3_moe", Qwen3MoeForCausalLM, configs.native_moe),
 )
+# Published networks that would be read as one of the families but decode differently: a regex for their names, classes
+# and fields of config.json, and the reason.
+UNSUPPORTED = {
+    "SDLM": (r"\bsdlm", "it feeds the last final token once more, before the masks of its window"),
+    "ReFusion": (r"\brefusion", "it decodes slots of tokens in any order, at positions of their own"),
+    "DreamOn": (r"\bdreamon|\bexpand_token_id", "its tokens for expanding and deleting change the length of an answer"),
+    "CDLM": (
+        r"\bcdlm",
+        "config.json describes a bidirectional network, but it was distilled to decode blocks after a cached prompt: to try "
+        f"it, give its base as family, dream or llada, and training={PROMPT_IN_FULL!r}",
+    ),
+    "A2D-init": (r"-a2d-init\b", "it is an autoregressive network that was not yet trained with masks"),
+    "LLaDA-V": (r"\bllava|\bllada-v\b", "it reads images"),
+}
 FAMILIES: dict[str, Family] = {family.name: family for family in _ENTRIES}
 
 
@@ -486,19 +500,21 @@ def _detect(source: Source, facts: dict[str, Any]) -> Family:
     """
     folder = source.path
     named = list(_class_names(facts))
+    names = " ".join(_published_names(folder, facts))
+    for known, (pattern, reason) in UNSUPPORTED.items():
+        if re.search(pattern, " ".join((names, *named, *facts)), re.IGNORECASE):
+            raise ValueError(f"{known} is not supported: {reason}. If {folder} holds another network, give family")
     candidates = [family for family in FAMILIES.values() if _fits(family.signs, facts.get("model_type"), named)]
     if not candidates:
         raise ValueError(
-            f"{folder} is of model_type {facts.get('model_type')!r:.80} and architecture "
-            f"{', '.join(named)[:160] or 'none'}, which is "
+            f"model_type {facts.get('model_type')!r:.80} and architecture {', '.join(named)[:160] or 'none'} are "
             f"not supported: choose a checkpoint of {', '.join(FAMILIES)}, or give one of these as family if it is "
-            "built like them (code that a checkpoint brings is never run)"
+            f"built like them (code that a checkpoint brings is never run); the folder is {folder}"
         )
     if (by_tensor := [family for family in candidates if family.signs.tensor]) and _holds(source, by_tensor[0]):
         return by_tensor[0]
     if stating := [family for family in candidates if family.signs.fact and facts.get(family.signs.fact) is True]:
         return stating[0]
-    names = " ".join(_published_names(folder, facts))
     for family in candidates:
         if family.signs.published and re.search(family.signs.published, names, re.IGNORECASE):
             return family
@@ -529,6 +545,12 @@ def _published_names(folder: Path, facts: dict[str, Any]) -> Iterator[str]:
         yield known
     yield name_of(folder.resolve())
     yield from (part for part in folder.absolute().parts if part.startswith("models--"))
+
+
+def block_size_of_name(folder: Path, facts: dict[str, Any]) -> int | None:
+    """Return N of a checkpoint whose published name ends in -bN, such as SDAR-4B-Chat-b32; None for other names."""
+    found = [re.search(r"-b([1-9]\d*)\b", name) for name in _published_names(folder, facts)]
+    return next((int(match[1]) for match in found if match is not None), None)
 
 
 def _holds(source: Source, family: Family) -> bool:

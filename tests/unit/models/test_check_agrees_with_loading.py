@@ -29,7 +29,7 @@ def config(name=CONFIG, /, **changes):
 
 
 def native(**changes):
-    return config(**(NATIVE | {"dlstep": {"decoding_strategy": "multi_bd"}} | changes))
+    return config(**(NATIVE | {"dlstep": {"decoding_strategy": "multi_bd", "head_shift": 0}} | changes))
 
 
 def write(name, text):

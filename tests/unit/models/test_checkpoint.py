@@ -85,7 +85,7 @@ def test_weights_have_a_dtype_that_the_device_multiplies_fast(stored, device, pr
 
 
 def test_the_tokenizer_is_the_last_source(folder):
-    edit(folder / "config.json", eos_token_id=None, mask_token_id=None, dlstep=None)
+    edit(folder / "config.json", eos_token_id=None, mask_token_id=None, dlstep={"head_shift": 0})
     edit(folder / "generation_config.json", eos_token_id=None)
     spec = read_description(folder).spec
     assert (spec.mask_id, spec.eos_ids) == (MASK_ID, (EOS_ID,))

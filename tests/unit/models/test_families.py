@@ -343,7 +343,7 @@ def test_a_family_or_a_folder_says_how_it_was_trained(tmp_path):
     with pytest.raises(ValueError, match=r"'multi_bd' does not go with .*: it was trained bidirectional, which dual_cache"):
         strategy_of(own, decoding_strategy="multi_bd")
     for wrong in ("upside down", 5, {}, ["bidirectional"]):
-        with pytest.raises(ValueError, match=r"training of its section dlstep must be one of block-causal, .*got"):
+        with pytest.raises(ValueError, match=r"training: must be one of block-causal; .*got"):
             described(tmp_path, SDAR_8B, dlstep={"training": wrong})
 
 

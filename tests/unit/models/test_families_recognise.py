@@ -2,6 +2,7 @@
 
 import pytest
 
+from dlstep.core.spec import BIDIRECTIONAL, PROMPT_IN_FULL, TRAININGS
 from dlstep.models import read_description
 from dlstep.models.families import name_of
 
@@ -64,7 +65,7 @@ def test_a_name_overrides_what_the_folder_says(tmp_path):
         ("a", WEDLM_8B, {}, "wedlm_qwen3"),
         ("a", WEDLM_7B, {}, "wedlm"),
         ("models--fredzzp--open-dcoder-0.5B/snapshots/12ab", OPEN_DCODER, {}, "open_dcoder"),
-        ("Qwen2.5-Coder-0.5B", OPEN_DCODER, {}, "qwen2"),
+        ("Qwen2.5-Coder-0.5B", OPEN_DCODER, {"dlstep": {"head_shift": 0}}, "qwen2"),
         ("a", LLADA_MOE_7B, {"model_type": "lladamoe"}, "llada_moe"),
         ("a", LLADA_8B, {"model_type": None, "architectures": None}, "llada"),
     ],
@@ -73,7 +74,47 @@ def test_the_most_particular_sign_decides(tmp_path, place, facts, changes, famil
     assert described(tmp_path / place, facts, mask_token="<mask>", **changes).family.name == family
 
 
-@pytest.mark.parametrize("place", ["Qwen3-0.6B-diffusion", "models--divelab--Qwen3-4B-a2d-init/snapshots/12ab"])
+UNSUPPORTED = [
+    ("models--OpenGVLab--SDLM-3B-D8/snapshots/12ab", QWEN3_8B, {}, "SDLM"),
+    ("a", QWEN3_8B, {"architectures": ["SDLMQwen2ForCausalLM"]}, "SDLM"),
+    ("ReFusion", QWEN3_8B, {"mask_token_id": 151670}, "ReFusion"),
+    ("DreamOn-v0-7B", DREAM_7B, {}, "DreamOn"),
+    ("a", DREAM_7B, {"expand_token_id": 151667}, "DreamOn"),
+    ("CDLM-Dream", DREAM_7B, {}, "CDLM"),
+    ("models--divelab--OPDLM-4B-a2d-init/snapshots/12ab", A2D_QWEN3, {}, "A2D-init"),
+    ("LLaDA-V", LLADA_8B, {}, "LLaDA-V"),
+    ("a", LLADA_8B, {"architectures": ["LlavaLLaDAModelLM"]}, "LLaDA-V"),
+]
+
+
+@pytest.mark.parametrize("place, facts, changes, known", UNSUPPORTED)
+def test_a_network_that_decodes_otherwise_is_refused_by_name(tmp_path, place, facts, changes, known):
+    with pytest.raises(ValueError, match=rf"^{known} is not supported: .* give family"):
+        described(tmp_path / place, facts, mask_token="<mask>", **changes)
+
+
+def test_a_known_network_that_is_not_supported_loads_as_a_family(tmp_path):
+    folder = folder_of(tmp_path / "CDLM-Dream", DREAM_7B, mask_token="<mask>")
+    found = read_description(folder, "dream", training=PROMPT_IN_FULL)
+    assert (found.training, type(strategy_of(found)).__name__) == (PROMPT_IN_FULL, "D2F")
+
+
+@pytest.mark.parametrize(
+    "place, facts, size",
+    [
+        ("models--JetLM--SDAR-4B-Chat-b32/snapshots/12ab", SDAR_8B, 32),
+        ("SDAR-1.7B-Chat-b8-fp8", SDAR_8B, 8),
+        ("SDAR-4B-Chat", SDAR_8B, 4),
+        ("SDAR-4B-Chat-b32", SDAR_8B | {"block_size": None}, 32),
+        ("SDAR-4B-Chat-b32", SDAR_8B | {"block_size": 16, "dlstep": {"block_size": 2}}, 2),
+        ("Dream-b32", DREAM_7B, None),
+    ],
+)
+def test_a_name_ends_in_the_size_of_a_block(tmp_path, place, facts, size):
+    assert described(tmp_path / place, facts, mask_token="<mask>").options.get("block_size") == size
+
+
+@pytest.mark.parametrize("place", ["Qwen3-0.6B-diffusion"])
 def test_what_only_a_name_can_tell_is_asked_for(tmp_path, place):
     with pytest.raises(
         ValueError,
@@ -113,9 +154,14 @@ def test_an_autoregressive_network_is_refused(tmp_path, class_name):
     with pytest.raises(ValueError, match="names no mask token, so it does not look like a diffusion language model"):
         described(tmp_path, QWEN3_8B | {"architectures": [class_name]})
     folder = folder_of(tmp_path / "named", QWEN3_8B | {"architectures": [class_name]})
-    assert read_description(folder, mask_token_id=7).spec.mask_id == 7
+    for given in ({}, {"training": BIDIRECTIONAL}):
+        with pytest.raises(ValueError, match=r"^head_shift: give 1 if .* has the mask token 7, but nothing states"):
+            read_description(folder, mask_token_id=7, **given)
     with pytest.raises(ValueError, match="does not name its decoding strategy"):
-        strategy_of(read_description(folder, mask_token_id=7))
+        strategy_of(read_description(folder, mask_token_id=7, head_shift=1))
+    for training, (default, *_) in TRAININGS.items():
+        found = read_description(folder, mask_token_id=7, head_shift=1, training=training)
+        assert (found.spec.mask_id, found.spec.head_shift, found.training, found.decoding_strategy) == (7, 1, training, default)
 
 
 def test_a_folder_of_the_hubs_cache_has_the_name_of_its_model(tmp_path):
