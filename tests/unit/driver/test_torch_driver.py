@@ -143,7 +143,7 @@ def test_requests_that_merge_tokens_differently_answer_as_alone(checkpoints, ask
     ]
     config, strategy = Config(checkpoints["plain"].spec, **ROOMY), DMax(block_size=BLOCK, accept_threshold=0.1)
 
-    def decoded_of(*asked: Request) -> dict[int, tuple[tuple[int, ...], str | None]]:
+    def decoded_of(*asked):
         return answers(decode(with_requests(config, strategy, asked), TorchDriver(checkpoints["plain"], config))[0])
 
     alone = [decoded_of(request) for request in asked]
