@@ -22,6 +22,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.internal.conjecture import engine
 from hypothesis.internal.conjecture.providers import HypothesisProvider
 from hypothesis.internal.constants_ast import Constants
 
@@ -36,6 +37,8 @@ settings.register_profile(
 settings.register_profile("seeds", shared, max_examples=60, database=None, print_blob=True)
 # Hypothesis also tries constants of the modules that are loaded, which are others when other tests ran before.
 HypothesisProvider._local_constants = Constants()  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+# A law whose examples are slow would shrink a failing one for five minutes without a word.
+engine.MAX_SHRINKING_SECONDS = 20
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 FIGURES = "figures"

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from dlstep.core import DlstepError
 from dlstep.evaluate.options import EvalOptions, grid_of
+from dlstep.evaluate.programs import Programs
 from dlstep.evaluate.runner import Answering
 
 from .running import run
@@ -36,3 +38,14 @@ def added(monkeypatch) -> list[int]:
 
     monkeypatch.setattr(Answering, "add", counted)
     return places
+
+
+@pytest.fixture(scope="module")
+def sandboxed() -> Programs:
+    """A sandbox, where there can be one."""
+    found = Programs()
+    try:
+        found.check()
+    except DlstepError as error:
+        pytest.skip(str(error))
+    return found

@@ -73,7 +73,7 @@ def test_a_killed_run_resumes_to_the_same_bytes(data, tmp_path):
 
 
 @needs_data
-def test_right_answers_of_every_local_task_are_right():
+def test_right_answers_of_every_local_task_are_right(sandboxed):
     """Half of the answers are the expected ones. lm_eval's own rules score them."""
     from dlstep.evaluate.local_tasks import mbpp
 
@@ -124,7 +124,7 @@ def test_worked_examples_come_from_the_training_file(data, tmp_path):
     "task, text, message",
     [
         ("arc_easy", "[]", "task arc_easy reads no files of --data: choose from gsm8k, .*, or omit --data to use the hub"),
-        ("mbpp", "[]", "this task reads MBPP_sanitized.json, but --data .* has no such file"),
+        ("minerva_math500", "[]", "this task reads MATH500.json, but --data .* has no such file"),
         ("gsm8k", "{", "holds no JSON"),
         ("gsm8k", "[]", "must hold problems: a JSON list"),
         ("gsm8k", '[{"question": "a"}]', "GSM8K.json, entry 1 is not a problem of this task, look at 'ground_truth_answer'"),

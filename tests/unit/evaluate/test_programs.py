@@ -7,17 +7,6 @@ from dlstep.evaluate import programs
 from dlstep.evaluate.programs import Programs
 
 
-@pytest.fixture(scope="module")
-def sandboxed():
-    """A sandbox, where there can be one."""
-    found = Programs()
-    try:
-        found.check()
-    except DlstepError as error:
-        pytest.skip(str(error))
-    return found
-
-
 @pytest.mark.parametrize(
     "program, passes",
     [
