@@ -138,7 +138,7 @@ def loads(model):
 
 
 @pytest.mark.parametrize(
-    ("facts", "problem", "last"),
+    "facts, problem, last",
     [
         ({}, "", SINGLE),
         ({"num_hidden_layers": 40}, "missing: model.layers.36.", SINGLE),

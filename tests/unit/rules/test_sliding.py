@@ -10,8 +10,6 @@ from dlstep.testing.generators import batches, hyperparameters, specs
 from dlstep.testing.harness import answered_alone
 from dlstep.testing.scripted import ScriptedDriver
 
-Shape = tuple[int, int, tuple[int, ...]]
-
 
 def shapes(strategy, script, shift=0):
     """First fed position, the one after the last, and sampled positions of the spans of a prompt of 3 and an answer of 8."""

@@ -1,12 +1,13 @@
 """Forks in the engine: unchanged they are the original, changed they are what a fork of a session is; and what is kept."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given, strategies as st
 
 from dlstep import LLM, SamplingParams, strategies
-from dlstep.core import Config, Request, Spec, init, options_of, probe, rebuild
+from dlstep.core import Config, Refused, Request, Spec, init, options_of, probe, rebuild, with_options
 from dlstep.core.options import sorted_options
 from dlstep.engine.loader import LoadedEngine
 from dlstep.rules import with_values
@@ -52,6 +53,14 @@ def tokens_of(frames):
     return [token for frame in frames for token in frame.tokens]
 
 
+def fit(strategy, changes):
+    """Whether a strategy takes these options."""
+    try:
+        return with_options(strategy, with_values(changes)) is not None
+    except Refused:
+        return False
+
+
 def fork_of(submit, number, seq, **changes):
     """A fork of a kept request."""
     given = {name: changes.pop(name) for name in ("seed", "temperature") if name in changes}
@@ -92,7 +101,7 @@ def test_a_fork_is_what_the_fork_of_a_session_is(name, data):
     seq = data.draw(st.integers(0, len(frames) - 1))
     known = options_of(engine.first.strategy)
     able = [other for other in OTHERS if other.keys() <= {*known, *({"steps_per_block"} if "rule" in known else ())}]
-    changes = data.draw(st.sampled_from([{}, *able]))
+    changes = data.draw(st.sampled_from([{}, *able]).filter(partial(fit, engine.first.strategy)))
     seed = data.draw(st.none() | st.integers(0, 3))
     loop.execute([fork_of(submit, 9, seq, **changes, **({} if seed is None else {"seed": seed})), asked(7, 1, 5)])
     fork = run(loop)[9]

@@ -12,7 +12,6 @@ from dlstep.views.texts import pages_line, state_lines
 
 from ...helpers.recorded import recorded
 
-Position = tuple[str, str, bool]  # what is shown, its kind, and whether it is underlined
 STYLES = {"dim": "masked", "bold": "settled"}
 
 
