@@ -53,10 +53,10 @@ def tokens_of(frames):
     return [token for frame in frames for token in frame.tokens]
 
 
-def fit(strategy, changes):
-    """Whether a strategy takes these options."""
+def fit(first, request, changes):
+    """Whether a request takes these options of its strategy."""
     try:
-        return with_options(strategy, with_values(changes)) is not None
+        return not with_options(first.strategy, with_values(changes)).refusal(first.config.spec, request)
     except Refused:
         return False
 
@@ -101,7 +101,7 @@ def test_a_fork_is_what_the_fork_of_a_session_is(name, data):
     seq = data.draw(st.integers(0, len(frames) - 1))
     known = options_of(engine.first.strategy)
     able = [other for other in OTHERS if other.keys() <= {*known, *({"steps_per_block"} if "rule" in known else ())}]
-    changes = data.draw(st.sampled_from([{}, *able]).filter(partial(fit, engine.first.strategy)))
+    changes = data.draw(st.sampled_from([{}, *able]).filter(partial(fit, engine.first, submit.request)))
     seed = data.draw(st.none() | st.integers(0, 3))
     loop.execute([fork_of(submit, 9, seq, **changes, **({} if seed is None else {"seed": seed})), asked(7, 1, 5)])
     fork = run(loop)[9]
