@@ -212,14 +212,12 @@ def efficient_dlm(facts: Facts) -> Arguments:
 
 # Read from a file under the names that `dense` reads, in addition to sizes.
 SAME = (*ENDS, QUANTIZATION, "head_dim", "layer_types", "rope_parameters", "rope_scaling", "rope_theta")
-LLADA_MOE_HARMLESS = {
+LLADA_MOE_HARMLESS = PLAIN | {
     "model_type": ("llada", "lladamoe"),  # the routing of LLaDA-MoE-v2 is unknown
     "clip_qkv": (),
-    "hidden_act": ("silu",),
     "moe_router_enable_expert_bias": (False,),
     "moe_router_score_function": ("softmax",),
     "norm_topk_prob": (False,),
-    "partial_rotary_factor": (1,),
     "qk_layernorm": (True,),
     "routed_scaling_factor": (1,),
     "shared_expert_intermediate_size": (),
@@ -235,7 +233,7 @@ def llada_moe(facts: Facts) -> Arguments:
     width = require(facts, "expert_intermediate_size")
     for name in ("qk_layernorm", "num_experts_per_tok"):
         require(facts, name)
-    same = {name: facts.get(name) for name in (*SIZES, *SAME, *LLADA_MOE_SAME)}
+    same = {name: facts.get(name) for name in (*SIZES, *SAME, *LLADA_MOE_SAME) if name != "intermediate_size"}
     return qwen3_moe(same | {"intermediate_size": width, "moe_intermediate_size": width, "norm_topk_prob": False})
 
 
