@@ -16,6 +16,7 @@ from transformers import DynamicCache, PreTrainedModel, Qwen3ForCausalLM
 
 from dlstep.models.transformers_internals import cache_argument
 
+from ..helpers.files import edit
 from ..helpers.random_checkpoints import EOS_ID as EOS, MASK_ID as MASK, ROWS, WORDS, save_tokenizer, tiny_config
 
 NEVER = -1e4  # the bias of an id that is not proposed
@@ -133,6 +134,7 @@ def make_network(seed: int, settle: float = 0.0, sharp: float = 1.0) -> Qwen3For
 def write_folder(network: Qwen3ForCausalLM, folder: Path) -> Path:
     """A checkpoint folder of `network`."""
     network.save_pretrained(folder)
+    edit(folder / "config.json", dlstep={"head_shift": 0})
     save_tokenizer(folder)
     return folder
 
