@@ -6,7 +6,7 @@ import os
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from threading import Thread
 from time import perf_counter
 from traceback import print_exc, print_exception
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -59,8 +59,7 @@ def refused(place: int, refusal: Refusal, beside: Json) -> AnsweredRequest:
     return AnsweredRequest(place, STATUS[refusal.code], body_of(refusal), beside)
 
 
-@dataclass(frozen=True, slots=True)
-class RunningRequest:
+class RunningRequest(NamedTuple):
     """A running request."""
 
     place: int
@@ -80,8 +79,7 @@ class BatchEngine:
     def __init__(
         self, engine: LoadedEngine, name: str | None = None, template: str | None = None, limit: StepLimit | None = None
     ) -> None:
-        self._known = replace(
-            known_facts(engine),
+        self._known = known_facts(engine)._replace(
             tokenizer=engine.tokenizer,
             model=name or engine.name,
             chat_template=template or engine.chat_template,
@@ -184,18 +182,24 @@ def _body(content: Json) -> Sampling:
     return body
 
 
-def loaded(config: EngineConfig, name: str | None, template: str | None, folder: str) -> BatchEngine:
-    """Load an engine. Relative paths of strategies and rules start at `folder`."""
-    with searched(Path(folder)):
-        return BatchEngine(load_engine(config), name, template)
+class EngineSource(NamedTuple):
+    """What an actor loads its engine from. Relative paths of strategies and rules start at `folder`."""
+
+    config: EngineConfig
+    name: str | None
+    template: str | None
+    folder: str
+
+    def load(self) -> BatchEngine:
+        """Load the engine."""
+        with searched(Path(self.folder)):
+            return BatchEngine(load_engine(self.config), self.name, self.template)
 
 
-def about(
-    config: EngineConfig, name: str | None, template: str | None, folder: str
-) -> tuple[dict[str, Any], int] | EngineFailed:
+def about(source: EngineSource) -> tuple[dict[str, Any], int] | EngineFailed:
     """Return the facts of an engine and its number of concurrent requests, or the reason why it could not be created."""
     try:
-        engine = loaded(config, name, template, folder)
+        engine = source.load()
         return engine.facts, engine.seats
     except (ValueError, OSError, DlstepError) as error:
         return EngineFailed(str(error))
@@ -208,11 +212,9 @@ class EngineActor:
     If a forward pass takes longer than `engine_timeout` allows, the process ends, so that Ray restarts the actor.
     """
 
-    def __init__(
-        self, engine_timeout: float, config: EngineConfig, name: str | None, template: str | None, folder: str
-    ) -> None:
+    def __init__(self, engine_timeout: float, source: EngineSource) -> None:
         faulthandler.dump_traceback_later(max(LOADING, engine_timeout), exit=True)
-        self._engine = loaded(config, name, template, folder)
+        self._engine = source.load()
         faulthandler.cancel_dump_traceback_later()
         self._limit = StepLimit(engine_timeout)
         self._questions: SimpleQueue[tuple[Json, Future[str]]] = SimpleQueue()

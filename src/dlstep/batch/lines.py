@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -14,8 +13,7 @@ OWN = "custom_id"  # names a line and is not part of its content
 BatchItem = tuple[int, str, Json]  # the place of a request in the file, the key of its content, and its content
 
 
-@dataclass(frozen=True, slots=True)
-class RequestLine:
+class RequestLine(NamedTuple):
     """A request: its `custom_id`, and all other fields, which determine the answer."""
 
     custom_id: str

@@ -21,10 +21,11 @@ from ray.exceptions import RayError  # pyright: ignore[reportMissingImports]
 
 from ..core import DlstepError, Refusal
 from ..engine.config import EngineConfig
+from ..serve.http.errors import body_of
 from ..serve.messages import EngineFailed
 from ..serve.settings import template_in
 from ..text.words import one_line
-from .engine import EngineActor, about, refused
+from .engine import EngineActor, EngineSource, about
 from .lines import AnsweredRequest, BatchItem
 from .options import BatchOptions
 
@@ -54,8 +55,9 @@ class RayPool:
                 "num_gpus": 0 if config.device == "cpu" or not gpus else size,
                 "runtime_env": {"env_vars": variables},
             }
-            self._arguments = config, options.served_model_name, template_in(options.chat_template), str(Path.cwd())
-            found = ray.get(ray.remote(**self._remote, max_calls=1)(about).remote(*self._arguments))
+            template = template_in(options.chat_template)
+            self._source = EngineSource(config, options.served_model_name, template, str(Path.cwd()))
+            found = ray.get(ray.remote(**self._remote, max_calls=1)(about).remote(self._source))
             if isinstance(found, EngineFailed):
                 raise ValueError(found.error)
             self.facts, self._seats = found
@@ -74,7 +76,8 @@ class RayPool:
             print(f"dlstep: {lost}: each is run again alone", file=sys.stderr, flush=True)
             yield from self._answered(missing, 1, 1, most_lost=-1 if len(missing) < len(requests) else HOPELESS)
         fault = Refusal("", "engine_died", "the process of the engine died each time that this request ran")
-        yield [refused(place, fault, {"seconds": 0.0}) for place in missing]
+        # Status 500, not the 503 of a server: the request is the likely cause, so that waiting would not help.
+        yield [AnsweredRequest(place, 500, body_of(fault), {"seconds": 0.0}) for place in missing]
 
     def _answered(
         self, missing: dict[int, BatchItem], rows: int, blocks: int, most_lost: int
@@ -95,7 +98,7 @@ class RayPool:
         items = [{"place": place, "content": json.dumps(content)} for place, _, content in missing.values()]
         data = ray.data.from_items(items, override_num_blocks=-(-len(items) // rows)).map_batches(
             EngineActor,
-            fn_constructor_args=(self._options.engine_timeout, *self._arguments),
+            fn_constructor_args=(self._options.engine_timeout, self._source),
             batch_size=None,
             compute=ray.data.ActorPoolStrategy(
                 **self._sizes(),

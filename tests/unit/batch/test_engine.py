@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dlstep import LLM
-from dlstep.batch.engine import BatchEngine, EngineFailed, about
+from dlstep.batch.engine import BatchEngine, EngineFailed, EngineSource, about
 from dlstep.core import DlstepError
 from dlstep.engine.config import EngineConfig
 from dlstep.serve.http import translate
@@ -157,6 +157,6 @@ def failing(failures):
 
 def test_an_engine_tells_its_facts_or_why_there_is_none(tmp_path):
     config = EngineConfig("tiny-bd", max_num_reqs=SEATS)
-    assert about(config, None, None, str(tmp_path)) == (BatchEngine(engine()).facts, SEATS)
-    failed = about(replace(config, model=str(tmp_path)), None, None, str(tmp_path))
+    assert about(EngineSource(config, None, None, str(tmp_path))) == (BatchEngine(engine()).facts, SEATS)
+    failed = about(EngineSource(replace(config, model=str(tmp_path)), None, None, str(tmp_path)))
     assert isinstance(failed, EngineFailed) and "config.json" in str(failed)

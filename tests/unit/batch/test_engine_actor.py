@@ -10,8 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from dlstep.batch import engine as engine_module
-from dlstep.batch.engine import BatchEngine, EngineActor
+from dlstep.batch.engine import BatchEngine, EngineActor, EngineSource
 from dlstep.batch.lines import content_key
 from dlstep.engine.config import EngineConfig
 
@@ -23,8 +22,8 @@ ROOT = Path(__file__).parents[3]
 
 def actor_of(batch, seconds=600.0):
     """An actor with this engine."""
-    with patch.object(engine_module, "loaded", lambda *_: batch):
-        return EngineActor(seconds, EngineConfig(), None, None, "")
+    with patch.object(EngineSource, "load", lambda *_: batch):
+        return EngineActor(seconds, EngineSource(EngineConfig(), None, None, ""))
 
 
 def rows_of(contents):

@@ -117,7 +117,7 @@ def test_a_request_that_kills_its_engine_is_an_error_and_the_others_are_answered
     assert cluster.batch(given, out, "--actors", "2", "--max_retries", "1", *rule).wait(SECONDS) == 1, cluster.output()
     lines = out.read_text().splitlines()
     response = json.loads(lines.pop(50))["response"]
-    assert response["status_code"] == 503 and response["body"]["error"]["code"] == "engine_died"
+    assert response["status_code"] == 500 and response["body"]["error"]["code"] == "engine_died"
     assert lines == plain.read_text().splitlines()
 
 

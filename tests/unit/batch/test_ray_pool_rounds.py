@@ -96,7 +96,7 @@ def answered(ray, numbers, device="cpu", **options):
     by_chance=st.sampled_from([0.0, 0.3, 1.0]),
 )
 def test_exactly_the_requests_that_kill_their_engines_are_errors(numbers, deadly, seed, by_chance):
-    expected = [(503, None) if number in deadly else (200, number) for number in numbers]
+    expected = [(500, None) if number in deadly else (200, number) for number in numbers]
     assert answered(Ray(deadly, seed, by_chance), numbers) == expected
 
 
