@@ -1,19 +1,15 @@
-"""Measure every strategy, and the rule in the README, and write the table of `docs/results.md` and its picture: `make table`.
+"""Measure every strategy and the rule in the README, and write the table of `docs/results.md` and its picture: `make table`."""
 
-`python docs/make_table.py rows.json` takes what `dlstep demo --json` printed instead of measuring the strategies.
-"""
-
-import json
-import sys
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import matplotlib as mpl
 from make_moving_picture import rule_of_readme
 from rich.progress import track
 
-from dlstep import tiny
-from dlstep.evaluate.frontier import DECODERS, Decoder, measure
+from dlstep import LLM, SamplingParams, tiny
+from dlstep.evaluate.frontier import DECODERS
 
 PROBLEMS = 500
 FOLDER = Path(__file__).parent
@@ -23,12 +19,39 @@ HEAD = "| strategy | option | answers right | every equation right | tokens per 
 
 
 def rows() -> list[dict[str, Any]]:
-    """The figures. Those of the strategies are measured here or read from a file."""
-    read = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")) if len(sys.argv) > 1 else []
-    own = Decoder("multi_bd", {"buffer_size": 4, "rule": rule_of_readme()}, "joint", (0.9, 0.7, 0.5))
+    """The figures of each way of decoding with each value of its option."""
+    rule = {
+        "multi_bd buffer 4 rule AllRight": (
+            "multi_bd",
+            {"buffer_size": 4, "rule": rule_of_readme()},
+            {"joint": (0.9, 0.7, 0.5)},
+        )
+    }
+    points = [
+        (name, {"decoding_strategy": strategy, **options, option: value}, option)
+        for name, (strategy, options, varied) in (DECODERS | rule).items()
+        for option, values in varied.items()
+        for value in values
+    ]
+    return [measure(*point) for point in track(points, "measuring")]
+
+
+def measure(name: str, options: dict[str, Any], option: str) -> dict[str, Any]:
+    """Answer all problems together. Ratios are those of sums; `chain` is the share of answers whose every equation is right."""
     problems = tiny.problems(PROBLEMS, 0)
-    points = [(decoder, value) for decoder in (*(() if read else DECODERS), own) for value in decoder.values]
-    return [*read, *(measure(decoder, value, problems) for decoder, value in track(points, "measuring"))]
+    outputs = LLM(**options).generate([problem.prompt for problem in problems], SamplingParams(max_tokens=64), progress=False)
+    scores = [tiny.score(problem, output.text) for problem, output in zip(problems, outputs, strict=True)]
+    tokens, forwards = sum(len(output.token_ids) for output in outputs), sum(output.nfe for output in outputs)
+    return {
+        "strategy": options["decoding_strategy"],
+        "decoder": name,
+        "option": option,
+        "value": options[option],
+        "answer": fmean(score.answer for score in scores),
+        "chain": fmean(score.chain for score in scores),
+        "tokens_per_forward": tokens / forwards,
+        "forwards": forwards / PROBLEMS,
+    }
 
 
 def line(row: dict[str, Any]) -> str:

@@ -4,10 +4,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from inspect import getdoc
 from time import monotonic
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from annotated_types import Ge
 from rich.box import SIMPLE_HEAD
@@ -17,16 +17,18 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import tiny
-from ..core import SamplingParams
-from ..evaluate.frontier import DECODERS, MAX_TOKENS, measure
+from ..evaluate.comparing import ComparisonRow, EvalEntry, compared, curves_of
+from ..evaluate.frontier import decoder_entries
+from ..evaluate.options import EvalOptions
 from ..llm import LLM
 from ..text.words import counted, harmless
 from ..views import frames_view, legend, recording
-from ..views.progress_bars import drawing, measuring_bar
+from ..views.progress_bars import counting_bar, drawing
 from .options import Namespace, json_text
 
 EXAMPLES = "dlstep demo\ndlstep demo --problems 500\ndlstep demo --json > rows.json"
-SHOWN = DECODERS[1:]  # the decoders whose blocks are shown
+TASK = "shells"
+Loaded = TypeVar("Loaded")
 Runs = list[dict[str, Any]]  # the runs of a recording
 SECONDS_PER_STEP = 0.2  # slow enough to watch on a terminal
 
@@ -53,51 +55,50 @@ COMMAND = DemoCommand
 def run(options: Namespace) -> int:
     """Show decodes and then the table. With --json, print only the rows."""
     console, device = Console(), options.device
-    if not options.json:
-        with drawing(enabled=not console.is_terminal):  # on a terminal, only the pictures are drawn
-            show_all(tiny.problems(options.shown, options.seed), device, console)
-    problems = tiny.problems(options.problems, options.seed)
-    points = [(decoder, value) for decoder in DECODERS for value in decoder.values]
-    rows = list[dict[str, Any]]()
-    with measuring_bar(len(points)) as show_row:
-        for decoder, value in points:
-            rows.append(measure(decoder, value, problems, device, progress=False))
-            show_row(f"{decoder.label}, {words(decoder.knob)} {value}")
     if options.json:
-        print(json_text(rows))
+        entries = decoder_entries(device)
+    else:
+        with drawing(enabled=not console.is_terminal):  # on a terminal, only the pictures are drawn
+            entries = show_all(tiny.problems(options.shown, options.seed), device, console)
+    chosen = EvalOptions(dataset_limit=options.problems, problem_seed=options.seed)
+    with counting_bar(options.problems * sum(len(entry.grid) for entry in entries), enabled=True) as count:
+        rows = compared(entries, chosen, show=count)
+    if options.json:
+        print(json_text([asdict(row) for row in rows]))
     else:
         print_table(rows, console)
     return 0
 
 
-def show_all(problems: Sequence[tiny.Problem], device: str | None, console: Console) -> None:
-    """Decode `problems` with several decoders.
+def show_all(problems: Sequence[tiny.Problem], device: str | None, console: Console) -> list[EvalEntry]:
+    """Load all decoders, decode `problems` with all except the first, and return them.
 
     On a terminal, show pictures with a legend, beginning with a recorded decode; otherwise, print text.
     """
     if console.is_terminal:
-        first = first_model(device, console)
+        entries = load_entries(device, console)
     else:
         for number, problem in enumerate(problems, 1):
             print(f"problem {number}: {problem.prompt.strip()} ({problem.answer})")
-        first = SHOWN[0].model(SHOWN[0].values[0], device)
-    described: set[str] = set()
-    for decoder in SHOWN:
-        llm = first if decoder is SHOWN[0] else decoder.model(decoder.values[0], device)
-        summary = (getdoc(sys.modules[type(llm.state.strategy).__module__]) or "").splitlines()[0].partition(": ")[2]
-        show(llm, problems, console, f"{decoder.label}: {'another option' if decoder.strategy in described else summary}")
-        described.add(decoder.strategy)
+        entries = decoder_entries(device)
+    described: set[type] = set()
+    for entry in entries[1:]:
+        strategy = type(entry.engine.first.strategy)
+        summary = (getdoc(sys.modules[strategy.__module__]) or "").splitlines()[0].partition(": ")[2]
+        show(entry, problems, console, f"{entry.strategy}: {'another option' if strategy in described else summary}")
+        described.add(strategy)
+    return entries
 
 
-def first_model(device: str | None, console: Console) -> LLM:
-    """Load and return the first model. While it loads, show a legend and a recorded decode."""
+def load_entries(device: str | None, console: Console) -> list[EvalEntry]:
+    """Load all decoders. Meanwhile, show a legend and a recorded decode."""
     print_legend(console)
-    # Loading takes seconds because torch and transformers are imported; other models load quickly. Ctrl-C must not wait for
-    # the loading thread, so the pool is shut down without waiting.
+    # Loading takes seconds because torch and transformers are imported. Ctrl-C must not wait for the loading thread, so the
+    # pool is shut down without waiting.
     pool = ThreadPoolExecutor(1)
-    first = show_recorded(tiny.recorded()["runs"], console, lambda: pool.submit(SHOWN[0].model, SHOWN[0].values[0], device))
+    entries = show_recorded(tiny.recorded()["runs"], console, lambda: pool.submit(decoder_entries, device))
     pool.shutdown(wait=False)
-    return first.result()
+    return entries.result()
 
 
 def print_legend(console: Console) -> None:
@@ -118,7 +119,7 @@ def recorded_picture(runs: Runs, forwards: int, note: str = "") -> Group:
     return Group(picture(shown, title), *([Text(note, "dim")] if note else []))
 
 
-def show_recorded(runs: Runs, console: Console, load: Callable[[], Future[LLM]]) -> Future[LLM]:
+def show_recorded(runs: Runs, console: Console, load: Callable[[], Future[Loaded]]) -> Future[Loaded]:
     """Show a recorded decode frame by frame.
 
     Call `load` after the first frame, wait until its future is done, and return the future.
@@ -138,11 +139,11 @@ def show_recorded(runs: Runs, console: Console, load: Callable[[], Future[LLM]])
     return loading
 
 
-def show(llm: LLM, problems: Sequence[tiny.Problem], console: Console, title: str) -> None:
+def show(entry: EvalEntry, problems: Sequence[tiny.Problem], console: Console, title: str) -> None:
     """Decode `problems`: on a terminal as a live picture of the blocks, otherwise as text."""
-    session = llm.session()
+    session = LLM.of(entry.engine).session()
     for problem in problems:
-        session.submit(problem.prompt, SamplingParams(max_tokens=MAX_TOKENS))
+        session.submit(problem.prompt, EvalOptions().params(TASK, entry.grid[0]))
     if console.is_terminal:
         with Live(console=console, auto_refresh=False) as live:
             while not session.state.done:
@@ -158,22 +159,21 @@ def show(llm: LLM, problems: Sequence[tiny.Problem], console: Console, title: st
         print(f"  {number + 1}: {harmless(output.text.strip())}\n     {cost}")
 
 
-def words(knob: str) -> str:
-    """Return an option's short name: `accept`, `entropy`."""
-    return knob.removesuffix("_threshold").removesuffix("_bound")
-
-
-def print_table(rows: list[dict[str, Any]], console: Console) -> None:
+def print_table(rows: Sequence[ComparisonRow], console: Console) -> None:
     """Print a line per decoder, with figures for each value of its option, in 80 columns."""
     table = Table("strategy", "option", "answers %", "tokens per pass", box=SIMPLE_HEAD, pad_edge=False)
-    for decoder in DECODERS:
-        own = [row for row in rows if row["decoder"] == decoder.label]
-        values = " ".join(str(row["value"]) for row in own)
-        answers = " ".join(f"{100 * row['answer']:3.0f}" for row in own)
-        speeds = " ".join(f"{row['tokens_per_forward']:.2f}" for row in own)
-        table.add_row(decoder.label, f"{words(decoder.knob)} {values}", answers, speeds)
-    console.print(f"{rows[0]['problems']} held-out problems, decoded together. Each option has three values; the")
+    for name, own in curves_of(rows)[TASK].items():
+        values = " ".join([short_name(own[0]), *(row.value for row in own)])
+        answers = " ".join(f"{100 * row.accuracy:3.0f}" for row in own)
+        speeds = " ".join(f"{row.tokens_per_forward:.2f}" for row in own)
+        table.add_row(name, values, answers, speeds)
+    console.print(f"{rows[0].answers} held-out problems, decoded together. Each option has three values; the")
     console.print("figures follow that order: right answers, and tokens unmasked per forward pass.")
     console.print(table)
     console.print("Unmasking more tokens per forward pass is faster, but less accurate.")
     console.print("--json prints all figures; docs/results.md has those for 500 problems.")
+
+
+def short_name(row: ComparisonRow) -> str:
+    """Return the short name of the varied option: `accept`, `entropy`."""
+    return next(iter(row.options)).partition("_")[0]

@@ -9,9 +9,8 @@ Each line has a checksum of its other fields, so that an edited answer, cost or 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..batch.checkpoint import ANSWERS, BESIDE, AnswerFiles, read_settings
 from ..engine.json_lines import Line, encoded, opened, replaced, sealed, sealed_lines
@@ -64,8 +63,7 @@ class EvalCheckpoint(AnswerFiles):
         replaced(self.folder / SCORES, b"".join(encoded(sealed(line)) for line in lines))
 
 
-@dataclass(frozen=True, slots=True)
-class EvalRun:
+class EvalRun(NamedTuple):
     """A folder of results: `run.json` as `settings`, and by key `rows` (with scores) and `beside`, in order."""
 
     folder: Path

@@ -38,8 +38,7 @@ SENTENCE_ENDS = (". ", ".")  # in the stories of the embedded models
 RUNS = "runs"
 
 
-@dataclass(frozen=True, slots=True)
-class EvalEntry:
+class EvalEntry(NamedTuple):
     """The names of a strategy, its rule and a quantization (empty for none), and an `engine` that decodes with them.
 
     The engine answers every problem with every combination of the values in `varied`. `given_options`

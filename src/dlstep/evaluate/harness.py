@@ -35,6 +35,7 @@ from ..engine.likelihood import PAIRS, Likelihoods, MonteCarlo
 from ..engine.loader import LoadedEngine
 from ..llm import LLM
 from ..text.chat import check_conversation, render, with_template
+from ..text.detokenize import Tokenizer
 from ..text.output import LogLikelihood
 from ..text.prompts import encode_text
 from .items import LONGEST_FOUND, Item
@@ -124,7 +125,7 @@ class DlstepLM(TemplateLM):
         texts = [self.tok_encode(request.args[0]) for request in requests]
         of_texts = [list(get_rolling_token_windows(text, self.prefix_token_id, longest - 1, 1)) for text in texts]
         values = iter(self._measured([make_disjoint_window(pair) for windows in of_texts for pair in windows], disable_tqdm))
-        return [sum([next(values).value for _ in windows]) for windows in of_texts]
+        return [sum(next(values).value for _ in windows) for windows in of_texts]
 
     @cached_property
     def _likelihoods(self) -> Likelihoods:
@@ -179,14 +180,19 @@ class DlstepLM(TemplateLM):
             return None
         if chat_template is not True:
             raise ValueError(f"--apply_chat_template {chat_template}: a model has a single template: leave the name out")
-        _, self._template = with_template(self.tokenizer, self._llm.engine.chat_template)
+        self._with_template()
         return self._template
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         """Return a conversation as text, up to the assistant's next turn or within its last one."""
         check_conversation(chat_history)
+        tokenizer, template = self._with_template()
+        return render(tokenizer, template, chat_history, add_generation_prompt, not add_generation_prompt)
+
+    def _with_template(self) -> tuple[Tokenizer, str]:
+        """Return the tokenizer and the template of chats, which this model then uses for all texts."""
         tokenizer, self._template = with_template(self.tokenizer, self._llm.engine.chat_template)
-        return render(tokenizer, self._template, chat_history, add_generation_prompt, not add_generation_prompt)
+        return tokenizer, self._template
 
 
 def params_of(settings: Mapping[str, Any]) -> SamplingParams:

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -31,8 +30,7 @@ class OwnProblem(NamedTuple):
     gold: str
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """A request: the problem `number` of a task, asked with some options of the strategy.
 
     `special` is False if the prompt contains its special tokens, as a rendered conversation does.

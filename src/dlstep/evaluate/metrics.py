@@ -27,8 +27,7 @@ Point = tuple[float, float]  # tokens per forward pass, accuracy
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Answers:
+class Answers(NamedTuple):
     """Figures of answers: of each its score, its decoded tokens and all forward passes that included it.
 
     `seconds` is the sum of the answers' shares of the wall time.

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
@@ -15,13 +14,11 @@ from rich.progress import (
     Progress,
     ProgressColumn,
     SpinnerColumn,
-    Task,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
-from rich.text import Text
 
 from ..core import State
 from ..text.words import WIDTH
@@ -84,14 +81,6 @@ def drawing(*, enabled: bool) -> Iterator[None]:
         console.quiet = before
 
 
-class RateColumn(ProgressColumn):
-    """The speed of a task in units per second."""
-
-    def render(self, task: Task) -> Text:
-        """Return the speed; empty while it is unknown."""
-        return Text(f"{task.speed:.1f} a second" if task.speed else "")
-
-
 def _counts() -> tuple[ProgressColumn, ...]:
     note = TextColumn("{task.fields[note]}")
     return TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), note
@@ -144,24 +133,8 @@ def capturing_bar(*, enabled: bool) -> Iterator[Callable[[int, int], None]]:
 @contextmanager
 def counting_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, str], None]]:
     """Show how many of `total` answers exist. Yield a function that sets their number and a status."""
-    with Bar("answers", total, *_counts(), RateColumn(), enabled=enabled) as bar:
+    with Bar("answers", total, *_counts(), TimeRemainingColumn(), enabled=enabled) as bar:
         yield lambda done, status: bar.show(completed=done, note=status)
-
-
-@contextmanager
-def measuring_bar(total: int | None) -> Iterator[Callable[[str], None]]:
-    """Show how many of `total` rows are measured: as a bar, or as a line on stderr for each row if no bar is drawn.
-
-    Yield a function that counts one more row and shows its description.
-
-    Rows arrive in bursts, half a minute apart: a spinner and a clock show that the program is running.
-    """
-    numbers, of = count(1), "" if total is None else f" of {total}"
-    with Bar("measuring", total, SpinnerColumn(), *_counts()) as bar:
-        if bar.disable:
-            yield lambda words: print(f"measured {next(numbers)}{of}: {words}", file=sys.stderr)
-        else:
-            yield lambda words: bar.show(advance=1, note=f"after {words}")
 
 
 @contextmanager

@@ -49,11 +49,11 @@ def test_the_command_compares_a_file_of_ones_own(own, tmp_path, capsys, monkeypa
         (["--rules", "quota", "--strategies", "dmax"], "rule 'quota' fits none of the strategies: they accept no rule"),
         (
             ["--rules", "ada_block", "--strategies", "multi_bd"],
-            "fits none of the strategies: ada_block on multi_bd: MultiBD",
+            "fits none of the strategies: ada_block on multi_bd: rule: MultiBD",
         ),
         (
             ["--grid", '{"nonsense": [1]}'],
-            "nothing is left to compare: threshold on dual_cache: DualCache has no option 'nonsense'",
+            "nothing is left to compare: threshold on dual_cache: nonsense: DualCache has no option 'nonsense'",
         ),
         (["--questions", "/nonsense"], "there is no file of problems at '/nonsense'"),
         (["--tasks", "questions"], "task questions reads a file: give --questions FILE"),

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from io import StringIO
 
 import pytest
@@ -12,11 +13,12 @@ from rich.console import Console
 
 from dlstep import tiny
 from dlstep.cli import demo
-from dlstep.evaluate.frontier import DECODERS, Decoder
+from dlstep.evaluate.comparing import ComparisonRow, EvalEntry
+from dlstep.evaluate.frontier import DECODERS
 
 from ...helpers.shadow_llm import make_llm
 
-LABELS = [decoder.label for decoder in DECODERS]
+LABELS = [*DECODERS]
 
 
 @pytest.mark.parametrize("problems", [2, pytest.param(8, marks=pytest.mark.stress)])
@@ -31,28 +33,27 @@ def test_the_demo_runs_without_a_terminal(problems):
     table = plain.stdout.partition("held-out problems")[2].splitlines()
     assert len(table) < 24 and max(map(len, table)) <= 80, "it fits a small terminal"
     assert all(any(label.split()[0] in line for line in table) for label in LABELS)
-    assert plain.stderr.count("measured ") == 27
     rows = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
-    assert {(row["model"], row["blocks"], row["option"], row["value"]) for row in rows} >= {
-        ("tiny-bd", 1, "accept_threshold", 0.9),
-        ("tiny-d2f", 4, "accept_threshold", 0.5),
-        ("tiny-canvas", 1, "entropy_bound", 0.1),
+    assert {(row["strategy"], row["model"], *row["options"].items()) for row in rows} >= {
+        ("multi_bd buffer 1", "tiny-bd", ("accept_threshold", 0.9)),
+        ("d2f buffer 4", "tiny-d2f", ("accept_threshold", 0.5)),
+        ("diffusion_gemma", "tiny-canvas", ("entropy_bound", 0.1)),
     }
-    assert all(row["problems"] == problems and 0.0 <= row["answer"] <= 1.0 for row in rows)
+    assert len(rows) == 27
+    assert all(row["answers"] == problems and 0.0 <= row["accuracy"] <= 1.0 for row in rows)
 
 
 def test_the_demo_on_a_terminal(monkeypatch):
     """At once a legend with the colours, then pictures and a table, nothing wider than 80 columns and nothing cut."""
     monkeypatch.setattr(demo, "SECONDS_PER_STEP", 0.0)
-    monkeypatch.setattr(demo, "SHOWN", DECODERS[1:2])
     console = Console(file=StringIO(), width=80, height=24, force_terminal=True, legacy_windows=False, color_system="standard")
     shown = []
 
-    def model(self, value, device=None):
+    def entries(device=None):
         shown.append(console.file.getvalue())
-        return make_llm()
+        return [EvalEntry(name, "", make_llm().engine, {}, {}) for name in LABELS[:2]]
 
-    monkeypatch.setattr(Decoder, "model", model)
+    monkeypatch.setattr(demo, "decoder_entries", entries)
     demo.show_all(tiny.problems(2, 0), None, console)
     (before,) = shown
     for part in ("prompt", "· masked", "unmasked", "settled", "recorded decode of tiny-bd"):
@@ -91,12 +92,17 @@ assert "ended by stop after 13 forward passes" in console.file.getvalue()
 
 
 def test_the_table_of_the_demo_cuts_no_name():
-    figures = {"problems": 500, "answer": 1.0, "tokens_per_forward": 12.34}
-    rows = [figures | {"decoder": each.label, "value": value} for each in DECODERS for value in each.values]
+    figures = {field.name: 1 for field in fields(ComparisonRow)} | {"task": "shells", "rule": "", "quantization": ""}
+    figures |= {"answers": 500, "accuracy": 1.0, "tokens_per_forward": 12.34}
+    rows = [
+        ComparisonRow(**figures | {"strategy": name, "options": {option: value}})
+        for name, (*_, varied) in DECODERS.items() for option, values in varied.items() for value in values
+    ]  # fmt: skip
     console = Console(file=StringIO(), width=80)
     demo.print_table(rows, console)
     out = console.file.getvalue()
     assert "\N{HORIZONTAL ELLIPSIS}" not in out and max(map(len, out.splitlines())) <= 80
-    for each in DECODERS:
-        assert f"{demo.words(each.knob)} {' '.join(map(str, each.values))}" in out
+    for *_, varied in DECODERS.values():
+        for option, values in varied.items():
+            assert f"{option.partition('_')[0]} {' '.join(f'{value:g}' for value in values)}" in out
     assert "100 100 100   12.34 12.34 12.34" in out
