@@ -3,24 +3,20 @@
 import os
 import pickle
 import signal
-import sys
 import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from ctypes import CDLL
-from dataclasses import dataclass
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 Target = Callable[..., None]  # takes a Connection first
 
 HEARTBEAT_SECONDS = 1.0  # between heartbeats
 LONGEST = 1000  # characters of last words
 PARENTS_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-_PR_SET_PDEATHSIG = 1
 
 _words: list[Connection] = []  # the pipe for the last words of this worker; empty in other processes and once they are sent
 
@@ -58,15 +54,9 @@ def _described(error: BaseException) -> str:
 
 
 def _end_with_parent() -> None:
-    """Make this process end with its parent, even in the middle of a forward pass or while stopped.
-
-    A thread waits for the parent. It does not run while the process is stopped, so on Linux the
-    kernel also kills the process, unless its parent for the kernel is a forkserver.
-    """
+    """Make this process end with its parent, even in the middle of a forward pass: a thread waits for the parent."""
     parent = parent_process()
     assert parent is not None, "a worker is started by another process"
-    if sys.platform == "linux" and os.getppid() == parent.pid:
-        CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     threading.Thread(target=_watch, args=(parent.sentinel,), name="dlstep-parent", daemon=True).start()
 
 
@@ -75,8 +65,7 @@ def _watch(sentinel: int) -> None:
     os._exit(1)
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(NamedTuple):
     """A heartbeat message; `progress` changes whenever the process has made progress."""
 
     progress: int

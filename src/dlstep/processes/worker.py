@@ -11,12 +11,10 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from queue import SimpleQueue
 from signal import Signals
 from struct import pack
 from time import monotonic
@@ -26,58 +24,20 @@ from weakref import WeakSet
 from .child import HEARTBEAT_SECONDS, PARENTS_SIGNALS, Heartbeat, Target, run
 
 
-class _Spawner:
-    """The thread that starts all worker processes; it starts with the first process.
+@contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """Block the parent's signals in this thread: a process that it starts inherits the block while it imports."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    from multiprocessing.resource_tracker import ensure_running
 
-    Linux ties a worker to the *thread* that started it (PR_SET_PDEATHSIG) and kills the worker when
-    that thread ends. So a single thread, which lives as long as this process, starts all workers. It
-    blocks the signals that only the parent handles, also for its workers while they import.
-    """
-
-    def __init__(self) -> None:
-        self._requests: SimpleQueue[tuple[BaseProcess, Future[None]]] = SimpleQueue()
-        self._thread = threading.Thread(target=self._serve, name="dlstep-spawner", daemon=True)
-        self._lock = threading.Lock()
-
-    def start(self, process: BaseProcess) -> None:
-        """Start a process. Raises what `process.start()` raises."""
-        with self._lock:
-            if not self._thread.ident:
-                self._thread.start()
-        started = Future[None]()
-        self._requests.put((process, started))
-        try:
-            started.result()
-        except BaseException:  # Ctrl-C: the caller never gets a process that starts later, so kill it
-            started.add_done_callback(lambda done: done.exception() or process.kill())
-            raise
-
-    def _serve(self) -> None:
-        while True:
-            process, started = self._requests.get()
-            try:
-                _block_signals()
-                process.start()
-            except BaseException as error:  # noqa: BLE001 - the thread that called start() raises it
-                started.set_exception(error)
-            else:
-                started.set_result(None)
-
-
-def _block_signals() -> None:
-    """Block the parent's signals in this thread; processes that it starts inherit the block."""
-    if hasattr(signal, "pthread_sigmask"):
-        from multiprocessing.resource_tracker import ensure_running  # Windows has none
-
-        ensure_running()  # else the first process starts it, which unblocks SIGINT and SIGTERM
-        signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
-
-
-_spawner = _Spawner()
-
-
-if hasattr(os, "register_at_fork"):  # a forked process has no copy of the thread
-    os.register_at_fork(after_in_child=_spawner.__init__)
+    ensure_running()  # else the first process starts it, which unblocks SIGINT and SIGTERM
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 PATIENCE = 5.0  # seconds for a worker to exit by itself, and for the kernel to end a killed one
@@ -123,7 +83,8 @@ class Worker:
         # Not daemonic: daemonic processes may not have children, and multiprocessing sends them SIGTERM at exit.
         self._process: BaseProcess = context.Process(target=run, args=(connection, words, packed), name=name)
         try:
-            _spawner.start(self._process)
+            with _signals_blocked():
+                self._process.start()
         except BaseException:
             self.connection.close()
             self._last_words.close()

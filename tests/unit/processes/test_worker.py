@@ -232,12 +232,9 @@ def test_signals_are_left_to_the_parent(number):
     worker.end(0)
 
 
-@pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
-def test_worker_does_not_outlive_a_parent_that_is_killed(stopped):
+def test_worker_does_not_outlive_a_parent_that_is_killed():
     parent = Worker(parent_of_worker, name="parent")
     pid = receive(parent, SOON)
-    if stopped and sys.platform == "linux":
-        os.kill(pid, signal.SIGSTOP)
     os.kill(parent.pid, signal.SIGKILL)
     assert gone(pid)
     parent.end()
