@@ -166,7 +166,12 @@ MUTANTS = (
     ),
     *in_file(
         "views/frames.py",
-        ("FrameEncoder.encode", "accept frames in any order", "!= self._tokens", "< 0"),
+        (
+            "FrameEncoder.encode",
+            "count the offsets of new tokens from their end",
+            "frame.settled - len(frame.tokens)",
+            "frame.settled",
+        ),
     ),
     *in_file(
         "text/chat.py",

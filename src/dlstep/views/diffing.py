@@ -2,42 +2,31 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import groupby
-from typing import Any, Literal
+from typing import NamedTuple
 
 from ..core import AddedRequest, Event, Progress, Samples, SequenceState, Spec, State, Trace
 from ..core.checks import short
 from ..core.lifecycle import apply
 from ..core.trace import differing, field_names
-from ..text.words import clipped, counted, piece
+from ..text.words import clipped, counted, piece, print_pretty
 from .frames import shown_options
 from .lines import listed, more, packed, run_text
 from .texts import MOST, event_text, status
 
-Kind = Literal["unmasked", "changed", "remasked", "old", "new"]
 _WORDS = {"cache_digest": "KV cache", "cache": "pages", "live": "ids in use", "ended": "order of endings", "config": "spec"}
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Adjacent positions of an answer that changed in the same way, or an event that only one of two traces has."""
-
-    kind: Kind
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ValueDiff:
+class ValueDiff(NamedTuple):
     """The difference of two values, which is false if they are equal. Its `str` fits 80 columns."""
 
     title: str = ""
     """The heading."""
     parts: tuple[str, ...] = ()
     """Counts and options that differ, as text; if nothing else differs, the names of fields."""
-    runs: tuple[Run, ...] = ()
-    """Positions whose tokens differ. A masked position has no token."""
+    runs: tuple[str, ...] = ()
+    """Adjacent positions whose tokens differ, or events that only one of two traces has. A masked position has no token."""
     inner: tuple["ValueDiff", ...] = ()
     """Differences of what the values contain, such as requests."""
 
@@ -49,15 +38,13 @@ class ValueDiff:
             return self.title or "no difference"
         head = f"{self.title}: " if self.title and self.parts else self.title
         lines = packed(self.parts, head) if head or self.parts else []
-        inner = [run.text for run in self.runs[:MOST]] + more(len(self.runs) - MOST, "run of positions")
+        inner = [*self.runs[:MOST], *more(len(self.runs) - MOST, "run of positions")]
         inner += [line for value in self.inner[:MOST] for line in str(value).splitlines()]
         inner += more(len(self.inner) - MOST, "request")
         indent = "  " if self.title else ""
         return "\n".join([*lines, *(clipped(f"{indent}{line}") for line in inner)])
 
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        del cycle
-        printer.text(str(self))
+    _repr_pretty_ = print_pretty
 
 
 def diff(old: State | Trace, new: State | Trace) -> ValueDiff:
@@ -161,24 +148,24 @@ def _counts(sequence: SequenceState, waits: bool) -> dict[str, object]:
     }
 
 
-def _runs(old: Mapping[int, int], new: Mapping[int, int], spec: Spec) -> tuple[list[str], list[Run]]:
+def _runs(old: Mapping[int, int], new: Mapping[int, int], spec: Spec) -> tuple[list[str], list[str]]:
     """Return how many positions changed in each way, and the runs of positions whose tokens differ."""
-    kinds: dict[int, Kind] = {
+    kinds = {
         position: "unmasked" if position not in old else "changed" if position in new else "remasked"
         for position in sorted(old.keys() | new.keys())
         if old.get(position) != new.get(position)
     }
-    runs: list[Run] = []
+    runs: list[str] = []
     for (_, kind), group in groupby(enumerate(kinds.items()), lambda item: (item[1][0] - item[0], item[1][1])):
         run = [position for _, (position, _) in group]
-        was, now = ("".join([piece(spec, side.get(position)) for position in run]) for side in (old, new))
+        was, now = ("".join(piece(spec, side.get(position)) for position in run) for side in (old, new))
         tokens = {"unmasked": now, "changed": f"{was} -> {now}", "remasked": was}[kind]
-        runs.append(Run(kind, f"{run_text(run[0], run[-1])} {kind}: {tokens}"))
+        runs.append(f"{run_text(run[0], run[-1])} {kind}: {tokens}")
     return [f"{number} {kind}" for kind, number in Counter(kinds.values()).items()], runs
 
 
 def _trace_diff(old: Trace, new: Trace) -> ValueDiff:
-    same, one, two, runs = 0, old.first, new.first, tuple[Run, ...]()
+    same, one, two, runs = 0, old.first, new.first, tuple[str, ...]()
     title, place, there = "the first states differ", "there", _state_diff(one, two)
     if not there:
         while same < min(len(old.events), len(new.events)) and old.events[same] == new.events[same]:
@@ -188,7 +175,7 @@ def _trace_diff(old: Trace, new: Trace) -> ValueDiff:
         if not (rest or others):
             return ValueDiff(f"no difference in {counted(same, 'event')}")
         texts = _first_difference(rest[0], others[0]) if rest and others else (event_text(*rest), event_text(*others))
-        runs = (Run("old", f"old: {texts[0] or 'ended'}"), Run("new", f"new: {texts[1] or 'ended'}"))
+        runs = f"old: {texts[0] or 'ended'}", f"new: {texts[1] or 'ended'}"
         title, place = f"the same for {counted(same, 'event')}, then different at event {same}", "after it"
         one, two = reduce(apply, rest, one), reduce(apply, others, one)
         there, same = _state_diff(one, two), same + 1
@@ -197,7 +184,7 @@ def _trace_diff(old: Trace, new: Trace) -> ValueDiff:
 
 
 def _titled(title: str, found: ValueDiff) -> ValueDiff:
-    return replace(found, title=title) if found else ValueDiff(f"{title}: no difference")
+    return found._replace(title=title) if found else ValueDiff(f"{title}: no difference")
 
 
 def _first_difference(old: Event, new: Event) -> tuple[str, str]:

@@ -6,8 +6,9 @@ same tokens, window and counts as folding its updates.
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 from ..core import (
@@ -110,9 +111,6 @@ class FrameRecorder:
     def __init__(self) -> None:
         self._answers: dict[int, _Answer] = {}  # by sequence number
 
-    def __len__(self) -> int:
-        return len(self._answers)
-
     def open(self, sequence: SequenceState) -> tuple[Frame, ...]:
         """Record a sequence. Return a frame of its settled tokens, and a second one if it has ended."""
         request, seq = sequence.request, sequence.nfe
@@ -149,7 +147,7 @@ class FrameRecorder:
         """Yield the frames of the recorded answers in a forward pass."""
         plan = samples.plan
         running = {sequence.request.seq_id: sequence for sequence in state.running}
-        all_rows = sum([len(span.rows.tokens) for span in plan.spans])
+        all_rows = sum(len(span.rows.tokens) for span in plan.spans)
         for span, rows in zip(plan.spans, samples.rows, strict=True):
             seq_id = span.who.seq_id
             if (answer := self._answers.get(seq_id)) is None:
@@ -209,8 +207,8 @@ def _frame(sequence: SequenceState, seq: int, reported: int, fed: Feeding | None
 def _allowed(sequence: SequenceState, stop: int) -> tuple[int, ...]:
     """Return the number of ids that each masked position of the window, from `stop` to the answer's limit, may hold."""
     limit = sequence.request.limit
-    masked = tuple([place for block in sequence.progress.window for place in block.masked if stop <= place < limit])
-    return tuple([mask.count for mask in token_masks(sequence, masked)])
+    masked = tuple(place for block in sequence.progress.window for place in block.masked if stop <= place < limit)
+    return tuple(mask.count for mask in token_masks(sequence, masked))
 
 
 class FrameEncoder:
@@ -219,19 +217,14 @@ class FrameEncoder:
     def __init__(self, index: int, prompt_length: int, pieces: tuple[bytes, ...]) -> None:
         self._index, self._prompt, self._pieces = index, prompt_length, pieces
         self._settled = Pieces(pieces)
-        self._tokens = 0
 
-    def skip(self, frames: Iterable[Frame]) -> None:
+    def skip(self, frames: Sequence[Frame]) -> None:
         """Skip the first frames."""
-        tokens, _, last = folded(frames)
-        self._settled.texts(tokens, end=False)
-        self._tokens = last.settled
+        self._settled.texts(folded(frames)[0], end=False)
 
     def encode(self, frame: Frame, seconds: float | None = None) -> Json:
-        """Return a frame as JSON. Raises ValueError if it does not follow the previous frame."""
-        if (begin := frame.settled - len(frame.tokens)) != self._tokens:
-            raise ValueError(f"frame {frame.seq} has tokens from offset {begin}, but {self._tokens} tokens are known")
-        self._tokens = frame.settled
+        """Return a frame as JSON, which must be the one after the previous frame."""
+        begin = frame.settled - len(frame.tokens)
         texts = self._settled.texts(frame.tokens, end=frame.finish_info is not None)
         tokens = zip(frame.tokens, frame.probabilities, texts, strict=True)
         encoded: Json = {
@@ -248,7 +241,8 @@ class FrameEncoder:
             "seconds": seconds,
         }
         if frame.finish_info is not None:
-            encoded |= {"finish_reason": frame.finish_info.reason, "tokens_per_forward": ratio(frame.settled, frame.nfe)}
+            ratio = round(frame.settled / frame.nfe, 4) if frame.nfe else 0.0
+            encoded |= {"finish_reason": frame.finish_info.reason, "tokens_per_forward": ratio}
             if frame.finish_info.error:
                 encoded["error"] = frame.finish_info.error
         return encoded
@@ -275,16 +269,6 @@ class FrameEncoder:
         rivals = [list(rival) for rival in zip(fed.best_ids, fed.best_probabilities, texts, strict=True)]
         width = len(rivals) // len(fed.sampled)
         return {str(p - self._prompt): rivals[n * width : (n + 1) * width] for n, p in enumerate(fed.sampled)}
-
-
-def first_frame(sequence: SequenceState) -> Frame:
-    """Return the frame of a sequence before a forward pass, with all of its settled tokens."""
-    return FrameRecorder().open(sequence)[0]
-
-
-def ratio(tokens: int, forwards: int) -> float:
-    """Return the tokens per forward pass; 0 before the first."""
-    return round(tokens / forwards, 4) if forwards else 0.0
 
 
 def name_of(value: Options) -> str:
@@ -335,35 +319,19 @@ def framed(sequence: SequenceState, spec: Spec) -> tuple[Json, list[Json]]:
     return head_of(sequence, spec, request=str(sequence.request.id), kind="state", model=""), frames
 
 
-def folded(frames: Iterable[Frame]) -> tuple[tuple[int, ...], tuple[float, ...], Frame]:
-    """Return joined tokens and probabilities, and the last frame. Raises ValueError for none."""
-    tokens: list[int] = []
-    chances: list[float] = []
-    last = None
-    for last in frames:
-        tokens += last.tokens
-        chances += last.probabilities
-    if last is None:
-        raise ValueError("there are no frames to fold")
-    return tuple(tokens), tuple(chances), last
+def folded(frames: Sequence[Frame]) -> tuple[tuple[int, ...], tuple[float, ...], Frame]:
+    """Return joined tokens and probabilities of frames, at least one, and the last frame."""
+    tokens, chances = (chain.from_iterable(each) for each in zip(*((f.tokens, f.probabilities) for f in frames), strict=True))
+    return tuple(tokens), tuple(chances), frames[-1]
 
 
-def joined(frames: Iterable[Frame]) -> Frame:
-    """Return the merged frame, as the first frame of a fork. Raises ValueError for no frames."""
+def joined(frames: Sequence[Frame]) -> Frame:
+    """Return the merged frame of at least one frame, as the first frame of a fork."""
     tokens, chances, last = folded(frames)
     return last._replace(tokens=tokens, probabilities=chances, fed=None, finish_info=None)
 
 
-def recorded(runs: list[Json]) -> Json:
-    """Return a recording, as saved by pages. Each run has `head`, `frames` and `text`."""
-    return {KIND: VERSION, "runs": runs}
-
-
-class _Run(NamedTuple):
-    """One answer of a trace: its origin, and each frame with the sequence and the step after it."""
-
-    forked_from: Json | None
-    shown: list[tuple[Frame, SequenceState, int]]
+_Shown = list[tuple[Frame, SequenceState, int]]  # each frame of an answer, with the sequence and the step after it
 
 
 def recording(trace: Trace, model: str = "") -> Json:
@@ -376,11 +344,10 @@ def recording(trace: Trace, model: str = "") -> Json:
         model: Name of the model to show.
     """
     state, recorder = trace.first, FrameRecorder()
-    spec, runs = state.config.spec, dict[int, _Run]()
+    spec, runs = state.config.spec, dict[int, _Shown]()
 
-    def opened(sequence: SequenceState, origin: SequenceState | None = None) -> None:
-        shown = [(frame, sequence, state.step) for frame in recorder.open(sequence)]
-        runs[sequence.request.seq_id] = _Run(_origin(runs, origin), shown)
+    def opened(sequence: SequenceState) -> None:
+        runs[sequence.request.seq_id] = [(frame, sequence, state.step) for frame in recorder.open(sequence)]
 
     for sequence, _ in sorted(state.sequences(), key=lambda pair: pair[0].request.seq_id):
         opened(sequence)
@@ -389,29 +356,18 @@ def recording(trace: Trace, model: str = "") -> Json:
         if isinstance(event, Add | Adopt):
             added = state.find(event.request.id if isinstance(event, Add) else event.id)
             assert added is not None, "it was just added"
-            opened(added, None if isinstance(event, Add) else event.sequence)
+            opened(added)
         for sequence, frame in recorder.record(event, state):
-            runs[sequence.request.seq_id].shown.append((frame, sequence, state.step))
-    return recorded([_encoded_run(run, spec, model) for run in runs.values()])
+            runs[sequence.request.seq_id].append((frame, sequence, state.step))
+    return {KIND: VERSION, "runs": [_encoded_run(shown, spec, model) for shown in runs.values()]}
 
 
-def _origin(runs: Mapping[int, _Run], sequence: SequenceState | None) -> Json | None:
-    """Return where in the trace an adopted sequence comes from; None if it comes from elsewhere or was not adopted."""
-    if sequence is None:
-        return None
-    for seq_id, run in runs.items():
-        seq = sequence.nfe - run.shown[0][0].seq
-        if 0 <= seq < len(run.shown) and run.shown[seq][1] == sequence:
-            return {"request": str(seq_id), "index": 0, "seq": sequence.nfe}
-    return None
-
-
-def _encoded_run(run: _Run, spec: Spec, model: str) -> Json:
+def _encoded_run(shown: _Shown, spec: Spec, model: str) -> Json:
     """Return a run of a recording."""
-    plain, sequences, steps = zip(*run.shown, strict=True)
+    plain, sequences, steps = zip(*shown, strict=True)
     request = sequences[0].request
     # Requests of a trace may reuse an id, so the sequence number identifies them.
-    head = head_of(sequences[0], spec, request=str(request.seq_id), kind="trace", model=model, forked_from=run.forked_from)
+    head = head_of(sequences[0], spec, request=str(request.seq_id), kind="trace", model=model)
     encoder = FrameEncoder(0, len(request.prompt), spec.pieces)
     frames = [encoder.encode(frame) for frame in plain]
     frames[0]["head"] = head

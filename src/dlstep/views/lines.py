@@ -34,7 +34,7 @@ def more(number: int, noun: str) -> list[str]:
 
 def packed(items: Iterable[str], head: str = "") -> list[str]:
     """Wrap `head` and the items, separated by commas, to lines. Items are never split."""
-    text = ", ".join([item.replace(" ", KEPT) for item in items])
+    text = ", ".join(item.replace(" ", KEPT) for item in items)
     lines = wrap(
         f"{head.replace(' ', KEPT)}{text}", WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
     )

@@ -4,10 +4,9 @@ They need matplotlib, which the first picture imports.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from io import StringIO
 from math import exp, nan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from warnings import catch_warnings
 
 from ..core.trace import Trace
@@ -25,8 +24,7 @@ BLANK = "\N{OPEN BOX}"  # stands for a space
 Rows = Iterable[Mapping[str, Any]]  # those of `Observation.rows`
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(NamedTuple):
     """A picture, which notebooks display."""
 
     title: str

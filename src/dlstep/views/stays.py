@@ -1,12 +1,11 @@
 """The tokens that each position of an answer held, and for which forward passes, from a trace."""
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ..core.trace import Trace
 
 
-@dataclass(frozen=True, slots=True)
-class Stay:
+class Stay(NamedTuple):
     """The time for which a position of an answer holds a token. Sampling forward passes count from 1."""
 
     offset: int
@@ -42,7 +41,7 @@ def stays(trace: Trace, request_id: int = 0) -> tuple[Stay, ...]:
         steps, now = sequence.steps, {position - start: token for position, token in sequence.unmasked_tokens.items()}
         for offset, stay in list(current.items()):
             if now.get(offset) != stay.token:
-                gone.append(replace(stay, until=steps, replaced=offset in now))
+                gone.append(stay._replace(until=steps, replaced=offset in now))
                 del current[offset]
         for offset, token in now.items():
             current.setdefault(offset, Stay(offset, token, steps))

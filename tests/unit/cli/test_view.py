@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dlstep.cli import main
-from dlstep.views.frames import recorded
+from dlstep.views.frames import KIND, VERSION
 
 HEAD = {"request": "1", "options": {}}
 CELL = [0, 5, 0.5, "x"]
@@ -14,7 +14,7 @@ FRAME = {"seq": 0, "step": 0, "nfe": 0, "settled": 1, "tokens": [CELL], "cells":
 
 def given(path, **changes):
     """A recording of one frame, with some fields of the frame changed."""
-    path.write_text(json.dumps(recorded([{"head": HEAD, "frames": [FRAME | changes], "text": "x"}])))
+    path.write_text(json.dumps({KIND: VERSION, "runs": [{"head": HEAD, "frames": [FRAME | changes], "text": "x"}]}))
     return path
 
 
