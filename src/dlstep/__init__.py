@@ -31,6 +31,7 @@ from .core import (
     rebuild as rebuild,
     schedule as schedule,
 )
+from .text.words import print_pretty as _pretty
 
 if TYPE_CHECKING:
     from .engine.config import EngineConfig as EngineConfig
@@ -72,12 +73,6 @@ def _text(self: Any) -> str:
 def _html(self: State) -> str:
     """Return a state as HTML, which notebooks show."""
     return import_module(".views.notebook", __name__).state_html(self)
-
-
-def _pretty(self: Any, printer: Any, cycle: bool) -> None:
-    """Print a core value in a text console of IPython."""
-    del cycle
-    printer.text(str(self))
 
 
 for _kind in (State, Plan, Samples, Trace):

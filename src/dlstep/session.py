@@ -27,6 +27,7 @@ from .engine.strategy_choice import unknown
 from .text.constraints import recompiled
 from .text.output import Output, Prompt, output_of
 from .text.prompts import ids_of, params_of
+from .text.words import print_pretty
 from .views import steps_html
 from .views.texts import counts
 
@@ -95,10 +96,7 @@ class Session:
     def __str__(self) -> str:
         return str(self.state)
 
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """Print the current state in a text console of IPython."""
-        del cycle
-        printer.text(str(self))
+    _repr_pretty_ = print_pretty
 
     def _repr_html_(self) -> str:
         """Return the steps so far, with a slider, for a notebook."""

@@ -1,32 +1,24 @@
 """`dlstep generate`: answer prompts."""
 
+import re
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import KW_ONLY, asdict, dataclass, replace
+from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
 from pathlib import Path
 from textwrap import fill
 from typing import Any
 
 from .. import tiny
-from ..core import SamplingParams
+from ..core import Refused, SamplingParams
+from ..core.checks import short
 from ..engine.config import EngineConfig, engine_config
 from ..llm import LLM
 from ..text.chat import DROPS
 from ..text.output import Output, Prompt
 from ..text.prompts import ids_of
-from ..text.words import WIDTH, counted, harmless, printable
+from ..text.words import WIDTH, harmless, printable
 from ..views.progress_bars import drawing, waiting_line
-from .options import (
-    OF_REQUEST,
-    OF_SESSIONS,
-    OF_STRATEGY,
-    ArgumentParser,
-    Namespace,
-    engine_options,
-    json_text,
-    pins_of,
-    sampling_params,
-)
+from .options import OF_SESSIONS, OF_STRATEGY, ArgumentParser, Namespace, engine_options, json_text
 
 EXAMPLES = """dlstep generate \\
   'Max has 53 shells. Later Max buys 39 more. How many shells does Max have?'
@@ -45,6 +37,8 @@ dlstep generate 'a prompt' --json_schema schema.json
 dlstep generate 'a prompt' --pinned '{"5": 42, "9": " shells"}'"""
 
 
+OF_REQUEST = (*OF_STRATEGY, "pinned")  # pinned tokens may be texts, so `--pinned` is separate
+PINS = '{"5": 42, "9": " shells"}'
 RATIOS = ("tokens_per_forward", "tokens_per_step")  # properties of an output
 
 
@@ -115,6 +109,39 @@ def run(options: Namespace) -> int:
     return int(any(output.finish_reason in ("rejected", "error") for output in outputs))
 
 
+def pins_of(pins: Any) -> dict[int, Any]:
+    """Return the tokens of `--pinned` by offset, with JSON's text keys converted to int.
+
+    Raises Refused if it is not a mapping of offsets.
+    """
+    if not isinstance(pins, dict) or not all(re.fullmatch("-?[0-9]{1,18}", str(offset)) for offset in pins):
+        message = f"it takes offsets in the answer, each with a token id or a text, like '{PINS}', got {short(pins)}"
+        raise Refused("pinned", "invalid_type", message)
+    return {int(offset): token for offset, token in pins.items()}
+
+
+def sampling_params(options: Namespace) -> SamplingParams:
+    """Return the request options. Raises ValueError for values out of range."""
+    values = {field.name: options[field.name] for field in fields(SamplingParams) if field.name not in OF_REQUEST}
+    if values["max_tokens"] is None:
+        del values["max_tokens"]
+    if isinstance(values["json_schema"], str):
+        values["json_schema"] = schema_in(values["json_schema"])
+    return SamplingParams(**values)
+
+
+def schema_in(source: str) -> str:
+    """Return the text of the file at `source`, or `source` itself if it begins like a JSON object.
+
+    Raises Refused if the file cannot be read.
+    """
+    try:
+        return source if source.lstrip().startswith("{") else Path(source).read_text("utf-8-sig")
+    except (OSError, ValueError) as error:
+        message = f"it takes JSON text or the path of a JSON file; the file {short(source)} cannot be read: {error}"
+        raise Refused("json_schema", "invalid_value", message) from error
+
+
 def shown(text: str) -> str:
     """Return an answer for printing: unchanged for files and pipes, without control characters on terminals."""
     return harmless(text) if sys.stdout.isatty() else text
@@ -144,8 +171,4 @@ def statistics(output: Output, number: int | None) -> str:
     if output.error:
         place = "" if number is None else f"prompt {number} "
         return f"dlstep: {place}{output.finish_reason}: {printable(output.error)}"
-    line = (
-        f"{counted(len(output.token_ids), 'token')} in {counted(output.nfe, 'forward pass')}, "
-        f"{output.tokens_per_forward:.2f} tokens per forward pass, ended by {output.finish_reason}"
-    )
-    return f"{line}: {output.why_empty}" if output.why_empty else line
+    return ": ".join(filter(None, (output.cost, output.why_empty)))

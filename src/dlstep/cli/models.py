@@ -73,9 +73,7 @@ def family_row(family: "Family") -> dict[str, Any]:
 def cells(row: dict[str, Any]) -> tuple[str, ...]:
     """Return a row as table cells."""
     signs = [*row["classes"], *(f"model_type {name}" for name in row["model_types"])]
-    more = [f"with {row['tensor']}"] if row["tensor"] else []
-    more += [f"with {row['fact']}"] if row["fact"] else []
-    more += [f"named {row['published']}"] if row["published"] else []
+    more = [f"{word} {row[sign]}" for sign, word in (("tensor", "with"), ("fact", "with"), ("published", "named")) if row[sign]]
     recognised = "; ".join([", ".join(signs), *more]) if signs else "by name only"
     size = row["options"].get(row["block_option"])
     masked = "stated" if row["mask_id"] is None else str(row["mask_id"])

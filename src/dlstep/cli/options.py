@@ -54,10 +54,7 @@ FULL = {
     "--config",
     "--decoding_strategy",
 }  # these need the options of strategies, whatever the other arguments are
-# Pinned tokens may be texts, so `--pinned` is separate.
-OF_REQUEST = (*OF_STRATEGY, "pinned")
 NAMES = ("decoding_strategy", "sampling_mode", "rule", "inner", "model")  # options that determine which other options exist
-PINS = '{"5": 42, "9": " shells"}'
 
 
 class Loader(yaml.SafeLoader):
@@ -277,8 +274,7 @@ class ArgumentParser(argparse.ArgumentParser):
             raise ValueError(f"unrecognized arguments: {' '.join(unknown)}{self.hint(flag)}")
         missing = next((each for each in self._actions if getattr(each, "needed", False) and options[each.dest] is None), None)
         if missing is not None:
-            article, name = "an" if missing.dest[0] in "aeio" else "a", missing.dest.removesuffix("s")
-            raise ValueError(f"{self.prog} needs {article} {name}: `{self.prog} --help` shows examples")
+            raise ValueError(f"{self.prog} needs {missing.metavar}: `{self.prog} --help` shows examples")
         if vars(options).pop("print_config", False):
             texts = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
             print(yaml.safe_dump(texts, sort_keys=False, allow_unicode=True), end="")
@@ -318,39 +314,6 @@ def engine_options(options: Namespace, *others: Any) -> dict[str, Any]:
     """Return the options of the engine and of its strategy: all except the fields of the dataclasses `others`."""
     left_out = {field.name for owner in others for field in fields(owner)}
     return {name: value for name, value in vars(options).items() if name not in left_out}
-
-
-def pins_of(pins: Any) -> dict[int, Any]:
-    """Return the tokens of `--pinned` by offset, with JSON's text keys converted to int.
-
-    Raises Refused if it is not a mapping of offsets.
-    """
-    if not isinstance(pins, dict) or not all(re.fullmatch("-?[0-9]{1,18}", str(offset)) for offset in pins):
-        message = f"it takes offsets in the answer, each with a token id or a text, like '{PINS}', got {short(pins)}"
-        raise Refused("pinned", "invalid_type", message)
-    return {int(offset): token for offset, token in pins.items()}
-
-
-def sampling_params(options: Namespace) -> SamplingParams:
-    """Return the request options. Raises ValueError for values out of range."""
-    values = {field.name: options[field.name] for field in fields(SamplingParams) if field.name not in OF_REQUEST}
-    if values["max_tokens"] is None:
-        del values["max_tokens"]
-    if isinstance(values["json_schema"], str):
-        values["json_schema"] = schema_in(values["json_schema"])
-    return SamplingParams(**values)
-
-
-def schema_in(source: str) -> str:
-    """Return the text of the file at `source`, or `source` itself if it begins like a JSON object.
-
-    Raises Refused if the file cannot be read.
-    """
-    try:
-        return source if source.lstrip().startswith("{") else Path(source).read_text("utf-8-sig")
-    except (OSError, ValueError) as error:
-        message = f"it takes JSON text or the path of a JSON file; the file {short(source)} cannot be read: {error}"
-        raise Refused("json_schema", "invalid_value", message) from error
 
 
 def title_of(value: Options) -> str:

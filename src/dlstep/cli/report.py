@@ -81,6 +81,6 @@ def show(run: "EvalRun", name: str, console: "Console") -> None:
             steps = frame["step"]
             console.print(Text(f"{steps:3} "), answer_text(answer["head"], answer["frames"][:number], prompt=False), sep="")
     engine = run.settings["told"]["engine"]
-    own = "".join([f" --{name} {quote(part)}" for name in IMPORTED for part in paths_in(engine.get(name))])
+    own = "".join(f" --{name} {quote(part)}" for name in IMPORTED for part in paths_in(engine.get(name)))
     line = f"{counted(steps, 'step')}; `dlstep view {quote(str(path))}{own} --open` shows the trace in a browser"
     console.print(Text(line), soft_wrap=True)

@@ -1,7 +1,8 @@
 """`dlstep rules`: list decoding rules, or explain one."""
 
 import re
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import KW_ONLY, dataclass
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.text import Text
@@ -31,8 +32,7 @@ class RulesCommand:
 COMMAND = RulesCommand
 
 
-@dataclass(frozen=True, slots=True)
-class RuleRow:
+class RuleRow(NamedTuple):
     """A listed rule; `carriers` are the built-in strategies that accept it."""
 
     name: str
@@ -66,7 +66,7 @@ def run(options: Namespace) -> int:
         return print_options(rules.PLUGINS, options)
     rows = rule_rows()
     if options.json:
-        print(json_text([asdict(row) for row in rows]))
+        print(json_text([row._asdict() for row in rows]))
         return 0
     for row in rows:
         print_entry(row.name, f"for {', '.join(row.carriers)}", [row.summary, row.source], row.options)

@@ -10,7 +10,7 @@ from ..core import FinishReason, SequenceState
 from ..core.checks import short
 from ..core.sequence import Best
 from .detokenize import Tokenizer, cut, decode
-from .words import clipped, counted, printable
+from .words import clipped, counted, print_pretty, printable
 
 Prompt = str | Sequence[int]
 LEAST = 2.0**-126  # smallest normal float32: devices may round smaller probabilities to 0
@@ -61,16 +61,18 @@ class Output:
     and their probabilities, the most probable first. Ids with probability 0 are left out."""
 
     def __str__(self) -> str:
+        errors = [f"error: {printable(self.error)}"] if self.error else []
+        lines = filter(None, [printable(self.text.strip()), self.cost, self.why_empty])
+        return "\n".join(map(clipped, [*lines, *errors]))
+
+    _repr_pretty_ = print_pretty
+
+    @property
+    def cost(self) -> str:
+        """Return the number of tokens, what they cost and why the answer ended, as a text."""
         counts = f"{counted(len(self.token_ids), 'token')} in {counted(self.nfe, 'forward pass')}"
         ended = f"ended by {self.finish_reason}" if self.finish_reason else "not ended"
-        lines = [printable(self.text.strip())] if self.text.strip() else []
-        lines.append(f"{counts}, {self.tokens_per_forward:.2f} tokens per forward pass, {ended}")
-        errors = [f"error: {printable(self.error)}"] if self.error else []
-        return "\n".join(map(clipped, [*lines, *filter(None, [self.why_empty]), *errors]))
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        del cycle
-        printer.text(str(self))
+        return f"{counts}, {self.tokens_per_forward:.2f} tokens per forward pass, {ended}"
 
     @property
     def why_empty(self) -> str:

@@ -2,6 +2,7 @@
 
 from codecs import getincrementaldecoder
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from ..core.spec import Spec
 
@@ -72,6 +73,12 @@ class Pieces:
         self._decoder.reset()
         if rest and texts:
             texts[-1] = (texts[-1] or "") + rest
+
+
+def print_pretty(value: object, printer: Any, cycle: bool) -> None:
+    """Print the `str` of a value in a text console of IPython: a method `_repr_pretty_`."""
+    del cycle
+    printer.text(str(value))
 
 
 def counted(number: int, noun: str) -> str:

@@ -62,7 +62,7 @@ def test_without_arguments_five_things_are_listed_each_with_a_command_that_can_b
         (["generate", "a", "--rank_timeout", "9"], "error: --rank_timeout: "),
         (["generate", "a", "--steps_per_block", "3"], "error: --steps_per_block: "),
         (["generate", "a", "--rule", "early_commit"], "error: --decoding_strategy: "),
-        (["models", "check", "--json"], "dlstep models check needs a path"),
+        (["models", "check", "--json"], "dlstep models check needs PATH"),
         (["replay", "/nonsense.jsonl"], "/nonsense.jsonl"),
     ],
 )

@@ -7,8 +7,9 @@ import pytest
 import yaml
 
 from dlstep import EngineConfig, SamplingParams
+from dlstep.cli.generate import sampling_params
 from dlstep.cli.main import parser_of
-from dlstep.cli.options import OF_STRATEGY, sampling_params
+from dlstep.cli.options import OF_STRATEGY
 from dlstep.engine.config import field_help
 
 SCHEMA = {"type": "object", "properties": {"shells": {"type": "integer"}, "é": {"enum": ["\U0001f41a", "b"]}}}
