@@ -19,8 +19,8 @@ MUTANTS = (
         (
             "WorkerGroup.end",
             "leave the group before its graphs are freed",
-            "for drop in self._drops:",
-            "leave_ranks()\n    for drop in self._drops:",
+            "self.before_leaving()",
+            "leave_ranks()\n    self.before_leaving()",
         ),
         ("WorkerGroup._fault", "never give up a silent rank", "silent_for(timeout)", "silent_for(1000000000.0)"),
         noticed_by=("unit/distributed/test_rank_zero.py", "unit/distributed/test_ranks.py"),

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Client, Connection, wait
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from platform import node
@@ -127,9 +127,7 @@ def connect(ranks: Ranks, check: Callable[[], None] = lambda: None) -> ControlCh
 
 def call(address: str, rank: int) -> Connection:
     """Return a connection of a non-zero rank to rank 0."""
-    client = socket.socket(socket.AF_UNIX)
-    client.connect(address)
-    connection = Connection(client.detach())
+    connection: Connection = Client(address)
     connection.send(rank)
     return connection
 

@@ -9,10 +9,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from threading import Lock
 from types import FrameType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from weakref import finalize
 
 from ..core import (
@@ -61,8 +60,7 @@ def delayed_interrupt() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
 
-@dataclass(frozen=True, slots=True)
-class Forward:
+class Forward(NamedTuple):
     """The next forward pass of decode number `decode`, after its `changes` since the last one.
 
     A state in `changes` replaces the current one. `released` are the numbers of decodes
@@ -75,8 +73,7 @@ class Forward:
     gone: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Fork:
+class Fork(NamedTuple):
     """A command to copy the KV cache with a digest for decode number `decode`."""
 
     cache_digest: int
@@ -84,7 +81,6 @@ class Fork:
     released: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class End:
     """A command to end: no more commands follow."""
 
@@ -116,7 +112,7 @@ class RankZeroDriver:
         self._channel = connect(group.ranks, group.check)
         self._released: deque[int] = deque()
         self._gone: deque[int] = deque()
-        group.before_leaving(driver.drop_graphs)
+        group.before_leaving = driver.drop_graphs
         finalize(self, _close, group, self._channel)
 
     def run(self, plan: Plan) -> Samples:
@@ -148,8 +144,7 @@ class RankZeroDriver:
     def start(self, number: int, changes: tuple[Event | State, ...], plan: Plan) -> PendingSamples:
         """Launch a forward pass of decode `number` on all ranks."""
         with self._lock, delayed_interrupt(), self._whole():
-            gone = tuple([self._gone.popleft() for _ in range(len(self._gone))])
-            self._channel.send(Forward(number, changes, self._forget(), gone))
+            self._channel.send(Forward(number, changes, self._forget(), _drained(self._gone)))
             return _start(self._driver, self._channel, plan, number)
 
     def wait(self, pending: PendingSamples) -> Samples:
@@ -174,9 +169,14 @@ class RankZeroDriver:
             raise
 
     def _forget(self) -> tuple[int, ...]:
-        released = tuple([self._released.popleft() for _ in range(len(self._released))])
+        released = _drained(self._released)
         _forget(self._driver, released)
         return released
+
+
+def _drained(numbers: deque[int]) -> tuple[int, ...]:
+    """Return and remove the numbers so far. Collected decodes may append others at any time."""
+    return tuple(numbers.popleft() for _ in range(len(numbers)))
 
 
 def _close(group: WorkerGroup, channel: ControlChannel) -> None:
@@ -187,8 +187,7 @@ def _close(group: WorkerGroup, channel: ControlChannel) -> None:
     group.end()
 
 
-@dataclass(frozen=True, slots=True)
-class PendingOfRanks:
+class PendingOfRanks(NamedTuple):
     """Samples of a forward pass of all ranks, which end together if it fails."""
 
     driver: RankZeroDriver

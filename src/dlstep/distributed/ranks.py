@@ -240,8 +240,8 @@ def _met(whole: Tensor, group: str) -> Commons:
 
     handle: Any = symmetric.rendezvous(whole, group)  # pyright: ignore[reportArgumentType]
     size = handle.world_size
-    pads = tuple([handle.get_buffer(rank, pad_shape(size), torch.int64, 0) for rank in range(size)])
-    rooms = tuple([handle.get_buffer(rank, (room_bytes(size),), torch.uint8, pad_bytes(size)) for rank in range(size)])
+    pads = tuple(handle.get_buffer(rank, pad_shape(size), torch.int64, 0) for rank in range(size))
+    rooms = tuple(handle.get_buffer(rank, (room_bytes(size),), torch.uint8, pad_bytes(size)) for rank in range(size))
     counts = torch.zeros(MOST + 1, dtype=torch.int64, device=whole.device)
     gone = torch.zeros(1, dtype=torch.int32, pin_memory=True)
     return Commons(handle.rank, rooms, pads, counts, gone, 0, (whole, handle))

@@ -5,13 +5,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..core import DlstepError
 from ..processes import HEARTBEAT_SECONDS, Heart, Worker, last_words, watch
@@ -24,8 +23,7 @@ GRACE = 2.0  # seconds to wait for the reason why an exchange with a rank failed
 ARRIVED, REFUSED = "arrived", "refused"  # messages of ranks; `REFUSED` means that a restart would not help
 
 
-@dataclass(frozen=True, slots=True)
-class RankInfo:
+class RankInfo(NamedTuple):
     """The rank of a process, the `size` of its group, and the rendezvous file (None: torchrun).
 
     `notify` informs rank 0 that this rank is about to join.
@@ -67,7 +65,8 @@ class WorkerGroup:
         self._ending = threading.Event()
         self._working: float | None = None  # seconds that the current forward pass has taken so far
         self._calls: list[Callable[[str], None]] = []
-        self._drops: list[Callable[[], None]] = []
+        self.before_leaving: Callable[[], None] = lambda: None
+        """Called before rank 0 leaves, to free graphs that hold NCCL operations."""
         self._thread = threading.Thread(target=self._watch, name="dlstep-ranks", daemon=True)
         if ranks.several and ranks.rank == 0:
             self._thread.start()
@@ -75,7 +74,7 @@ class WorkerGroup:
     @property
     def pids(self) -> tuple[int, ...]:
         """The process ids of ranks 1 and above, if this process started them."""
-        return tuple([worker.pid for worker in self._workers])
+        return tuple(worker.pid for worker in self._workers)
 
     def meet(self) -> None:
         """Wait until all ranks arrive, then join them. Raises DlstepError if one does not."""
@@ -137,10 +136,6 @@ class WorkerGroup:
         if lost is not None:
             call(lost)
 
-    def before_leaving(self, drop: Callable[[], None]) -> None:
-        """Call `drop` before rank 0 leaves. It must free graphs that hold NCCL operations."""
-        self._drops.append(drop)
-
     def end(self) -> None:
         """End all other ranks, and leave the group. Safe to call more than once."""
         if self._ending.is_set():
@@ -152,8 +147,7 @@ class WorkerGroup:
             worker.end(0)
         if self._workers:
             break_off()  # otherwise NCCL would wait for these ranks
-        for drop in self._drops:
-            drop()
+        self.before_leaving()
         leave_ranks()
         if self._folder is not None:
             rmtree(self._folder, ignore_errors=True)
