@@ -91,7 +91,7 @@ OWN_OPTIONS = {
 IDS = st.integers(0, EOS)
 MANY_STOPS = tuple(range(0, EOS, 6))  # so many that one pass often settles two; the first in the text counts
 PINNED = st.integers(0, 9) | IDS
-LONGEST = st.binary(min_size=MAX_MODEL_LEN, max_size=MAX_MODEL_LEN).map(lambda given: tuple([byte % MASK for byte in given]))
+LONGEST = st.binary(min_size=MAX_MODEL_LEN, max_size=MAX_MODEL_LEN).map(lambda given: tuple(byte % MASK for byte in given))
 PROMPTS = st.lists(IDS, min_size=1, max_size=12).map(tuple)
 TAILS = st.lists(IDS, max_size=4).map(tuple)
 LONG = st.builds(SamplingParams, max_tokens=st.integers(4, 20), ignore_eos=st.just(True), seed=st.just(0))
@@ -216,7 +216,7 @@ def _made(cls: type[Value], options: dict[str, Any]) -> Value | None:
 def _held(cls: type[Options], name: str, **others: Any) -> tuple[Rule, ...]:
     """Return default values of the rules of this package that field `name` of a class accepts, with other options."""
     known = [rules.load(each)() for each in rules.own()]
-    return tuple([rule for rule in known if _made(cls, others | {name: rule}) is not None])
+    return tuple(rule for rule in known if _made(cls, others | {name: rule}) is not None)
 
 
 def _at_least(low: float) -> st.SearchStrategy[float]:
@@ -392,7 +392,7 @@ def _changed_fields(value: Any) -> Iterator[str]:
 def _compact(value: Any) -> str:
     """Return the repr of a value, without fields that have their default."""
     if isinstance(value, tuple) and value is not PIECES:
-        return f"({''.join([f'{_compact(each)}, ' for each in value]).rstrip()})"
+        return f"({''.join(f'{_compact(each)}, ' for each in value).rstrip()})"
     if is_dataclass(value):
         return f"{type(value).__name__}({', '.join(_changed_fields(value))})"
     return "PIECES" if value is PIECES else repr(value)

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..core import (
     Abort,
@@ -34,8 +34,7 @@ from .shadow import ShadowDriver
 MOST_STEPS = 5000
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One forward pass: the states around `schedule` and `commit`, the plan and its samples."""
 
     planned: State

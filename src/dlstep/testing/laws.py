@@ -438,7 +438,7 @@ def constrained(kind: Kind, data: DataObject) -> None:
     Strategies that do not support constraints reject them. `_completable` shares no code with the core.
     """
     case, automata = data.draw(cases(kind, forks=True)), sampled_from(random_automata())
-    case = replace(case, requests=tuple([under(request, data.draw(automata)) for request in case.requests]))
+    case = replace(case, requests=tuple(under(request, data.draw(automata)) for request in case.requests))
     run = run_case(case)
     for step in run.steps:
         for span, sequence in step.planned_spans():

@@ -50,4 +50,4 @@ def taken(rule: Rule, rows: SpanSamples) -> tuple[int, ...]:
     state = add(state, Request(0, (0,), SamplingParams(max_tokens=size)))
     sequence = commit(state, ScriptedDriver(lambda span: rows).run(schedule(state))).find(0)
     assert sequence is not None, "a request stays in the state until it is pruned"
-    return tuple([offset for offset, token in enumerate(sequence.tokens(1, size + 1)) if token != mask])
+    return tuple(offset for offset, token in enumerate(sequence.tokens(1, size + 1)) if token != mask)

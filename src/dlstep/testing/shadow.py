@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache, reduce
+from typing import NamedTuple
 
 from ..core import Admission, CacheMismatch, Plan, Samples, SampleSpec, Span, SpanSamples, Spec
 from ..core.constraint import TokenMask
@@ -16,8 +17,7 @@ from ..core.draws import integer, key, mix
 from ..core.plan import EMPTY_CACHE, PendingSamples, Ran
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(NamedTuple):
     """Content of a slot: the request, position and token of its row, and whether it is final.
 
     `prefix` holds the tokens up to the position, for a window row of a span with `keeps_window`. The
@@ -44,7 +44,7 @@ LISTED = 8  # number of most probable ids that the device computes if ids are sc
 @lru_cache(maxsize=4096)
 def _ids(mask: TokenMask, mask_id: int | None) -> tuple[int, ...]:
     """Return the allowed ids, without the mask id, which no device samples."""
-    ids = tuple([token for token in mask.ids() if token != mask_id])
+    ids = tuple(token for token in mask.ids() if token != mask_id)
     assert ids, f"{mask} allows no id"
     return ids
 

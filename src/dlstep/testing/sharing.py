@@ -1,10 +1,9 @@
 """Laws of a device that several states share, and of the updates of a running decode."""
 
-from collections import Counter
-from collections.abc import Mapping
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from typing import Any
+from itertools import chain, pairwise
+from typing import Any, NamedTuple
 
 from hypothesis.strategies import DataObject, booleans, integers, lists, sampled_from
 
@@ -12,7 +11,6 @@ from ..core import (
     Config,
     Event,
     Request,
-    SequenceState,
     State,
     Strategy,
     Update,
@@ -35,8 +33,7 @@ class Fault(Exception):
     """An error that a driver raises in a law."""
 
 
-@dataclass(frozen=True)
-class FaultySamples:
+class FaultySamples(NamedTuple):
     """Samples that are lost on the way to the host, although the device has moved on."""
 
     samples: Samples
@@ -116,7 +113,7 @@ def _requests(config: Config, strategy: Strategy, data: DataObject) -> tuple[Req
         replace(each, params=each.params.shortened(min(each.params.max_tokens, 6)))
         for each in data.draw(batches(strategy, most=2))
     ]
-    return tuple([bringing(each, data.draw(changes(strategy))) if data.draw(booleans()) else each for each in requests])
+    return tuple(bringing(each, data.draw(changes(strategy))) if data.draw(booleans()) else each for each in requests)
 
 
 def _users(strategy: Strategy, config: Config, data: DataObject) -> list[tuple[Config, tuple[Request, ...]]]:
@@ -243,48 +240,31 @@ def _check_answers(user: User, value: Strategy, blind: float) -> None:
             assert outcome(done) == outcome(answered_alone(user.decode.state.config.spec, value, request, blind=blind))
 
 
-class Fold:
-    """The answers of a decode, assembled from its updates."""
-
-    def __init__(self) -> None:
-        self.tokens: dict[int, tuple[int, ...]] = {}
-        self.probabilities: dict[int, tuple[float, ...]] = {}
-        self.last: dict[int, Update] = {}
-        self.finishes: Counter[int] = Counter()
-
-    def hear(self, news: tuple[Update, ...]) -> None:
-        """Check and add the updates of one step."""
-        assert len({update.id for update in news}) == len(news), "two updates of one request"
-        for update in news:
-            known, length = self.tokens.get(update.id, ()), len(update.sequence.request.prompt)
-            assert update.start == length + len(known), "an update leaves tokens out, or repeats some"
-            assert len(update.tokens) == len(update.probabilities)
-            self.tokens[update.id] = known + update.tokens
-            self.probabilities[update.id] = self.probabilities.get(update.id, ()) + update.probabilities
-            self.last[update.id] = update
-            self.finishes[update.id] += update.finish_info is not None
-            sequence, window = update.sequence, dict(enumerate(update.window[0], update.stop))
-            masked = {p for block in sequence.progress.window for p in block.masked if p >= update.stop}
-            if not update.finish_info:
-                assert {position for position, token in window.items() if token is None} == masked
-            for position, token in window.items():
-                assert token is None or (token,) == sequence.tokens(position, position + 1)
-
-    def check(self, finished: Mapping[int, SequenceState]) -> None:
-        """Check that the updates give these outcomes."""
-        for request_id, sequence in finished.items():
-            last = self.last[request_id].sequence
-            assert self.tokens[request_id] == sequence.answer and self.probabilities[request_id] == sequence.probabilities
-            assert self.finishes[request_id] == 1, "a finish is reported twice"
-            counts = sequence.finish_info, sequence.steps, sequence.nfe
-            assert (last.finish_info, last.steps, last.nfe) == counts
-
-
 def told(kind: Kind, data: DataObject) -> None:
     """Folding the updates of a run gives its outputs, also after forks; settled text is final."""
-    case = data.draw(cases(kind, forks=True))
-    run = run_case(case)
-    of_run = Fold()
+    run = run_case(data.draw(cases(kind, forks=True)))
+    heard = defaultdict[int, list[Update]](list)
     for before, after in pairwise((run.first, *[step.after for step in run.steps], run.state)):
-        of_run.hear(updates(before, after))
-    of_run.check(run.state.finished)
+        news = updates(before, after)
+        assert len({update.id for update in news}) == len(news), "two updates of one request"
+        for update in news:
+            heard[update.id].append(update)
+            _check_update(update)
+    for request_id, sequence in run.state.finished.items():
+        of_request, last = heard[request_id], heard[request_id][-1].sequence
+        stops = [len(sequence.request.prompt), *(update.stop for update in of_request[:-1])]
+        assert [update.start for update in of_request] == stops, "an update leaves tokens out, or repeats some"
+        tokens, probabilities = zip(*((update.tokens, update.probabilities) for update in of_request), strict=True)
+        assert tuple(chain(*tokens)) == sequence.answer and tuple(chain(*probabilities)) == sequence.probabilities
+        assert sum(update.finish_info is not None for update in of_request) == 1, "a finish is reported twice"
+        assert (last.finish_info, last.steps, last.nfe) == (sequence.finish_info, sequence.steps, sequence.nfe)
+
+
+def _check_update(update: Update) -> None:
+    """Check that the window of an update has the tokens of its sequence, and no token at masked positions."""
+    sequence, window = update.sequence, dict(enumerate(update.window[0], update.stop))
+    assert len(update.tokens) == len(update.probabilities)
+    masked = {p for block in sequence.progress.window for p in block.masked if p >= update.stop}
+    assert update.finish_info or {position for position, token in window.items() if token is None} == masked
+    for position, token in window.items():
+        assert token is None or (token,) == sequence.tokens(position, position + 1)

@@ -9,12 +9,12 @@ process.
 import os
 from collections.abc import Iterator
 from contextlib import redirect_stdout, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from io import StringIO
 from math import inf
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 import hypothesis
 import pytest
@@ -36,8 +36,7 @@ PRINTED = 1000  # maximum number of characters shown of a failing case's output
 HIDDEN = (*NOT_USER_CODE, *LIBRARIES, str(Path(hypothesis.__file__).parents[1]))  # pytest is in the same folder as Hypothesis
 
 
-@dataclass(frozen=True, slots=True)
-class LawsPlugin:
+class LawsPlugin(NamedTuple):
     """A pytest plugin whose tests are laws. Its fields limit the number of cases and the time of each law."""
 
     subjects: list[tuple[str, Strategy]]
