@@ -212,7 +212,8 @@ def served(
     """
     chosen = ServeOptions(**({"port": 0, "log_requests": False, "drain_seconds": 1.0, "heartbeat_timeout": 60.0} | options))
     starts = [each.start for each in hosts or [host or ThreadHost(engine)]]
-    router = Router(starts, chosen, engine.tokenizer)
+    router = Router(starts, chosen)
+    router._tokenizer = engine.tokenizer
     server = Server(router, keys, ready)
     with listen(chosen.host, chosen.port) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"

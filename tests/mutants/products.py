@@ -58,7 +58,7 @@ MUTANTS = (
         ("Steps.at", "fork one step too early", "origin.seq - first", "max(0, origin.seq - first - 1)"),
         ("Steps.drop", "keep recordings that were dropped", "self._kept.pop(request_id, None)", "pass"),
     ),
-    *in_file("serve/http/recordings.py", ("_check_step", "fork an answer at its end", "seq >= last.seq", "seq > last.seq")),
+    *in_file("serve/http/recordings.py", ("_check_step", "fork an answer at its end", "last.finish_info is None", "True")),
     *in_file(
         "serve/http/translate.py",
         (

@@ -326,7 +326,9 @@ def test_a_given_template_replaces_that_of_the_checkpoint(tmp_path):
     tokenizer.chat_template = "own {{ messages[0].content }}"
     engine = replace(engine, tokenizer=tokenizer, chat_template=None)
     for path, start in ((None, "own"), (str(file), "given")):
-        served = Router([], ServeOptions(chat_template=path), tokenizer).known(known_facts(engine))
+        router = Router([], ServeOptions(chat_template=path))
+        router._tokenizer = tokenizer
+        served = router.known(known_facts(engine))
         batch = BatchEngine(engine, template=template_in(path))._known
         for facts in (served, batch):
             ids = chat_prompt(facts.tokenizer, facts.chat_template, [{"role": "user", "content": "a"}])

@@ -21,7 +21,7 @@ from ..engine.devices import FIRST_DEVICE, device_of
 from ..engine.loader import LoadedEngine, load_engine
 from ..engine.overrides import with_changes
 from ..engine.reads import ReadResult, Reads
-from ..processes import Heart, Worker, last_words
+from ..processes import Heart, last_words
 from ..views.frames import Frame, FrameRecorder
 from ..views.usage import RequestUsage, Work, worked
 from .log_lines import LOG, LineHandler
@@ -48,8 +48,6 @@ class Steps:
 
     def record(self, event: Event, state: State) -> None:
         """Record the changes that an event made to the recorded requests."""
-        if not len(self._recorder):
-            return
         for sequence, frame in self._recorder.record(event, state):
             self._frames[sequence.request.id].append(frame)
             if frame.finish_info is None and sequence.request.id in self._kept:
@@ -144,7 +142,7 @@ class EngineLoop:
         news: tuple[News, ...] = ()
         try:
             news = self._read()
-            news += tuple([self._news(update) for update in self._decode.step()])
+            news += tuple(self._news(update) for update in self._decode.step())
             self._failures = 0
         except RuntimeError as error:  # what torch raises when memory runs out or a kernel fails
             self._handle_failure(error)
@@ -160,7 +158,7 @@ class EngineLoop:
         self._reading = True
         results = self._reads.step()
         self._reading = False
-        return tuple([_news_of(self._submits.pop(request_id), result) for request_id, result in results.items()])
+        return tuple(_news_of(self._submits.pop(request_id), result) for request_id, result in results.items())
 
     def _handle_failure(self, error: RuntimeError) -> None:
         self._failures += 1
@@ -209,7 +207,7 @@ class EngineLoop:
 
 def _news_of(submit: Submit, result: ReadResult) -> News:
     """Return the news that a read has ended."""
-    probabilities = tuple([probability for slot in result.slots for probability in slot])
+    probabilities = tuple(probability for slot in result.slots for probability in slot)
     reason = "abort" if result.aborted else "error" if result.error else "length"
     finish_info = FinishInfo(reason, len(submit.request.prompt), result.error)
     passes = int(not result.error)
@@ -242,13 +240,11 @@ def execute_commands(engine: LoadedEngine, heart: Heart) -> None:
         heart.close()
 
 
-def start_engine(config: EngineConfig, number: int = 0) -> Worker:
-    """Start the process of an engine. `number`, the replica's index, selects the CUDA device if there are enough devices."""
-    return Worker(run_process, config, number, name=f"dlstep-engine-{number}")
-
-
 def run_process(pipe: Connection, config: EngineConfig, number: int) -> None:
-    """Run the engine process: start heartbeats, load the engine, then execute commands."""
+    """Run the engine process: start heartbeats, load the engine, then execute commands.
+
+    `number`, the replica's index, selects the CUDA device if there are enough devices.
+    """
     heart = Heart(pipe)
     logging.getLogger().addHandler(LineHandler(2))
     logging.getLogger("dlstep.engine").setLevel(logging.INFO)  # of the line that states the chosen dtype and KV cache

@@ -1,6 +1,5 @@
 """Messages between the HTTP process and the engine, and the facts of the model that the HTTP process needs: plain values."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,8 +13,7 @@ from ..views.frames import Frame
 from ..views.usage import Work
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(NamedTuple):
     """The facts of a loaded engine without its weights: enough to check, encode and render requests.
 
     The engine sends them without a tokenizer, which `folder` holds (None: there is none to load). `first` is the

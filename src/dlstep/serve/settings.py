@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -112,10 +112,10 @@ class ServeOptions:
                 if not re.fullmatch(form, given, re.ASCII):
                     raise Refused(name, "invalid_value", f"{given!r} matches no request: {remedy}")
 
-    def api_keys(self, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    def api_keys(self) -> tuple[str, ...]:
         """Return the keys of file or environment. Raises ValueError if these contain no key, or the file cannot be read."""
         if self.api_key_file is None:
-            given = environment.get(KEYS_VARIABLE)
+            given = os.environ.get(KEYS_VARIABLE)
             return () if given is None else _keys(KEYS_VARIABLE, [given], "set it to a key, or unset it to require none")
         named = f"--api_key_file {self.api_key_file}"
         try:

@@ -198,7 +198,6 @@ class Choices(TypedDict):
     strategy: StrategyCard
     rule: str | None
     rules: list[RuleCard]
-    strategies: list[StrategyCard]
     examples: list[Example]
 
 
@@ -209,7 +208,7 @@ class Health(TypedDict):
 
 
 ReplicaPhase = Literal["loading", "ready", "silent", "restarting", "failed"]
-Phase = Literal["loading", "ready", "silent", "restarting", "draining", "failed"]
+Phase = ReplicaPhase | Literal["draining"]
 
 
 class ReplicaState(TypedDict):

@@ -311,12 +311,14 @@ SPACED = "a key contains a space: write one key per line, and comments in lines 
         (None, "\ufeff\n# one\n", "keys contains no key: write one key per line"), (None, "one # of Ann", SPACED),
     ],
 )  # fmt: skip
-def test_keys_are_those_that_are_written(variable, file, expected, tmp_path):
+def test_keys_are_those_that_are_written(variable, file, expected, tmp_path, monkeypatch):
     (path := tmp_path / "keys").write_text(file or "")
     options = ServeOptions(api_key_file=None if file is None else str(path))
-    named = {} if variable is None else {"DLSTEP_API_KEY": variable}
+    monkeypatch.delenv("DLSTEP_API_KEY", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("DLSTEP_API_KEY", variable)
     if isinstance(expected, tuple):
-        assert options.api_keys(named) == expected
+        assert options.api_keys() == expected
         return
     with pytest.raises(ValueError, match=re.escape(expected)):
-        options.api_keys(named)
+        options.api_keys()

@@ -23,6 +23,7 @@ from ...views.page import FOLDER
 from .. import shapes
 from ..messages import Facts, description_of
 from ..router.pending_requests import Head
+from ..router.recording_store import KeptRequest
 from ..router.router import Router
 from ..shapes import METRICS, READY, REQUEST_ERRORS, answered, streamed
 from . import recordings, translate
@@ -117,15 +118,18 @@ class Api:
 
     async def fork(self, request: Request, request_id: str, body: ForkRequest) -> Response:
         """Continue from a step of a kept request with changed options."""
-        kept = recordings.kept_of(self.router, request_id, request.scope["owner"])
+        kept = self._kept(request, request_id)
         translated = await self.worker.run(forked, self.router.facts, kept, body)
-        recordings.kept_of(self.router, request_id, request.scope["owner"])  # raises if it was dropped in the meantime
+        self._kept(request, request_id)  # raises if it was dropped in the meantime
         origin = shapes.ForkOrigin(request=request_id, index=body.index, seq=body.seq)
         return await self._answer(request, body, translated, kept.head.of_fork(origin))
 
+    def _kept(self, request: Request, request_id: str) -> KeptRequest:
+        return recordings.kept_of(self.router, request_id, request.scope["owner"])
+
     async def steps(self, request: Request, request_id: str, after: Annotated[int, Query(ge=-1, le=1 << 53)] = -1) -> Response:
         """Return the steps of a request so far, as a recording. Raises Refused if not kept."""
-        kept = recordings.kept_of(self.router, request_id, request.scope["owner"])
+        kept = self._kept(request, request_id)
         text = await self._steps.run(recordings.recording, self.router.facts, kept, after)
         return Response(text, media_type="application/json")
 

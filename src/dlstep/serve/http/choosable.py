@@ -41,7 +41,6 @@ def choices_of(facts: Facts) -> Choices:
         strategy=_part(facts.first, strategy, strategy, own),
         rule=name_of(held) if isinstance(held, Options) else None,
         rules=[card for card in cards if card is not None],
-        strategies=[],  # a request can change options and rules, but not the strategy
         examples=examples(embedded=tiny.is_embedded(facts.folder), chats=chats),
     )
 

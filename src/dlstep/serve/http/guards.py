@@ -29,8 +29,7 @@ from .schema import LARGE, fields_of
 
 OPEN = ("/health", "/ready", "/version", "/metrics")  # for load balancers and Prometheus
 LOCAL_NAMES = ("localhost", "*.localhost")
-LONGEST_TYPE = 120  # characters of a Content-Type in a message
-LONGEST_HOST = 100  # characters of a host name in a message
+LONGEST = 120  # characters of a header in a message
 PAGE = "/page/"  # public files, like `/` itself; the page asks the user for the key
 
 
@@ -61,7 +60,7 @@ class Guard:
         owner = self._owner(headers.get("authorization") or f"Bearer {headers.get('x-api-key', '')}")
         answer, path = self._app, scope["path"]
         if not self._allows(name := _host_of(headers.get("host", ""))):
-            message = f"the Host {name[:LONGEST_HOST]!r} is not allowed: add it to --allowed_hosts"
+            message = f"the Host {name[:LONGEST]!r} is not allowed: add it to --allowed_hosts"
             answer = refused("", "host_not_allowed", message)
         elif not (owner or path in (*OPEN, "/") or path.startswith(PAGE) or scope["method"] == "OPTIONS"):
             answer = refused("", "invalid_api_key", "send a valid API key: Authorization: Bearer KEY")
@@ -235,13 +234,11 @@ def _check_headers(request: Request) -> None:
     """
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding != "identity":
-        raise Refused(
-            "", "invalid_content_encoding", f"the Content-Encoding is {coding[:LONGEST_TYPE]}: send the body uncompressed"
-        )
+        raise Refused("", "invalid_content_encoding", f"the Content-Encoding is {coding[:LONGEST]}: send the body uncompressed")
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json")):
         return
     if not kind and "origin" not in request.headers:
         return
-    problem = f"the Content-Type is {kind[:LONGEST_TYPE]}" if kind else "there is no Content-Type"
+    problem = f"the Content-Type is {kind[:LONGEST]}" if kind else "there is no Content-Type"
     raise Refused("", "invalid_content_type", f"{problem}: send the body with Content-Type: application/json")

@@ -23,10 +23,8 @@ def kept_of(router: Router, request_id: str, owner: str) -> KeptRequest:
     """Return a kept request. Raises the same Refused if it does not exist or has another owner."""
     kept = router.recording_store.find(request_id, owner)
     if kept is None:
-        limit = f"the server keeps the steps of the newest {router.recording_store.most} answers with `stream: steps`"
-        deaths = router.deaths
-        lost = f"; its engine has died {deaths} times and lost its kept steps" if deaths else ""
-        raise Refused("request_id", "request_not_found", f"no steps are kept for this id: {limit}{lost}")
+        limit = f"the newest {router.recording_store.most} answers with `stream: steps`, until their engine ends"
+        raise Refused("request_id", "request_not_found", f"no steps are kept for this id: the server keeps those of {limit}")
     return kept
 
 
@@ -45,7 +43,7 @@ def _run(facts: Facts, head: Head, index: int, pending: PendingRequest, after: i
     if begin:
         encoder.skip(pending.frames[:begin])
     # Frame by frame: garbage collection would traverse the lists of all frames again and again, which takes seconds.
-    frames = ", ".join([json.dumps(encoded_frame(encoder, pending, number, head, spec)) for number in range(begin, count)])
+    frames = ", ".join(json.dumps(encoded_frame(encoder, pending, number, head, spec)) for number in range(begin, count))
     text = cut(decode(facts.tokenizer, pending.tokens[: last.settled]), pending.request.params.stop)
     rest = {"head": answer_head(pending, head, spec), "text": text, "ended": last.finish_info is not None}
     return f'{{"index": {index}, "frames": [{frames}], {json.dumps(rest)[1:]}'
@@ -81,7 +79,7 @@ def forked(facts: Facts, kept: KeptRequest, body: ForkRequest) -> TranslatedBody
     if body.index >= len(kept.pending_requests):
         raise Refused("index", "out_of_range", f"must be below {len(kept.pending_requests)}, the answers of the request")
     pending = kept.pending_requests[body.index]
-    _check_step(kept, pending, body.seq)
+    _check_step(pending, body.seq)
     with named(body):
         changes = strategy_options(facts.first.strategy, body.dlstep.model_extra or {})
         opening = _changed(facts, pending, body, changes)
@@ -92,22 +90,13 @@ def forked(facts: Facts, kept: KeptRequest, body: ForkRequest) -> TranslatedBody
     return TranslatedBody([submit], [""], [(opening, frame)])
 
 
-def _check_step(kept: KeptRequest, pending: PendingRequest, seq: int) -> None:
+def _check_step(pending: PendingRequest, seq: int) -> None:
     """Raise Refused for a step that no fork can start from."""
-    first, last = pending.frames[0].seq, pending.frames[-1]
-    if seq < first:
-        assert kept.head.origin is not None, "the steps of other requests begin with the first"
-        message = f"must be at least {first}: for earlier steps, fork request {kept.head.origin['request']}"
-    elif pending.sent is None:
-        when = "has not started" if pending.ended is None else "ended before it started"
-        message = f"the request {when}, so it has no step to fork from"
-    elif last.finish_info is not None and seq >= last.seq:
-        message = f"must be below {last.seq}, the last step of the answer (finish reason: {last.finish_info.reason})"
-    elif seq > last.seq:
-        message = f"must be at most {last.seq}, the last step so far"
-    else:
-        return
-    raise Refused("seq", "out_of_range", message)
+    last = pending.frames[-1]
+    steps = range(pending.frames[0].seq, last.seq + (last.finish_info is None)) if pending.sent is not None else range(0)
+    if seq not in steps:
+        ends = f"must be from {steps.start} to {steps.stop - 1}, the steps of this request before its end"
+        raise Refused("seq", "out_of_range", ends if steps else "the request has no step to fork from")
 
 
 def _changed(facts: Facts, pending: PendingRequest, body: ForkRequest, changes: dict[str, object]) -> SequenceState:

@@ -52,8 +52,7 @@ class TokenLog(NamedTuple):
     best: tuple["TokenLog", ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """The new content of a choice: parts of its text, token probabilities, `dlstep` object, whether it ended."""
 
     parts: tuple[Part, ...]
@@ -224,6 +223,7 @@ def answer_head(pending: PendingRequest, head: Head, spec: Spec) -> dict[str, An
     return head_of(pending.opening, spec, request=head.id, kind=head.kind, model=head.model, forked_from=head.origin)
 
 
+@dataclass(eq=False)
 class Reply:
     """The reply to a body, as a whole or as a stream, here in OpenAI's format of completions and chats.
 
@@ -241,8 +241,10 @@ class Reply:
     NAMES: ClassVar[Mapping[str, str]] = {}
     """Regexes of field names in the refusals of chats, and the replacements that name the fields of the body."""
 
-    def __init__(self, head: Head, body: Any, choices: Sequence[ChoiceReader], echoes: Sequence[str]) -> None:
-        self.head, self.body, self.choices, self.echoes = head, body, choices, echoes
+    head: Head
+    body: Any
+    choices: Sequence[ChoiceReader]
+    echoes: Sequence[str]
 
     @staticmethod
     def chat_of(body: Any) -> Any:
@@ -278,7 +280,7 @@ class Reply:
 
     def begin(self) -> bytes:
         """Return what a stream begins with: roles in a chat, or the echoed prompts, and ids of the prompts."""
-        return b"".join([self._first(choice, echo) for choice, echo in zip(self.choices, self.echoes, strict=True)])
+        return b"".join(self._first(choice, echo) for choice, echo in zip(self.choices, self.echoes, strict=True))
 
     def _first(self, choice: ChoiceReader, echo: str) -> bytes:
         ids, common = _prompt_ids(self.head, choice), {"index": choice.index, "logprobs": None, "finish_reason": None}
@@ -367,7 +369,7 @@ def _prompt_ids(head: Head, choice: ChoiceReader) -> Json:
 
 def text_of(piece: Piece) -> str:
     """Return the text of a piece, without reasoning and calls."""
-    return "".join([part.text for part in piece.parts if part.kind == "text"])
+    return "".join(part.text for part in piece.parts if part.kind == "text")
 
 
 def _message(head: Head, delta: Json) -> Json:

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Generator
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, ClassVar
 
@@ -81,14 +82,14 @@ def _nested(value: Any) -> Any:
             return value
 
 
+@dataclass(eq=False)
 class ItemReply(Reply):
     """A reply made of items: texts and function calls, without reasoning. A whole reply is the last state of its stream."""
 
     NEWS: ClassVar[str]
     """The type of the events with `dlstep` objects."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __post_init__(self) -> None:
         self._reply, self._writer = Json(), self._written()
         self._numbers, self._logs = count(), list[TokenLog]()  # of tokens whose text was not sent yet
 

@@ -87,9 +87,11 @@ JsonObject = Annotated[dict[str, Any], BeforeValidator(_decoded, json_schema_inp
 
 Text = Annotated[str, Field(max_length=1 << 20)]
 Stop = Annotated[str, Field(min_length=1, max_length=1024)]
+Stops = Annotated[list[Stop], Field(max_length=64, fail_fast=True)]
 Id = Annotated[int, Field(ge=0, le=(1 << 31) - 1)]
 FEW, SOME_TOOLS = Field(min_length=1, fail_fast=True), Field(max_length=128, fail_fast=True)
 Ids = Annotated[list[Id], FEW]
+Prompts = Text | Ids | Annotated[list[Text], FEW] | Annotated[list[Ids], FEW]
 # `encode_template` checks these, with errors that name the part.
 LABELS = Field(json_schema_extra={"minItems": 2, "maxItems": MOST_LABELS, "uniqueItems": True})
 TEMPLATE = Field(json_schema_extra={"contains": {"type": "array"}})
@@ -201,7 +203,7 @@ class Sampling(Strict):
     top_k: int | None = sampled("top_k", ge=-1)  # -1: no limit, as in vLLM
     min_p: float | None = sampled("min_p")
     seed: int | None = sampled("seed", le=LAST_SEED)
-    stop: Stop | Annotated[list[Stop], Field(max_length=64, fail_fast=True)] | None = sampled("stop")
+    stop: Stop | Stops | None = sampled("stop")
     stop_token_ids: Annotated[list[Id], Field(max_length=1024, fail_fast=True)] | None = sampled("stop_token_ids")
     ignore_eos: bool | None = sampled("ignore_eos")
     repetition_penalty: float | None = None  # this and the next two are processors
@@ -247,7 +249,7 @@ class Sampling(Strict):
 class CompletionRequest(Sampling):
     """The body of `/v1/completions`. Prompts are texts or token ids."""
 
-    prompt: Text | Ids | Annotated[list[Text], FEW] | Annotated[list[Ids], FEW]
+    prompt: Prompts
     echo: bool | None = None
     logprobs: int | None = sampled("top_logprobs")
     best_of: One = None
@@ -478,7 +480,7 @@ class MessagesRequest(ItemsRequest):
     messages: Annotated[list[dict[str, Any]], FEW]
     max_tokens: Annotated[int | None, Field(ge=1)] = Field()
     system: Text | list[dict[str, Any]] | None = None
-    stop_sequences: Annotated[list[Stop], Field(max_length=64, fail_fast=True)] | None = None
+    stop_sequences: Stops | None = None
     tool_choice: dict[Literal["type", "name", "disable_parallel_tool_use"], Any] | None = None
     thinking: Annotated[dict[str, Any], *_neutral({"type": "disabled"})] | None = None
     cache_control: dict[str, Any] | None = None
@@ -491,7 +493,7 @@ class ReadRequest(Strict):
     """The body of `/v1/reads`: prompts, and a template of fixed texts and slots (lists of labels)."""
 
     model: str | None = None
-    prompt: Text | Ids | Annotated[list[Text], FEW] | Annotated[list[Ids], FEW]
+    prompt: Prompts
     template: Annotated[list[Text | Annotated[list[Text], FEW, LABELS]], FEW, TEMPLATE]
     user: str | None = None
 

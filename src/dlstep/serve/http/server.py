@@ -19,8 +19,9 @@ from fastapi import FastAPI
 
 from ...core import Refused
 from ...engine.config import RANK_TIMEOUT, EngineConfig
+from ...processes import Worker
 from ...processes.child import PARENTS_SIGNALS
-from ..engine_loop import start_engine
+from ..engine_loop import run_process
 from ..log_lines import LOG, LineHandler
 from ..router.router import Router
 from ..settings import ServeOptions
@@ -144,7 +145,9 @@ def serve(config: EngineConfig, options: ServeOptions, *, opens: bool = False) -
             "engine before it can report which rank is lost"
         )
         raise Refused("rank_timeout", "conflict", message)
-    starts = [partial(start_engine, config, number) for number in range(options.replicas)]
+    starts = [
+        partial(Worker, run_process, config, number, name=f"dlstep-engine-{number}") for number in range(options.replicas)
+    ]
     keys, router = options.api_keys(), Router(starts, options)
     with listen(options.host, options.port) as listener:
         host, port = listener.getsockname()[:2]

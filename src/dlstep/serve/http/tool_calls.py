@@ -8,7 +8,6 @@ defines how the model writes calls and the reasoning before them.
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, NoReturn
 
@@ -16,7 +15,7 @@ from ...core import Refused
 from ...text.chat import template_of
 from ...text.detokenize import held_back
 from ..messages import Facts
-from .schema import NOTHING, AllowedTools, Function, NamedTool, Tool, ToolChoice
+from .schema import NOTHING, AllowedTools, ChatRequest, Function, NamedTool, ToolChoice
 
 FORCED = re.compile(r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*')  # what precedes the arguments
 BRACE, KEY, NEXT = map(re.compile, (r"\s*\{\s*", r'("(?:[^"\\]|\\.)*")\s*:\s*', r"\s*[,}]\s*"))  # parts of an object
@@ -25,13 +24,13 @@ GEMMAS = re.compile(r"call:([a-zA-Z0-9_.-]{1,64})(\{.*)", re.DOTALL)
 BRACKETS = re.compile(r'<\|"\|>(.*?)<\|"\|>|([{}\[\],:])|([^{}\[\],:<]+)', re.DOTALL)
 
 
-def chosen(tools: Sequence[Tool], choice: ToolChoice | None) -> str | None:
+def called_function(body: ChatRequest) -> str | None:
     """Return the function that the answer must call: "" for any of them, None if it need not call any.
 
     Raises Refused for a choice that cannot be met.
     """
-    mode, names = _mode(choice)
-    known = [tool.function.name for tool in tools]
+    mode, names = _mode(body.tool_choice)
+    known = [tool.function.name for tool in body.tools or ()]
     if not known and (names or mode == "required"):
         raise Refused("tool_choice", "conflict", "it needs tools: give the functions that may be called")
     for name in names:
@@ -49,21 +48,21 @@ def _mode(choice: ToolChoice | None) -> tuple[str, list[str]]:
     return choice or "auto", []
 
 
-def _allowed(tools: Sequence[Tool], choice: ToolChoice | None) -> list[Function]:
+def _allowed(body: ChatRequest) -> list[Function]:
     """Return the functions that may be called."""
-    _, names = _mode(choice)
-    return [tool.function for tool in tools if not names or tool.function.name in names]
+    _, names = _mode(body.tool_choice)
+    return [tool.function for tool in body.tools or () if not names or tool.function.name in names]
 
 
-def callable_freely(tools: Sequence[Tool], choice: ToolChoice | None) -> tuple[str, ...]:
+def callable_freely(body: ChatRequest) -> tuple[str, ...]:
     """Return the names of the functions that the model may decide to call."""
-    return tuple([function.name for function in _allowed(tools, choice)]) if _mode(choice)[0] == "auto" else ()
+    return tuple(function.name for function in _allowed(body)) if _mode(body.tool_choice)[0] == "auto" else ()
 
 
-def call_schema(tools: Sequence[Tool], choice: ToolChoice | None) -> Mapping[str, Any]:
-    """Return the schema of answers that call the named function, or any that `choice` allows."""
-    functions = _allowed(tools, choice)
-    if isinstance(choice, NamedTool):
+def call_schema(body: ChatRequest) -> Mapping[str, Any]:
+    """Return the schema of answers that call the named function, or any that may be called."""
+    functions = _allowed(body)
+    if isinstance(body.tool_choice, NamedTool):
         return functions[0].arguments
     calls: list[dict[str, Any]] = []
     for index, function in enumerate(functions):
@@ -89,8 +88,7 @@ class Part(NamedTuple):
     number: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CallFormat:
+class CallFormat(NamedTuple):
     """A format of reasoning and calls.
 
     `think` and `thought` are the marks around reasoning, at the beginning of an answer; `call` and

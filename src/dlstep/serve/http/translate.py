@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, NamedTuple
 
 from ... import rules
 from ...core import Processor, Refused, Request, Rule, SamplingParams, SequenceState, Spec, Strategy, add, options_of
@@ -21,7 +21,7 @@ from ...text.detokenize import decode, special_ids
 from ...text.limited_worker import NotDoneError
 from ...text.prompts import encode, encode_pins, numbered, with_stop_ids
 from ...text.read_templates import ReadTemplate, encode_template
-from ...views.frames import Frame, first_frame
+from ...views.frames import Frame, FrameRecorder
 from ..messages import Facts, Submit
 from ..router.pending_requests import Head
 from ..shapes import Detokenized, Tokenized
@@ -37,7 +37,7 @@ from .schema import (
     TokenizeRequest,
     TokenizeText,
 )
-from .tool_calls import begins_reasoning, call_schema, callable_freely, chosen, format_in, format_of
+from .tool_calls import begins_reasoning, call_schema, callable_freely, called_function, format_in, format_of
 
 LONGEST_TOKEN = 64  # upper bound of the average number of characters per token in a prompt
 SWITCHES = ("enable_thinking", "thinking", "reasoning_effort")  # clients send these to all models
@@ -47,8 +47,7 @@ PARAMS = tuple(field.name for field in fields(SamplingParams))
 PROCESSED = (("repetition_penalty", "penalty", 1), ("min_tokens", "count", 0), ("logit_bias", "bias", {}))
 
 
-@dataclass(frozen=True, slots=True)
-class TranslatedBody:
+class TranslatedBody(NamedTuple):
     """A translated body: one submission per answer, and the text that each answer starts with.
 
     If steps were requested, `openings` holds each answer's initial sequence and first frame.
@@ -105,7 +104,7 @@ def _chat_prompts(facts: Facts, body: ChatRequest) -> tuple[list[tuple[int, ...]
     if body.max_tokens not in (None, body.most):
         raise Refused("max_tokens", "conflict", "max_tokens and max_completion_tokens differ: give one of them")
     check_count(facts, 1, body.n or 1)
-    if callable_freely(body.tools or (), body.tool_choice):
+    if callable_freely(body):
         _check_free_calls(facts, body)
     return [conversation(facts, body)], [""]
 
@@ -213,7 +212,7 @@ def constraint_of(body: Sampling) -> dict[str, Any]:
     if isinstance(body, ChatRequest) and called_function(body) is not None:
         if asked is not None or form is not None:
             raise Refused("tools", "conflict", "they constrain the answer: leave out response_format and structured_outputs")
-        return {"json_schema": call_schema(body.tools or (), body.tool_choice)}
+        return {"json_schema": call_schema(body)}
     if asked is None:
         return {} if form is None else {"json_schema": form}
     if form is not None:
@@ -221,11 +220,6 @@ def constraint_of(body: Sampling) -> dict[str, Any]:
     schema = {"type": "object"} if asked.json_object else asked.json_
     given = {"regex": asked.regex, "choice": asked.choice, "json_schema": schema}
     return {name: value for name, value in given.items() if value is not None}
-
-
-def called_function(body: ChatRequest) -> str | None:
-    """Return the function that the answer calls; "" for any of them, None for none. Raises Refused."""
-    return chosen(body.tools or (), body.tool_choice)
 
 
 def reasoning_before(facts: Facts, body: Sampling) -> tuple[Spec, Marks]:
@@ -354,7 +348,7 @@ def _translated(facts: Facts, body: CompletionRequest | ChatRequest, constraint:
         for request in requests
     ]
     sequences = [add(facts.first, request).find(request.id) for request in requests] if steps else []
-    openings = [(sequence, first_frame(sequence)) for sequence in sequences if sequence is not None]
+    openings = [(sequence, FrameRecorder().open(sequence)[0]) for sequence in sequences if sequence is not None]
     return TranslatedBody(submits, [echo for echo in echoes for _ in range(copies)], openings)
 
 
@@ -400,9 +394,8 @@ def head_for(body: CompletionRequest | ChatRequest, model: str) -> Head:
     common = model, _has_logprobs(body), bool(body.return_tokens_as_token_ids), bool(body.return_token_ids)
     if isinstance(body, CompletionRequest):
         return Head("completion", *common)
-    functions = callable_freely(body.tools or (), body.tool_choice)
     parallel = body.parallel_tool_calls is not False
-    return Head("chat", *common, call=called_function(body), functions=functions, parallel=parallel)
+    return Head("chat", *common, call=called_function(body), functions=callable_freely(body), parallel=parallel)
 
 
 def read(facts: Facts, body: ReadRequest) -> TranslatedBody:

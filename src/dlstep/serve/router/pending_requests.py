@@ -177,15 +177,6 @@ class PendingRequest:
         self.finish_info, self.ended, self.fault, self.window = finish_info, now, fault, EMPTY_WINDOW
         if self.frames and self.frames[-1].finish_info is None:  # not ended by the engine
             last = self.frames[-1]
-            frame = last._replace(
-                seq=last.seq + 1,
-                tokens=(),
-                probabilities=(),
-                best=(),
-                packed_cells=b"",
-                packed_chances=b"",
-                fed=None,
-                finish_info=finish_info,
-            )
+            frame = Frame(last.seq + 1, last.steps, last.nfe, last.settled, (), (), finish_info=finish_info)
             self.append_frame(frame, now)
         self.changed()

@@ -2,9 +2,9 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from math import ceil
+from typing import NamedTuple
 
 from ...core import Request, State
 from ...core.lifecycle import sized
@@ -14,8 +14,7 @@ SHARE = 1.5  # maximum number of requests of a replica, as a multiple of the mea
 MOST_PAGES = 256  # pages of a prompt that are considered
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A replica with room: its number of requests, and its number of leading prompt pages."""
 
     number: int
@@ -23,26 +22,17 @@ class Candidate:
     known: int
 
 
-def choose(candidates: Sequence[Candidate], most: int) -> int:
+def choose(candidates: Sequence[Candidate]) -> int:
     """Return the number of the replica for a request.
 
-    At least one candidate must have fewer than `most` requests.
-
-    Among the candidates with fewer, prefer the one with the most prompt pages, then the one with the
-    fewest requests, then the first. So equal prompts stay together until their replica is full, then
-    spread to more replicas.
+    A replica may get at most `SHARE` times the mean number of requests, rounded up, as in consistent
+    hashing with bounded loads. At least one candidate is always below that. Among those, prefer the
+    one with the most prompt pages, then the one with the fewest requests, then the first. So equal
+    prompts stay together until their replica is full, then spread to more replicas.
     """
+    most = ceil(SHARE * (sum(candidate.requests for candidate in candidates) + 1) / len(candidates))
     allowed = [candidate for candidate in candidates if candidate.requests < most]
     return min(allowed, key=lambda candidate: (-candidate.known, candidate.requests, candidate.number)).number
-
-
-def bound(requests: int, replicas: int) -> int:
-    """Return the maximum number of requests per replica when one is added to `requests` in total.
-
-    It is `SHARE` times the mean, rounded up, as in consistent hashing with bounded loads. At least
-    one replica is always below it.
-    """
-    return ceil(SHARE * (requests + 1) / replicas)
 
 
 def page_keys(first: State, request: Request) -> tuple[bytes, ...]:

@@ -2,13 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .pending_requests import Head, PendingRequest
 
 
-@dataclass(frozen=True, slots=True)
-class KeptRequest:
+class KeptRequest(NamedTuple):
     """A request with recorded steps, running or ended."""
 
     head: Head

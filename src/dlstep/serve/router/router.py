@@ -17,7 +17,7 @@ from ..settings import ServeOptions, template_in
 from ..shapes import Phase
 from .metrics import Metrics
 from .pending_requests import Fault, PendingRequest
-from .placement import bound, choose, page_keys
+from .placement import choose, page_keys
 from .recording_store import RecordingStore
 from .replica import Deadline, Replica
 
@@ -94,16 +94,14 @@ class Router:
     Args:
         starts: Each starts the process of an engine.
         options: Limits of requests and engines.
-        tokenizer: Replaces the one in the model's folder, for engines that were not loaded from one.
     """
 
-    def __init__(
-        self, starts: Sequence[Callable[[], Worker]], options: ServeOptions, tokenizer: Tokenizer | None = None
-    ) -> None:
+    def __init__(self, starts: Sequence[Callable[[], Worker]], options: ServeOptions) -> None:
         self.options = options
         self.replicas = [Replica(number, start, options, self) for number, start in enumerate(starts)]
         self._draining = self._over = False
-        self._tokenizer, self._template = tokenizer, template_in(options.chat_template)
+        self._tokenizer: Tokenizer | None = None
+        self._template = template_in(options.chat_template)
         self._loading = Lock()
         self._queue = FairQueue()
         self.metrics = Metrics(self.replicas, self._queue)
@@ -321,15 +319,14 @@ class Router:
         candidates = [replica.candidate(pending.keys) for replica in self.replicas if replica.accepts_requests]
         if not candidates:
             return None
-        return self.replicas[choose(candidates, bound(sum(candidate.requests for candidate in candidates), len(candidates)))]
+        return self.replicas[choose(candidates)]
 
     def known(self, facts: Facts) -> Facts:
         """Return an engine's facts with the server's options and the tokenizer, which takes seconds to load."""
         with self._loading:  # each replica has a thread, and concurrent imports of transformers fail
             if self._tokenizer is None and facts.folder is not None:
                 self._tokenizer = load_tokenizer(facts.folder)
-        return replace(
-            facts,
+        return facts._replace(
             tokenizer=self._tokenizer,
             model=self.options.served_model_name or facts.model,
             chat_template=self._template or facts.chat_template,

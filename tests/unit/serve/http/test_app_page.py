@@ -99,7 +99,7 @@ def test_what_may_be_chosen_is_taken_and_what_may_not_is_refused(strategy):
             return response.status_code == 200
 
         value = strategies.load(strategy)(block_size=8)
-        assert told["strategy"]["name"] == strategy and told["model"] == "shadow" and told["strategies"] == []
+        assert told["strategy"]["name"] == strategy and told["model"] == "shadow"
         names = {option["name"] for option in told["strategy"]["options"]}
         own = {field.name for field in fields(value)}
         assert names == own - {"rule"}

@@ -160,9 +160,9 @@ def test_a_fork_unchanged_is_the_original_and_changed_it_says_so(tiny):
     assert texts_of(other) == branch.output(0).text != texts_of(told)
     with tiny.http() as http:
         below = http.post(f"/v1/requests/{other[0]['id']}/fork", json={"seq": 0})
-        assert below.status_code == 400 and origin in below.json()["error"]["message"]
+        assert below.status_code == 400 and "must be from" in below.json()["error"]["message"]
         at_end = http.post(f"/v1/requests/{origin}/fork", json={"seq": frames[-1]["seq"]})
-        assert at_end.status_code == 400 and "the last step of the answer" in at_end.json()["error"]["message"]
+        assert at_end.status_code == 400 and "before its end" in at_end.json()["error"]["message"]
     deeper = forked(tiny, other[0]["id"], seq=2, dlstep={"accept_threshold": 0.9})
     assert frames_of(deeper)[0]["head"]["forked_from"]["request"] == other[0]["id"]
     assert texts_of(deeper)
@@ -250,7 +250,7 @@ def test_requests_under_way_are_listed_shown_and_forked():
         (run,) = kept(http, request_id)
         assert not run["ended"] and [frame["seq"] for frame in run["frames"]] == [0]
         far = http.post(f"/v1/requests/{request_id}/fork", json={"seq": 3})
-        assert far.status_code == 400 and "last step so far" in far.json()["error"]["message"]
+        assert far.status_code == 400 and "must be from 0 to" in far.json()["error"]["message"]
         fork = threads.submit(forked, server, request_id, seq=0)
         engine.driver.gate.set()
         plain.result()
@@ -273,7 +273,7 @@ def test_what_the_engine_kept_dies_with_it():
         assert {each.result().status_code for each in begun} == {503}
         assert fork.result().json()["error"]["message"] == "the engine died, and the step to fork from is lost"
         response = http.get(f"/v1/requests/{old}/steps")
-        assert response.status_code == 404 and "its engine has died 1 times and lost its kept steps" in response.text
+        assert response.status_code == 404 and "until their engine ends" in response.text
         assert kept(http, waiting.result())[0]["ended"], "the next engine had what waited"
         assert texts_of(forked(server, waiting.result(), seq=0)) == kept(http, waiting.result())[0]["text"]
 

@@ -1,7 +1,6 @@
 """One choice of a request, for readers that are slow."""
 
 import json
-from dataclasses import replace
 from itertools import pairwise
 
 from hypothesis import given, strategies as st
@@ -26,7 +25,7 @@ CHAT = ChatRequest.model_validate({"messages": [{"role": "user", "content": "x"}
 @given(cuts=st.lists(st.integers(0, 3), max_size=12), stops=st.sampled_from([(), ("a",), ("xy", "b")]), data=st.data())
 def test_a_slow_reader_loses_no_frame(cuts, stops, data):
     engine = shadow_engine()
-    facts = replace(known_facts(engine), tokenizer=engine.tokenizer)
+    facts = known_facts(engine)._replace(tokenizer=engine.tokenizer)
     session_like = data.draw(st.lists(st.lists(st.integers(3, 60), max_size=4), min_size=1, max_size=12))
     pending = PendingRequest(
         Submit(Request(0, (5,), SamplingParams(stop=stops)), steps=True, origin=Origin(1, 0)), "key-0", 0.0, lambda: None
@@ -73,7 +72,7 @@ def reports(draw):
 @given(groups=reports(), drafts=st.booleans(), stops=st.sampled_from([(), ("a",), ("xy", "b")]))
 def test_however_a_reader_is_delayed_it_loses_drafts_and_never_text(groups, drafts, stops):
     engine = shadow_engine()
-    facts = replace(known_facts(engine), tokenizer=engine.tokenizer)
+    facts = known_facts(engine)._replace(tokenizer=engine.tokenizer)
     pending = PendingRequest(Submit(Request(0, (5,), SamplingParams(stop=stops)), drafts=drafts), "key-0", 0.0, lambda: None)
     choice, pieces = ChoiceReader(0, pending, Head("completion", "shadow", False, False), facts), []
     for group in groups:
@@ -100,7 +99,7 @@ def test_the_answers_of_a_reply_are_encoded_one_after_another():
     submit = Submit(Request(0, (5,), SamplingParams(top_logprobs=20)), probabilities=True)
     pending = PendingRequest(submit, "", 0.0, lambda: None, tokens, [0.5] * len(tokens), [best] * len(tokens))
     pending.end(FinishInfo("stop", len(tokens)), 1.0)
-    facts = replace(known_facts(engine), tokenizer=engine.tokenizer)
+    facts = known_facts(engine)._replace(tokenizer=engine.tokenizer)
     for body in (CompletionRequest(prompt="x", n=8), CHAT):
         head = Head("completion" if isinstance(body, CompletionRequest) else "chat", "m", True)
         one, other = [Reply(head, body, read_choices([pending] * 8, head, facts), [""] * 8) for _ in range(2)]

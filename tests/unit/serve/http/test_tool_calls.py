@@ -6,15 +6,8 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import TypeAdapter
 
-from dlstep.serve.http.tool_calls import (
-    CallReader,
-    Function,
-    Tool,
-    ToolChoice,
-    call_schema,
-    callable_freely,
-    chosen,
-)
+from dlstep.serve.http.schema import ChatRequest, Tool
+from dlstep.serve.http.tool_calls import CallReader, Function, ToolChoice, call_schema, callable_freely, called_function
 from dlstep.text.json_automaton import schema_automaton
 
 TOOLS = TypeAdapter(list[Tool]).validate_python(
@@ -32,6 +25,11 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=6,
 )
+
+
+def body(tools, choice=None):
+    """A body with these functions and this choice."""
+    return ChatRequest.model_construct(tools=[*tools], tool_choice=choice)
 
 
 @given(
@@ -67,21 +65,21 @@ def test_pieces_of_any_size_give_the_call_of_the_whole(arguments, name, named, s
 )
 def test_the_choice_selects_the_functions(choice, name):
     tools = [] if choice is None else TOOLS
-    assert chosen(tools, None if choice is None else CHOICE.validate_python(choice)) == name
+    assert called_function(body(tools, None if choice is None else CHOICE.validate_python(choice))) == name
 
 
 @pytest.mark.parametrize("choice, free", [(None, True), ("auto", True), ("none", False), ("required", False)])
 def test_an_answer_is_free_to_call_functions_by_default(choice, free):
-    assert callable_freely(TOOLS, choice) == (("add", "stop") if free else ()) and callable_freely([], choice) == ()
+    assert callable_freely(body(TOOLS, choice)) == (("add", "stop") if free else ()) and not callable_freely(body([], choice))
 
 
 def test_the_schema_is_that_of_the_arguments_or_of_any_call():
     add, stop = (CHOICE.validate_python({"type": "function", "function": {"name": name}}) for name in ("add", "stop"))
-    assert call_schema(TOOLS, add) == {**(TOOLS[0].function.parameters or {}), "additionalProperties": False}
-    assert call_schema(TOOLS, stop) == {"type": "object", "properties": {}, "additionalProperties": False}
-    calls = call_schema(TOOLS, "required")["anyOf"]
+    assert call_schema(body(TOOLS, add)) == {**(TOOLS[0].function.parameters or {}), "additionalProperties": False}
+    assert call_schema(body(TOOLS, stop)) == {"type": "object", "properties": {}, "additionalProperties": False}
+    calls = call_schema(body(TOOLS, "required"))["anyOf"]
     assert [call["properties"]["name"] for call in calls] == [{"const": "add"}, {"const": "stop"}]
-    assert call_schema(TOOLS[:1], "required")["properties"]["arguments"]["properties"] == {"a": {"type": "integer"}}
+    assert call_schema(body(TOOLS[:1], "required"))["properties"]["arguments"]["properties"] == {"a": {"type": "integer"}}
 
 
 @pytest.mark.parametrize(
@@ -97,7 +95,7 @@ def test_the_schema_is_that_of_the_arguments_or_of_any_call():
 )
 def test_calls_have_the_arguments_that_the_function_names(parameters, open_ended):
     function = Function(name="f", parameters={"type": "object", **parameters})
-    accepts = schema_automaton(call_schema([Tool(type="function", function=function)], "required")).accepts
+    accepts = schema_automaton(call_schema(body([Tool(type="function", function=function)], "required"))).accepts
     assert accepts('{"name":"f","arguments":{"a":1}}') == ("required" not in parameters)
     assert accepts('{"name":"f","arguments":{"a":1,"x":1}}') == open_ended
     assert not accepts('{"name":"f","arguments":{"a":1},"x":1}')
@@ -109,5 +107,5 @@ def test_references_of_parameters_lead_to_their_own_definitions(draft):
         Function(name=name, parameters={"$schema": draft, "$ref": "#/definitions/a", "definitions": {"a": {"enum": [name]}}})
         for name in "fg"
     ]
-    calls = call_schema([Tool(type="function", function=function) for function in tools], "required")
+    calls = call_schema(body([Tool(type="function", function=function) for function in tools], "required"))
     assert schema_automaton(calls).accepts('{"name":"g","arguments":"g"}')

@@ -4,7 +4,6 @@ import gc
 import tracemalloc
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from threading import Event
 
 import pytest
@@ -85,7 +84,7 @@ def test_special_tokens_are_added_to_texts_unless_the_body_declines(given):
     tokenizer, engine = build_tokenizer(), shadow_engine()
     adding = processors.TemplateProcessing(single="<eos> $A", special_tokens=[("<eos>", EOS_ID)])
     tokenizer.backend_tokenizer.post_processor = adding
-    facts = replace(known_facts(engine), tokenizer=tokenizer, most_answers=4)
+    facts = known_facts(engine)._replace(tokenizer=tokenizer, most_answers=4)
     plain = tuple(tokenizer.encode("ab", add_special_tokens=False))
     body = {"prompt": "ab", "add_special_tokens": given}
     for found in (

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from dlstep import Request, SamplingParams
 from dlstep.engine.decode import Decode
-from dlstep.serve.router.placement import Candidate, Pages, bound, choose, page_keys
+from dlstep.serve.router.placement import Candidate, Pages, choose, page_keys
 
 from ....helpers.serving import shadow_engine
 
@@ -21,15 +21,10 @@ def candidates_of(loads):
     return [Candidate(2 * number, requests, known) for number, (requests, known) in enumerate(loads)]
 
 
-def chosen_of(candidates):
-    """The replica for one more request."""
-    return choose(candidates, bound(sum(candidate.requests for candidate in candidates), len(candidates)))
-
-
 @given(Loads, st.randoms())
 def test_the_choice_is_the_longest_known_prefix_within_the_bound(loads, random):
     candidates, fair = candidates_of(loads), 1.5 * (sum(requests for requests, _ in loads) + 1) / len(loads)
-    number = chosen_of(candidates)
+    number = choose(candidates)
     chosen = next(candidate for candidate in candidates if candidate.number == number)
     assert chosen.requests < fair
     for other in candidates:
@@ -37,7 +32,7 @@ def test_the_choice_is_the_longest_known_prefix_within_the_bound(loads, random):
         equal = other.known == chosen.known
         assert not equal or (chosen.requests, chosen.number) <= (other.requests, other.number)
     random.shuffle(candidates)
-    assert chosen_of(candidates) == number
+    assert choose(candidates) == number
 
 
 @given(st.integers(1, 4), st.lists(st.tuples(Keys, st.integers(0, 3)), max_size=80))
@@ -47,7 +42,7 @@ def test_equal_prompts_stay_together_until_their_replica_has_too_much(count, com
     homes = {}
     for keys, ended in coming:
         candidates = [Candidate(number, load[number], pages[number].known(keys)) for number in range(count)]
-        chosen, fair = chosen_of(candidates), 1.5 * (sum(load.values()) + 1) / count
+        chosen, fair = choose(candidates), 1.5 * (sum(load.values()) + 1) / count
         assert load[chosen] < fair
         if keys in homes and keys and load[homes[keys]] < fair:
             assert candidates[chosen].known == len(keys), "one of those that have it all"
@@ -64,7 +59,7 @@ def test_a_beginning_that_all_share_leaves_few_replicas_idle(count, times):
     pages, load = [Pages(1) for _ in range(count)], [0] * count
     for number in range(times * count):
         candidates = [Candidate(each, load[each], pages[each].known((b"a",))) for each in range(count)]
-        chosen = chosen_of(candidates)
+        chosen = choose(candidates)
         pages[chosen].learn((b"a",))
         load[chosen] += 1
         assert max(load) < 1.5 * (number + 1) / count + 1

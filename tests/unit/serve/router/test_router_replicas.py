@@ -3,7 +3,6 @@
 import random
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from time import sleep
@@ -124,7 +123,7 @@ def test_engines_that_load_at_once_share_one_tokenizer(monkeypatch):
         return len(loads)
 
     monkeypatch.setattr(router, "load_tokenizer", load)
-    facts = replace(known_facts(shadow_engine()), folder=Path("model"))
+    facts = known_facts(shadow_engine())._replace(folder=Path("model"))
     shared = router.Router([], ServeOptions())
     with ThreadPoolExecutor(4) as threads:
         assert {each.tokenizer for each in threads.map(shared.known, [facts] * 4)} == {1}
