@@ -127,7 +127,7 @@ class RankZeroDriver:
 
     def when_lost(self, call: Callable[[str], None]) -> None:
         """Call `call` with the reason once a rank is lost."""
-        self._group.when_lost(call)
+        self._group.when_lost = call
 
     def fork(self, cache_digest: int, owner: int) -> bool:
         """Copy a KV cache on all ranks. Return whether that succeeded."""

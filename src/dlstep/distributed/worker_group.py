@@ -64,7 +64,8 @@ class WorkerGroup:
         self._changed = threading.Condition()  # notified when a rank arrives or the group ends
         self._ending = threading.Event()
         self._working: float | None = None  # seconds that the current forward pass has taken so far
-        self._calls: list[Callable[[str], None]] = []
+        self.when_lost: Callable[[str], None] = lambda reason: None
+        """Called with the reason when the group fails."""
         self.before_leaving: Callable[[], None] = lambda: None
         """Called before rank 0 leaves, to free graphs that hold NCCL operations."""
         self._thread = threading.Thread(target=self._watch, name="dlstep-ranks", daemon=True)
@@ -128,14 +129,6 @@ class WorkerGroup:
         self.end()
         return cause
 
-    def when_lost(self, call: Callable[[str], None]) -> None:
-        """Call `call` with the reason when the group fails; immediately if it already has."""
-        with self._changed:
-            self._calls.append(call)
-            lost = self.lost
-        if lost is not None:
-            call(lost)
-
     def end(self) -> None:
         """End all other ranks, and leave the group. Safe to call more than once."""
         if self._ending.is_set():
@@ -188,13 +181,12 @@ class WorkerGroup:
         with self._changed:
             if self.lost is not None:
                 return
-            self._error, self.lost, calls = error, str(error), list(self._calls)
+            self._error, self.lost = error, str(error)
             self._changed.notify_all()
         for worker in self._workers:  # so that no thread of rank 0 keeps waiting for a stopped rank
             worker.kill()
         break_off()
-        for call in calls:
-            call(self.lost)
+        self.when_lost(self.lost)
 
 
 def start_worker_group(size: int, target: Callable[..., None], *arguments: Any, timeout: float = TIMEOUT) -> WorkerGroup:

@@ -11,12 +11,12 @@ from ..engine.config import engine_config
 from ..engine.json_lines import Line, RunLock, check_free
 from ..llm import LLM
 from ..text.prompts import encode
-from ..text.words import clipped, clipped_front, printable
+from ..text.words import clipped, printable
 from .checkpoint import EvalRun
 from .items import Key
 
 MOST_WRONG = 5  # answers in a text
-TAIL = 60  # characters of a wrong answer
+TAIL = 57  # characters of a wrong answer
 
 
 def names_of(run: EvalRun) -> dict[Key, str]:
@@ -40,7 +40,7 @@ def report_lines(run: EvalRun) -> Iterator[str]:
     for name, row in [*missed.items()][:MOST_WRONG]:
         reason = str(row["error"] or row["note"]) or f"{row['found']} instead of {row['gold']}"
         yield clipped(f"  {name}: {printable(reason)}", 80)
-        yield f"    ...{clipped_front(printable(str(row['answer']).strip()), TAIL).removeprefix('...')}"
+        yield f"    ...{printable(str(row['answer']).strip())[-TAIL:]}"
     if missed:
         yield "Step into the first:"
         yield f"  dlstep report {run.folder} --show {next(iter(missed))}"

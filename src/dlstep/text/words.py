@@ -92,11 +92,6 @@ def clipped(text: str, width: int = WIDTH) -> str:
     return text if len(text) <= width else f"{text[: width - 3]}..."
 
 
-def clipped_front(text: str, width: int) -> str:
-    """Return the text, with its beginning omitted if it is longer than `width`."""
-    return text if len(text) <= width else f"...{text[len(text) - max(0, width - 3) :]}"
-
-
 def one_line(text: object) -> str:
     """Return a text, or the message of an exception, on one line, without lines that begin with a tab (ids of Ray)."""
     return " ".join(" ".join([line for line in str(text).splitlines() if line[:1] != "\t"]).split())

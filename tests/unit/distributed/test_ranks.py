@@ -105,7 +105,7 @@ def test_a_rank_that_is_killed_ends_the_group_soon(nccl):
     """Both who waits for processes and who runs forward passes notice it; neither waits for graphs that the other has."""
     group, reasons = group_of(1), []
     driver = RankZeroDriver(Graphs(nccl), group)
-    group.when_lost(reasons.append)
+    group.when_lost = reasons.append
     os.kill(group.pids[0], signal.SIGKILL)
     start = time.monotonic()
     until(lambda: reasons, SOON)
