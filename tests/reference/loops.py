@@ -8,7 +8,7 @@ from dlstep.rules.quota import Quota
 from dlstep.rules.sliding import Sliding
 from dlstep.rules.threshold import Threshold
 
-from . import blockwise, causal_blocks, dmax, dual_cache, edit, fast_dllm_v2, self_speculation, sliding, strided, wedlm
+from . import blockwise, causal_blocks, dmax, dual_cache, edit, fast_dllm_v2, sdlm, self_speculation, sliding, strided, wedlm
 from .causal import Draws
 from .engine import Loop
 from .models import Dense
@@ -111,6 +111,8 @@ def causal_loop_of(name: str) -> Callable[..., tuple[list[int], *tuple[int, ...]
 
     def loop(network: Dense, prompt: Sequence[int], limit: int, fields: Options, draws: Draws) -> Any:
         size = fields.get("block_size", 1)
+        if name == "sdlm":
+            return sdlm.decode(network, prompt, limit, size, fields["accept_threshold"], draws)
         if name == "wedlm":
             return wedlm.decode(network, prompt, limit, size, fields["entropy_threshold"], fields["position_penalty"], draws)
         if name == "causal_blocks":
@@ -123,6 +125,10 @@ def causal_loop_of(name: str) -> Callable[..., tuple[list[int], *tuple[int, ...]
 def causal_blocks_of_sizes(random: Random) -> Options:
     accept = {"rule": Quota()} if random.random() < 0.2 else {"accept_threshold": random.choice((0.1, 0.3, 0.5, 0.9))}
     return {"block_size": random.choice((1, 2, 4, 4, 8)), **accept}
+
+
+def beginnings(random: Random) -> Options:
+    return {"block_size": random.choice((1, 2, 4, 8)), "accept_threshold": random.choice((0.0, 0.2, 0.5, 0.9))}
 
 
 def sliding_masks(random: Random) -> Options:
@@ -139,4 +145,5 @@ CAUSAL_OPTIONS: dict[str, Callable[[Random], Options]] = {
     "strided": lambda random: {"block_size": random.choice((0, 1, 2, 3, 3, 5))},
     "causal_blocks": causal_blocks_of_sizes,
     "wedlm": sliding_masks,
+    "sdlm": beginnings,
 }

@@ -26,6 +26,7 @@ GAINS = {
     "strided": 1.05,
     "causal_blocks": 1.0,
     "wedlm": 1.0,
+    "sdlm": 1.0,
 }  # tokens for each pass that is no draft, at least
 
 
@@ -41,7 +42,7 @@ def test_tokens_and_passes_are_those_of_the_loop(pairs, name, count, report):
             expected, *passes = causal_loop_of(name)(network, case.prompt, case.limit, case.options, draws)
             if network.smallest < CLOSE:
                 continue
-            spec = replace(pair.checkpoint.spec, head_shift=int(name == "strided"))
+            spec = replace(pair.checkpoint.spec, head_shift=int(name in ("strided", "sdlm")))
             found = engine_decode(pair, case, name, spec)
             if index % 5 == 0 and name in PLAIN:
                 plain_name, options = PLAIN[name]

@@ -63,6 +63,7 @@ BIDIRECTIONAL = "bidirectional"
 CAUSAL = "strictly causal, shifted head"
 JOINT = "causal and bidirectional in blocks"
 REORDERED = "strictly causal, tokens before masks"
+WINDOWS = "causal, windows joint, shifted head"
 RANDOM_CANVAS = "canvas of random tokens"
 
 # Ways of training, and this package's strategies for each, the preferred one first.
@@ -75,6 +76,7 @@ TRAININGS: dict[str, tuple[str, ...]] = {
     CAUSAL: ("strided", "autoregressive"),
     JOINT: ("causal_blocks", "self_speculation", "autoregressive"),
     REORDERED: ("wedlm",),
+    WINDOWS: ("sdlm",),
     RANDOM_CANVAS: ("diffusion_gemma",),
 }
 

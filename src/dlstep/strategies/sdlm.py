@@ -1,0 +1,122 @@
+"""Sequential diffusion: windows of masks whose longest certain beginning is kept, for causal networks with a shifted head.
+
+A window begins with the last token of the answer, which is fed again, followed by masks. Its rows
+attend to one another and to the text before that token; row p-1 predicts position p. The tokens up
+to the first uncertain one are kept and then stored with causal attention. Source: Liu et al.,
+"Sequential Diffusion Language Models", 2025, arXiv 2509.24007.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, final
+
+from annotated_types import Gt
+
+from ..core import (
+    ALONE,
+    BlockPass,
+    Choice,
+    Grid,
+    Probability,
+    Progress,
+    Refusal,
+    Request,
+    Rows,
+    SampleSpec,
+    SequenceState,
+    Span,
+    SpanSamples,
+    Spec,
+    Strategy,
+    Wanted,
+)
+from ._blocks import decided_alone, opened, refusal_without_mask
+from ._verified import SAMPLE_SPEC
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Beginning(Choice):
+    """Unmask the positions before the first one whose probability is not above the threshold, at least one."""
+
+    accept_threshold: float
+
+    def chosen(self, block_pass: BlockPass) -> list[int]:
+        """Return the indices of these positions."""
+        probabilities, threshold = block_pass.samples.probabilities, self.accept_threshold
+        sure = next((index for index, each in enumerate(probabilities) if each <= threshold), len(probabilities))
+        return [*range(max(1, sure))]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SDLM(Strategy):
+    """A window of the last token and masks, which predicts the next `block_size` tokens.
+
+    The last token of the answer is not final, because the window feeds it again.
+    """
+
+    takes_constraints = True
+    block_size: Annotated[int, Gt(0)] = 4
+    """Rows of the window, and the most tokens of a pass; 1 is autoregressive decoding."""
+    accept_threshold: Probability = 0.9
+    """Keep the tokens before the first one whose probability is not above this."""
+
+    @property
+    def sample_spec(self) -> SampleSpec:
+        """No statistics; ties go to the lowest id."""
+        return SAMPLE_SPEC
+
+    def refusal(self, spec: Spec, request: Request) -> Refusal | None:
+        """Return why a model without a mask token or without a shifted head does not fit; None for other models."""
+        if spec.head_shift != 1:
+            message = (
+                f"its head_shift is {spec.head_shift}; the row before an answer must predict the first token of the answer"
+            )
+            return Refusal("decoding_strategy", "unsupported", message)
+        return refusal_without_mask(spec)
+
+    def grid(self, request: Request) -> Grid:
+        """Return groups of one position, because final positions attend causally."""
+        return Grid(0, 1)
+
+    def rows_at_once(self, request: Request) -> int:
+        """Return the number of rows of the window."""
+        return self.block_size
+
+    def fed_end(self, request: Request) -> int:
+        """Return the end of the masks of the last window; some lie past the answer."""
+        return len(request.prompt) + request.params.max_tokens + self.block_size
+
+    def init(self, sequence: SequenceState, spec: Spec) -> Progress:
+        """Open the window at the last token of the prompt."""
+        last = len(sequence.request.prompt) - 1
+        window = opened(sequence, last, self.block_size + 1, spec)
+        return Progress((window,), last, last + 1, sequence.progress.past)
+
+    def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
+        """Return a span of the window except its last position; each row predicts the next position."""
+        (block,), request = sequence.progress.window, sequence.request
+        # Rows of one group attend to one another, but final rows must attend causally, so they are not fed with this span.
+        rows = Rows(block.start, block.tokens[:-1], block.end - 1, Grid(block.start, len(block.tokens) - 1))
+        return Span(request.who, rows, Wanted(block.masked, (0,) * len(block.masked)), ALONE)
+
+    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> Progress:
+        """Keep the certain tokens, and open the window at the last of them."""
+        (block,), past, limit = sequence.progress.window, sequence.progress.past, sequence.request.limit
+        rule = _Beginning(self.accept_threshold)
+        after = decided_alone(rule, sequence, block, span, rows, spec)
+        end = after.masked[0] if after.masked else min(after.end, limit)
+        if end == limit:
+            return Progress((), limit, limit, past.push_front(after.part(after.start, end, after.opened).sealed()))
+        last = end - 1
+        past = past.push_front(after.part(after.start, last, after.opened).sealed())
+        token, probability = after.tokens[last - after.start], after.probabilities[last - after.start]
+        window = opened(sequence, last, self.block_size + 1, spec).unmask((last,), (token,), (probability,)).with_given(end)
+        return Progress((window,), last, end, past)
+
+    def measure(self, sequence: SequenceState) -> int:
+        """Return the number of positions that are not settled yet; each pass settles at least one."""
+        return sequence.request.limit - sequence.progress.settled
+
+
+STRATEGY = SDLM
