@@ -283,6 +283,12 @@ def diffusion_gemma(heads: tuple[int, int], biases: bool) -> Facts:
     }
 
 
+def sdlm(heads: tuple[int, int], biases: bool) -> Facts:
+    del biases
+    own = {"block_size": 4, "causal_attn": False, "mask_token_id": MASK_ID}
+    return shape(heads) | remote("qwen2", "SDLMQwen2ForCausalLM", "sdlm") | own
+
+
 def wedlm(norms: bool) -> Callable[[tuple[int, int], bool], Facts]:
     """Facts of WeDLM's network with norms on queries and keys, or with biases on queries, keys and values."""
 
@@ -304,6 +310,7 @@ FACTS: dict[str, Callable[[tuple[int, int], bool], Facts]] = {
     "sdar": sdar,
     "idlm": idlm,
     "wedlm": wedlm(norms=False),
+    "sdlm": sdlm,
     "wedlm_qwen3": wedlm(norms=True),
     "sdar_moe": sdar_moe,
     "open_dcoder": open_dcoder,
@@ -410,6 +417,7 @@ REFERENCES: dict[str, Callable[[Facts], Reference]] = {
     "sdar": as_qwen3,
     "idlm": as_qwen3,
     "wedlm": as_qwen2,
+    "sdlm": as_qwen2,
     "wedlm_qwen3": as_qwen3,
     "sdar_moe": as_qwen3_moe,
     "open_dcoder": as_qwen2,

@@ -46,6 +46,7 @@ def options_of(name, random):
         "autoregressive": {},
         "self_speculation": size,
         "causal_blocks": accept | size,
+        "sdlm": accept | size,
         "wedlm": size | {"entropy_threshold": random.choice((0.3, 1.0)), "position_penalty": random.choice((0.0, 0.1))},
         "dual_cache": {"block_size": 4} | random.choice((cached, shares)),
     }

@@ -181,6 +181,12 @@ def idlm(facts: Facts) -> Arguments:
     return qwen3(facts, causal_masks=True)
 
 
+def sdlm(facts: Facts) -> Arguments:
+    """Return options of a network with biases on queries, keys and values only, whose windows are not causal."""
+    accept(facts, {"causal_attn": (False,), "casual_attn": (False,), "text_mask_token_id": (151665,)})
+    return qwen2(facts)
+
+
 def wedlm(facts: Facts) -> Arguments:
     """Return options of a network with biases on queries, keys and values, or else with norms on queries and keys."""
     normed = facts.get(QK_NORM) is True

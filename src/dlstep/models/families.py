@@ -31,6 +31,7 @@ from ..core.spec import (
     RANDOM_CANVAS,
     REORDERED,
     SUB_BLOCKS,
+    WINDOWS,
     AcceptRule,
 )
 from . import configs
@@ -214,6 +215,19 @@ CODA = replace(
     config=configs.qwen3,
     mask=QWEN3_MASK,
 )
+SDLM = Family(  # a Qwen2 whose windows repeat the last token
+    "sdlm",
+    Qwen2ForCausalLM,
+    Signs(("SDLMQwen2ForCausalLM",)),
+    configs.sdlm,
+    mask=Token(("<text_mask>",), 151665),
+    ends=(END_OF_TEXT, END_OF_TURN),
+    head_shift=1,
+    decoding_strategy="sdlm",
+    training=WINDOWS,
+    options={"block_size": 4},
+    chat_template=CHATML_TEMPLATE,
+)
 LLADA2 = Family(  # a mixture of experts with blocks of 32
     "llada2",
     Glm4MoeForCausalLM,
@@ -363,6 +377,7 @@ _ENTRIES = (
     ),
     replace(WEDLM, name="wedlm_qwen3", network=Qwen3ForCausalLM, signs=replace(WEDLM.signs, fact=configs.QK_NORM)),
     WEDLM,
+    SDLM,
     replace(
         SDAR,
         name="sdar_moe",

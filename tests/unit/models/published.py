@@ -90,6 +90,7 @@ DREAM_REASONER_8B = QWEN3_8B | remote("Dream", "DreamModel", "dream") | {"mask_t
 SDAR_8B = QWEN3_8B | remote("sdar", "SDARForCausalLM", "sdar") | {"block_size": 4, "mask_token_id": 151669}
 SDAR_8B |= dict.fromkeys(("debug", "micro_forward", "skip_checkpoint", "use_deepep"), False) | {"ep_size": 1}
 IDLM_8B = SDAR_8B | {"block_size": 3, "use_regular_causal": True}
+SDLM_3B = QWEN25_7B | remote("qwen2", "SDLMQwen2ForCausalLM", "sdlm") | {"block_size": 8, "text_mask_token_id": 151665}
 WEDLM_8B = QWEN3_8B | remote("wedlm", "WeDLMForCausalLM", "wedlm") | {"qk_norm": True, "mask_token_id": None}
 WEDLM_7B = QWEN25_7B | remote("wedlm", "WeDLMForCausalLM", "wedlm") | {"qk_norm": False, "attention_bias": True}
 SDAR_1_7B = SDAR_8B | {
