@@ -50,7 +50,9 @@ def test_tokens_and_passes_are_those_of_the_loop(pairs, name, count, report):
                 ends = plain.finish == "stop"  # one more pass, for the end of sequence
                 assert found.answer == plain.answer and passes[-1] <= plain.steps == len(plain.answer) + ends
                 assert found.probabilities == pytest.approx(plain.probabilities, abs=1e-4)
-        assert (list(found.answer), found.steps, found.nfe) == (expected, sum(passes), sum(passes)), case
+        # Before each window of SDLM, a pass stores the tokens before the last one, if there are any.
+        storing = sum(passes) - (len(case.prompt) == 1) if name == "sdlm" else 0
+        assert (list(found.answer), found.steps, found.nfe) == (expected, sum(passes), sum(passes) + storing), case
         compared += 1
         stopped += len(expected) < case.max_tokens
         tokens, verified, total = tokens + len(expected), verified + passes[-1], total + sum(passes)

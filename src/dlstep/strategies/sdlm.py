@@ -13,14 +13,15 @@ from annotated_types import Gt
 
 from ..core import (
     ALONE,
+    Block,
     BlockPass,
-    Choice,
     Grid,
     Probability,
     Progress,
     Refusal,
     Request,
     Rows,
+    Rule,
     SampleSpec,
     SequenceState,
     Span,
@@ -35,16 +36,22 @@ from ._verified import SAMPLE_SPEC
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Beginning(Choice):
+class _Beginning(Rule):
     """Unmask the positions before the first one whose probability is not above the threshold, at least one."""
 
     accept_threshold: float
 
-    def chosen(self, block_pass: BlockPass) -> list[int]:
-        """Return the indices of these positions."""
-        probabilities, threshold = block_pass.samples.probabilities, self.accept_threshold
-        sure = next((index for index, each in enumerate(probabilities) if each <= threshold), len(probabilities))
-        return [*range(max(1, sure))]
+    def commit(self, block_pass: BlockPass) -> Block:
+        """Return the block with these positions unmasked, up to the first whose token the constraint forbids."""
+        block, samples = block_pass.block, block_pass.samples
+        for position, token, probability in zip(block_pass.sampled, samples.tokens, samples.probabilities, strict=True):
+            if position > block_pass.sampled[0] and probability <= self.accept_threshold:
+                break
+            # One by one: of several tokens, a constraint would keep the most probable one, which may be the last.
+            block = block.unmask((position,), (token,), (probability,))
+            if probability <= self.accept_threshold or position in block.masked:
+                break
+        return block
 
 
 @final
