@@ -184,7 +184,7 @@ LINES = {
         "!law_timeout Seconds",
     ],
     "models": [" | --json"],
-    "models check": ["TINY | nowhere | --json | --family llada | --lora_path nowhere"],
+    "models check": ["TINY | nowhere | --json | --family llada | --lora_path nowhere | --max_num_reqs 2 | --max_model_len 64"],
     "replay": ["trace.jsonl | nowhere | --json", *OWN_PARTS],
     "view": ["trace.jsonl | nowhere | --out page.html", "!open browser", *OWN_PARTS],
     "bench decode": ["--device cuda:99 | --model nowhere | --device cpu", "!json JSON"],

@@ -1,7 +1,7 @@
 """`dlstep models check`: describe a checkpoint and its problems, without downloading or loading its weights."""
 
 from collections import Counter
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ dlstep models check /path/to/checkpoint --lora_path /path/to/adapter"""
 
 @dataclass(frozen=True)
 class CheckCommand:
-    """Describe a checkpoint: its family, the size of its keys and values, and the strategies that fit.
+    """Describe a checkpoint: its family, the memory that it takes on this machine, and the strategies that fit.
 
     Lists tensors that would be missing or not used. Weights are neither downloaded nor loaded, and code of the checkpoint
     is never run.
@@ -30,6 +30,10 @@ class CheckCommand:
     """Family, where config.json leaves a doubt."""
     lora_path: Path | None = None
     """Folder of a LoRA adapter for it."""
+    max_num_reqs: int = 1
+    """Requests at the same time for which memory is predicted."""
+    max_model_len: int | None = None
+    """Tokens of each of these requests, prompt and answer together; None: the model's limit."""
     json: bool = False
     """Print a JSON object, and nothing else, on stdout."""
 
@@ -42,17 +46,19 @@ def run(options: Namespace) -> int:
     from ..engine.hub import source_of
     from ..models.check import check
 
-    facts = facts_of(check(source_of(options.path), options.family, options.lora_path))
+    report = check(source_of(options.path), options.family, options.lora_path)
+    facts = facts_of(report, options.max_num_reqs, options.max_model_len)
     print(json_text(facts) if options.json else "\n".join(lines(facts)))
     return int(bool(facts["problems"]))
 
 
-def facts_of(report: "CheckpointReport") -> dict[str, Any]:
-    """Return the report as JSON data."""
+def facts_of(report: "CheckpointReport", requests: int = 1, length: int | None = None) -> dict[str, Any]:
+    """Return the report as JSON data, with the memory for this number of requests of this length."""
     from torch import bfloat16, float32
 
     from ..engine.compatibility import declared_problem, incompatible_strategies
     from ..engine.config import EngineConfig
+    from ..engine.memory_needs import memory_needs
     from ..engine.resolve import resolve
     from ..models.shapes import kv_bytes_per_token
 
@@ -82,6 +88,8 @@ def facts_of(report: "CheckpointReport") -> dict[str, Any]:
         }
         if description.decoding_strategy and not problems:
             known["by_default"] = resolve(EngineConfig(), description).choices
+            needs = memory_needs(description, requests, length)
+            known["memory"] = [asdict(each) | {"fits": each.fits} for each in needs]
         if not declared and all(known["strategies"].values()):
             problems += [f"not {name}: {reason}" for name, reason in known["strategies"].items()]
     return {
@@ -110,6 +118,7 @@ def lines(facts: dict[str, Any]) -> list[str]:
                 + ("full attention" if layer["window"] is None else f"a window of {layer['window']}")
                 for layer in facts["kv_layers"]
             ),
+            *(_memory_line(each) for each in facts.get("memory", ())),
             f"by default: {facts.get('by_default', 'it does not load')}",
             f"made for: {facts['decoding_strategy'] or 'it does not say'}",
             f"strategies that fit: {', '.join(name for name, reason in facts['strategies'].items() if not reason)}",
@@ -119,3 +128,12 @@ def lines(facts: dict[str, Any]) -> list[str]:
         text += [f"warnings: {len(facts['warnings'])}", *(f"  {line}" for line in facts["warnings"])]
     problems = facts["problems"]
     return [*text, f"problems: {len(problems)}" if problems else "problems: none", *(f"  {line}" for line in problems)]
+
+
+def _memory_line(needs: dict[str, Any]) -> str:
+    """Return a line about the memory in one dtype."""
+    kind = needs["dtype"] + (f" with quantization={needs['quantization']}" if needs["quantization"] else "")
+    weights, cache, work, total = (f"{needs[name] / (1 << 30):.2f}" for name in ("weights", "kv_cache", "work", "total"))
+    room = "" if needs["memory"] is None else f" of {needs['memory'] / (1 << 30):.2f} GiB"
+    verdict = "fits into" if needs["fits"] else "does not fit into"
+    return f"memory in {kind}: {total} GiB (weights {weights}, KV cache {cache}, work {work}) {verdict} {needs['device']}{room}"

@@ -21,7 +21,7 @@ from ..text.detokenize import Tokenizer
 from .buffer_policy import BufferPolicy
 from .config import EngineConfig
 from .decode import Turn
-from .devices import TABLE_ROW_BYTES, check_room, device_of_rank, set_threads
+from .devices import TABLE_ROW_BYTES, check_room, device_of_rank, memory_of, set_threads
 from .hub import HubModel, source_of
 from .resolve import ResolvedConfig, resolve
 from .strategy_choice import embedded_models_for
@@ -187,16 +187,25 @@ def _load(config: EngineConfig, gather: Gather, undone: ExitStack) -> LoadedEngi
 def _check_model(options: ResolvedConfig) -> None:
     """Refuse a model whose tensors do not fit its network, and what is larger than the memory, before weights are fetched.
 
-    Raises ValueError for the tensors, and Refused for pages and page tables.
+    Raises ValueError for the tensors, and Refused for weights, pages and page tables.
     """
-    from ..models.checkpoint import placements_of
-    from ..models.shapes import kv_bytes_per_token, kv_shapes
+    from ..distributed.ranks import Ranks
+    from ..models.checkpoint import Layout, placements_of
+    from ..models.shapes import in_gib, kv_bytes_per_token, kv_shapes
     from ..models.weights import empty_network
 
     check_room(options.device, "max_num_reqs", options.max_num_reqs, TABLE_ROW_BYTES)
     # Building the network refuses an invalid config, from which `kv_shapes` could not read sizes.
     network = empty_network(options.model.family.network, options.model.config, options.dtype)
     placements_of(options.model, network, options.model.source.contents())
+    weights = Layout.of(network, Ranks(0, options.tensor_parallel_size), quantized=options.quantized_at_once).size
+    room = memory_of(options.device)
+    if room is not None and weights > room:
+        message = (
+            f"the weights of {options.model.name} take {in_gib(weights)} as {options.dtype}, and {options.device} has "
+            f"{in_gib(room)} of memory: `dlstep models check` shows which dtypes and quantizations fit"
+        )
+        raise Refused("model", "out_of_range", message)
     if options.num_pages is not None:
         position = kv_bytes_per_token(kv_shapes(network.config, options.tensor_parallel_size), options.dtype)
         check_room(options.device, "num_pages", options.num_pages, options.page_size * position)
@@ -226,8 +235,6 @@ def _load_network(options: ResolvedConfig, ranks: "Ranks") -> "Checkpoint":
         device = device_of_rank(ranks.rank)
         torch.cuda.set_device(device)
     progress = partial(loading_bar, enabled=ranks.rank == 0)  # only one rank shows progress bars
-    # An adapter is merged into weights before they are rounded.
-    quantized = options.quantization is not None and options.adapter is None
     checkpoint = load_checkpoint(
         options.model.path,
         device,
@@ -235,7 +242,7 @@ def _load_network(options: ResolvedConfig, ranks: "Ranks") -> "Checkpoint":
         description=options.model,
         progress=progress,
         ranks=ranks,
-        quantized=quantized,
+        quantized=options.quantized_at_once,
     )
     if checkpoint.network.device.type == "cpu" or options.num_threads is not None:
         set_threads(sum(parameter.numel() for parameter in checkpoint.network.parameters()), options.num_threads)

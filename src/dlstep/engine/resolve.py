@@ -94,6 +94,11 @@ class ResolvedConfig:
             cache = f"of {positions:,} positions, enough for {requests}"
         return f"weights in {str(self.dtype).removeprefix('torch.')} ({self.dtype_reason}), KV cache {cache}"
 
+    @property
+    def quantized_at_once(self) -> bool:
+        """Whether weights are quantized as they are read. An adapter is merged into them before they are rounded."""
+        return self.quantization is not None and self.adapter is None
+
     def core_config(self, spec: Spec) -> Config:
         """Return the part that the core reads. `num_pages` is 1 until it is measured."""
         shared: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(Config) if each.name != "spec"}

@@ -14,7 +14,7 @@ from ..core import Spec
 from ..distributed.ranks import ALONE, Ranks
 from .description import Description, check_ends, read_description
 from .layers import install_experts
-from .quantization import quantized_weights, set_quantized
+from .quantization import Owners, quantized_weights, set_quantized
 from .reading import Contents, read_contents
 from .shapes import in_gib
 from .sharding import install_ranks, parameter_shards
@@ -130,6 +130,32 @@ def placements_of(description: Description, network: PreTrainedModel, contents: 
     return placements
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a rank stores an empty network: its shares of the parameters, their dtypes, and owners of quantized ones by `id`."""
+
+    shares: Shares
+    dtypes: dict[str, torch.dtype]
+    owners: dict[int, Owners]
+
+    @classmethod
+    def of(cls, network: PreTrainedModel, ranks: Ranks = ALONE, *, quantized: bool = False) -> "Layout":
+        """Return the layout of a network. Raises ValueError if it cannot be divided among the ranks, or quantized."""
+        shares = Shares(network_tensors(network).shapes, parameter_shards(network, ranks), ranks)
+        tensors = network.state_dict(keep_vars=True)
+        owners = quantized_weights(network) if quantized else {}
+        return cls(
+            shares, {first: FP8 if id(tensors[first]) in owners else tensors[first].dtype for first in shares.shapes}, owners
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes of the parameters, with the scales of quantized ones."""
+        shapes = {first: self.shares.shape(first) for first in self.dtypes}
+        scales = sum(4 * prod(shapes[first][:-1]) for first, dtype in self.dtypes.items() if dtype == FP8)
+        return scales + sum(dtype.itemsize * prod(shapes[first]) for first, dtype in self.dtypes.items())
+
+
 def _load_network(
     description: Description,
     contents: Contents,
@@ -144,17 +170,17 @@ def _load_network(
     folder = description.path
     network = empty_network(description.family.network, description.config, dtype)
     placements = placements_of(description, network, contents)
-    shares = Shares(network_tensors(network).shapes, parameter_shards(network, ranks), ranks)
+    layout = Layout.of(network, ranks, quantized=quantized)
+    shares, owners, dtypes = layout.shares, layout.owners, layout.dtypes
     tensors = network.state_dict(keep_vars=True)
-    owners = quantized_weights(network) if quantized else {}
-    dtypes = {first: FP8 if id(tensors[first]) in owners else tensors[first].dtype for first in shares.shapes}
     # Allocate all parameters first, so that a device that is too small fails early; on a CPU, unfilled memory
     # costs nothing.
     try:
         filled = {first: torch.empty(shares.shape(first), dtype=kind, device=device) for first, kind in dtypes.items()}
     except torch.OutOfMemoryError as error:
-        needed = in_gib(sum(prod(shares.shape(first)) * kind.itemsize for first, kind in dtypes.items()))
-        raise ValueError(f"the weights in {folder} take {needed} as {dtype}, more than {device} has left ({error})") from error
+        raise ValueError(
+            f"the weights in {folder} take {in_gib(layout.size)} as {dtype}, more than {device} has left ({error})"
+        ) from error
     scales = {
         first: torch.empty(its.shape[:-1], dtype=torch.float32, device=device)
         for first, its in filled.items()

@@ -108,21 +108,9 @@ def read_description(
         own = part(facts, "dlstep")
     given = {"mask_token_id": mask_token_id, "head_shift": head_shift, "training": training}
     own = {**own, **{name: value for name, value in given.items() if value is not None}}
-    stated = _training(own, known)
-    of_training = known.decoding_strategy if stated in (None, known.training) else TRAININGS[stated][0]
-    declared: Any = own.get("decoding_strategy", of_training)
-    if not isinstance(declared, str | None):
-        raise ValueError(f"{folder / 'config.json'}: decoding_strategy of its section dlstep must be a name, got {declared!r}")
+    declared = _strategy(folder, own, known)
     source.fetch(*TOKENIZER_FILES)
-    with refuse_errors(f"the tokenizer in {folder} cannot be read"):
-        for file in folder.glob("*.json"):
-            check_size(file)
-        tokenizer = load_tokenizer(folder)
-        vocabulary = tokenizer.get_vocab()
-        largest = max(vocabulary.values())
-        if largest >= text.vocab_size:  # before `pieces`, which has this many entries
-            raise ValueError(f"it has ids up to {largest}, but the network embeds only {text.vocab_size}")
-        texts = pieces(tokenizer)
+    tokenizer, vocabulary, texts = _tokenizer(folder, text.vocab_size)
     sources = _Sources(
         folder=folder,
         facts=facts,
@@ -143,7 +131,7 @@ def read_description(
         spec=_spec(sources, getattr(config, "canvas_length", None)),
         options=_options(sources),
         decoding_strategy=declared,
-        training=stated,
+        training=_training(own, known),
         max_model_len=text.max_position_embeddings,
         max_tokens=_max_tokens(sources),
         unknown=unknown,
@@ -167,6 +155,29 @@ def _training(own: Mapping[str, Any], family: Family) -> str | None:
     if training is not None and training not in list(TRAININGS):
         raise Refused("training", "invalid_value", f"must be one of {'; '.join(TRAININGS)}, got {training!r}")
     return training
+
+
+def _tokenizer(folder: Path, embedded: int) -> tuple[PreTrainedTokenizerBase, dict[str, int], tuple[bytes, ...]]:
+    """Return the tokenizer in a folder, its vocabulary and the bytes of its ids, which must be below `embedded`."""
+    with refuse_errors(f"the tokenizer in {folder} cannot be read"):
+        for file in folder.glob("*.json"):
+            check_size(file)
+        tokenizer = load_tokenizer(folder)
+        vocabulary = tokenizer.get_vocab()
+        largest = max(vocabulary.values())
+        if largest >= embedded:  # before `pieces`, which has this many entries
+            raise ValueError(f"it has ids up to {largest}, but the network embeds only {embedded}")
+        return tokenizer, vocabulary, pieces(tokenizer)
+
+
+def _strategy(folder: Path, own: Mapping[str, Any], family: Family) -> str | None:
+    """Return the name of the strategy that the `dlstep` section states, or else that of the family or of another training."""
+    training = _training(own, family)
+    of_training = family.decoding_strategy if training in (None, family.training) else TRAININGS[training][0]
+    declared: Any = own.get("decoding_strategy", of_training)
+    if not isinstance(declared, str | None):
+        raise ValueError(f"{folder / 'config.json'}: decoding_strategy of its section dlstep must be a name, got {declared!r}")
+    return declared
 
 
 def _max_tokens(sources: _Sources) -> int | None:

@@ -523,8 +523,8 @@ def _detect(source: Source, facts: dict[str, Any]) -> Family:
     if not candidates:
         raise ValueError(
             f"model_type {facts.get('model_type')!r:.80} and architecture {', '.join(named)[:160] or 'none'} are "
-            f"not supported: choose a checkpoint of {', '.join(FAMILIES)}, or give one of these as family if it is "
-            f"built like them (code that a checkpoint brings is never run); the folder is {folder}"
+            "not supported: choose a checkpoint of a family that `dlstep models` lists, or give one of these as family if it "
+            f"is built like them (code that a checkpoint brings is never run); the folder is {folder}"
         )
     if (by_tensor := [family for family in candidates if family.signs.tensor]) and _holds(source, by_tensor[0]):
         return by_tensor[0]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 from collections import Counter
 from contextlib import contextmanager
@@ -130,10 +131,10 @@ def large(tmp_path_factory):
     return folder
 
 
-def loads(model):
+def loads(model, **options):
     """What loading says."""
     with pytest.raises(ValueError, match=r".") as caught:
-        LLM(model, device="cpu")
+        LLM(model, device="cpu", **options)
     return str(caught.value)
 
 
@@ -142,7 +143,7 @@ def loads(model):
     [
         ({}, "", SINGLE),
         ({"num_hidden_layers": 40}, "missing: model.layers.36.", SINGLE),
-        ({"model_type": "rnd1", "architectures": ["RND1LM"], "auto_map": None}, "not supported", "config.json"),
+        ({"model_type": "mamba", "architectures": ["MambaForCausalLM"], "auto_map": None}, "not supported", "config.json"),
         ({"hidden_act": "gelu"}, "hidden_act='gelu' is not supported", "config.json"),
         ({"mask_token_id": 999}, "mask_token_id=999 is not an id", "tokenizer.json"),
     ],
@@ -217,3 +218,17 @@ def test_a_checked_model_is_not_taken_for_complete_without_a_network(hub, monkey
     folder_of(NAME)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     LLM(NAME, device="cpu")
+
+
+def test_a_model_larger_than_the_memory_is_refused_before_its_weights(large, hub, monkeypatch, capsys):
+    hub.folders = {NAME: large}
+    monkeypatch.setattr("dlstep.engine.loader.memory_of", lambda device: 9 << 30)
+    monkeypatch.setattr("dlstep.engine.memory_needs.memory_of", lambda device: 9 << 30)
+    assert "weights of some-lab/Tiny-BD take 10.6 GiB as torch.bfloat16, and cpu has 9 GiB of memory" in loads(
+        NAME, dtype="bfloat16"
+    )
+    assert main(["models", "check", NAME]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"memory in bfloat16: 1\d\.\d+ GiB \(weights 10\.55, .*\) does not fit into cpu of 9\.00 GiB", out)
+    assert re.search(r"with quantization=fp8: 5\.\d+ GiB \(weights 5\.28, .*\) fits into cpu of 9\.00 GiB", out)
+    assert SINGLE not in hub.sent and hub.sent_bytes < 2e6
