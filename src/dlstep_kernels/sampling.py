@@ -13,7 +13,7 @@ from .choice import with_kernel
 from .draws import RENOISE, draw_keys, integers, uniform
 
 Ties = Literal["highest", "lowest"]
-Statistic = Literal["entropy", "margin", "noise", "log_sum"]
+Statistic = Literal["entropy", "margin", "noise"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +132,6 @@ class Drawn:
     """The most probable ids, the most probable first."""
     best_probabilities: Float32[Tensor, "n best"] | None = None
     """Their probabilities."""
-    log_sums: Float32[Tensor, " n"] | None = None
-    """Logarithms of the denominators of probabilities."""
     scored_probabilities: Float32[Tensor, "n k"] | None = None
     """Probabilities of `Settings.scored_ids`."""
 
@@ -214,7 +212,6 @@ def sample(
         *_statistics(measured, weights, broken, sampler.statistics),
         noise=_random_ids(settings, vocab_size) if "noise" in sampler.statistics else None,
         **_best(scores if sampler.tempered else plain, measured, total, broken, sampler),
-        log_sums=_log_sums(best, total, settings, sampler, broken) if "log_sum" in sampler.statistics else None,
         scored_probabilities=None if settings.scored_ids is None else _scored(measured, total, settings.scored_ids, broken),
     )
 
@@ -266,19 +263,6 @@ def _statistics(
         pair = pad(weights / weights.sum(-1, keepdim=True), (0, 1)).topk(2, -1).values
         margins = (pair[:, 0] - pair[:, 1]).masked_fill(broken, 0.0)
     return entropies, margins
-
-
-def _log_sums(
-    best: Float32[Tensor, " n"],
-    total: Float32[Tensor, " n"],
-    settings: Settings,
-    sampler: SamplerConfig,
-    broken: Bool[Tensor, " n"],
-) -> Float32[Tensor, " n"]:
-    """Return logarithms of sums of exponentials; `total` sums those shifted by the best."""
-    if settings.temperatures is not None and sampler.tempered:
-        best = best / _divisors(settings.temperatures)
-    return (best + total.log()).masked_fill(broken, 0.0)
 
 
 def _best(

@@ -37,7 +37,7 @@ from ..helpers.sampling_checks import (
 
 pytestmark = pytest.mark.gpu
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
-ALL = frozenset(("entropy", "margin", "noise", "log_sum"))
+ALL = frozenset(("entropy", "margin", "noise"))
 ADDITIONS = 60  # to the sums of a row: up to 19 tiles of 2048 logits a program, and trees over lanes and parts
 # Few, for each is compiled.
 SAMPLERS = st.sampled_from((SamplerConfig(), SamplerConfig(ALL, "lowest", best=20, tempered=False), SamplerConfig(ALL)))

@@ -238,7 +238,7 @@ def _list_best(kept, base, inverse, total, broken, ids, probabilities, row, BEST
 @no_type_check
 def _answer_rows(
     numbers, winners, keys, plane, splits, filled, vocab_size, temperatures, seeds, positions, draws,
-    tokens, probabilities, log_sums, entropies, margins, noise, best_ids, best_probabilities,
+    tokens, probabilities, entropies, margins, noise, best_ids, best_probabilities,
     CHUNK: tl.constexpr, KEPT: tl.constexpr, BEST: tl.constexpr, HIGHEST: tl.constexpr, PLAIN: tl.constexpr,
     RACED: tl.constexpr,
 ):  # fmt: skip
@@ -264,8 +264,6 @@ def _answer_rows(
     chosen = tl.exp(tl.maximum((logit - base) * scale, LEAST)) / measured
     tl.store(tokens + row, tl.where(broken > 0, -1, token).to(tl.int64))
     tl.store(probabilities + row, tl.where(broken > 0, 0.0, chosen))
-    if log_sums is not None:
-        tl.store(log_sums + row, tl.where(broken > 0, 0.0, base * scale + tl.log(measured)))
     if entropies is not None:
         tl.store(entropies + row, tl.where(broken > 0, 0.0, tl.maximum(tl.log(measured) - moment / measured, 0.0)))
     if margins is not None:
@@ -307,7 +305,6 @@ def answer(
         noise=empty("noise" in statistics, dtype=torch.int64),
         best_ids=empty(best, best, dtype=torch.int64),
         best_probabilities=empty(best, best),
-        log_sums=empty("log_sum" in statistics),
     )
     if not rows:
         return drawn
@@ -316,7 +313,7 @@ def answer(
     chosen = parameters("answer_rows", architecture(device))
     _answer_rows[(rows,)](
         parts.numbers, parts.winners, parts.keys, rows * splits, splits, filled, vocab_size, settings.temperatures,
-        *counters_of(settings), drawn.tokens, drawn.probabilities, drawn.log_sums, drawn.entropies, drawn.margins, drawn.noise,
+        *counters_of(settings), drawn.tokens, drawn.probabilities, drawn.entropies, drawn.margins, drawn.noise,
         drawn.best_ids, drawn.best_probabilities,
         CHUNK=max(kept, min(chosen["chunk"], power_of_two(splits * kept))), KEPT=kept, BEST=best,
         HIGHEST=sampler.ties == "highest", PLAIN=plain, RACED=settings.temperatures is not None,

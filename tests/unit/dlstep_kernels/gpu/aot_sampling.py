@@ -13,7 +13,7 @@ from .aot_case import case
 VOCAB, HIDDEN = 152_064, 4096
 PLAIN = SamplerConfig()
 CANVAS = SamplerConfig(frozenset(("entropy", "noise")), "lowest", best=1, cap=30.0)
-ALL = SamplerConfig(frozenset(("entropy", "margin", "noise", "log_sum")), best=8, tempered=False)
+ALL = SamplerConfig(frozenset(("entropy", "margin", "noise")), best=8, tempered=False)
 
 
 def _asked(
