@@ -74,10 +74,11 @@ lint: $(VENV)/.test
 DOCS_OF_FULL := $(addprefix tests/docs/test_,$(addsuffix .py,add_your_own blocks first_hour pictures readme release_check \
     site terminal_pictures))
 CHOSEN := tests/property tests/reference tests/traces $(filter-out $(DOCS_OF_FULL),$(wildcard tests/docs/test_*.py)) \
-    $(addprefix tests/unit/,core driver engine models processes rules serve strategies text) \
+    $(addprefix tests/unit/,core driver engine models processes processors rules serve strategies text) \
     $(wildcard tests/unit/test_*.py) $(wildcard tests/unit/dlstep_kernels/test_*.py) \
     tests/unit/dlstep_kernels/gpu/test_kernel_aot.py \
-    tests/end_to_end/test_answers.py tests/unit/batch/test_checkpoint_runs.py \
+    tests/end_to_end/test_answers.py tests/unit/batch/test_checkpoint_runs.py tests/unit/evaluate/test_items.py \
+    tests/unit/views/test_diffing.py \
     tests/unit/distributed/test_rank_zero.py::test_a_call_equals_one_process_and_a_rank_that_is_killed_ends_it
 
 pytest: $(VENV)/.test
