@@ -37,13 +37,6 @@ def shadow(folder):
         yield server
 
 
-@pytest.fixture(scope="module")
-def http(shadow):
-    """A client of it."""
-    with shadow.http() as client:
-        yield client
-
-
 def test_the_page_needs_no_key_and_lets_nothing_else_in(http):
     for path, name, kind in (
         ("/", "index.html", "text/html"), ("/page/app.js", "app.js", "text/javascript"),

@@ -30,13 +30,6 @@ def shadow(template):
         yield server
 
 
-@pytest.fixture(scope="module")
-def http(shadow):
-    """A client of it."""
-    with shadow.http() as client:
-        yield client
-
-
 def frames_of(stream, index=0):
     """The frames of an answer."""
     return [event["dlstep"] for event in stream if event["dlstep"]["index"] == index]
