@@ -210,8 +210,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize("of_rank", ["none", "stopped"])
-@pytest.mark.parametrize("of_first", ["killed", "stopped and killed", "exits"])
+@pytest.mark.parametrize(
+    "of_rank, of_first", [("none", "killed"), ("none", "stopped and killed"), ("none", "exits"), ("stopped", "exits")]
+)
 def test_no_rank_outlives_rank_0(of_rank, of_first, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
