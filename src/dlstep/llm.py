@@ -38,8 +38,8 @@ class LLM:
     Args:
         model: Checkpoint folder, name of a hub's model (org/name or org/name@revision) or of an
             embedded one; None: the embedded model made for the strategy.
-        family: Family of the checkpoint, as `dlstep models` lists it; None: detected from its
-            files.
+        family: Family of the checkpoint: a name that `dlstep models` lists, module path, .py file or
+            value; None: detected from its files.
         mask_token_id: Token id of the mask; None: from the checkpoint, its tokenizer or its model
             family.
         head_shift: 1: row p-1 of the network predicts position p; 0: row p does; None: from the
@@ -107,7 +107,7 @@ class LLM:
         self,
         model: str | Path | None = None,
         *,
-        family: str | None = None,
+        family: object = None,
         mask_token_id: int | None = None,
         head_shift: Literal[0, 1] | None = None,
         training: str | None = None,

@@ -43,9 +43,9 @@ def run(options: Namespace) -> int:
 
 def family_rows() -> list[dict[str, Any]]:
     """Return all families as JSON data."""
-    from ..models import FAMILIES
+    from ..models.families import PLUGINS
 
-    return [family_row(family) for family in FAMILIES.values()]
+    return [family_row(family) for family in PLUGINS.values()]
 
 
 def family_row(family: "Family") -> dict[str, Any]:

@@ -27,7 +27,7 @@ class CheckCommand:
     """The checkpoint folder, or a name of the hub: org/name or org/name@revision."""
     _: KW_ONLY
     family: str | None = None
-    """Family, where config.json leaves a doubt."""
+    """Family, where config.json leaves a doubt: a name, module path or .py file."""
     lora_path: Path | None = None
     """Folder of a LoRA adapter for it."""
     max_num_reqs: int = 1

@@ -33,6 +33,7 @@ TYPES = {int: "INT", float: "NUMBER", bool: "{true,false}", str: "TEXT", Path: "
 # Types of options on the command line, where they differ from those of the fields.
 HINTS = {
     "decoding_strategy": str | None,
+    "family": str | None,
     "max_tokens": int | None,
     "json_schema": str | dict[str, Any] | None,
     "processors": dict[str, Any] | list[Any] | str,
@@ -40,7 +41,7 @@ HINTS = {
 SHORT = {"tensor_parallel_size": ("--tp",)}  # names that other servers use
 FLAGS = {"prompt": "PROMPT", "prompts": "PROMPT", "pins": "--pinned"}  # other fields are options of the same name
 SCHEMA_HELP = "A JSON schema that the answer conforms to: a JSON file, or JSON text. In an option file, also a mapping."
-IMPORTED = ("decoding_strategy", "processors", *HOLDERS)  # options whose value may be a path to a module
+IMPORTED = ("decoding_strategy", "family", "processors", *HOLDERS)  # options whose value may be a path to a module
 ENGINE = "engine"
 SECTIONS = (ENGINE, "eval")  # in an option file: for every command with an engine, and for `dlstep eval`
 Owner = TypeVar("Owner")

@@ -172,6 +172,12 @@ def of_import(error: BaseException) -> str:
     return _one_line(error) + _innermost(list(_user_frames(error.__traceback__)))
 
 
+def user_place(error: BaseException) -> str:
+    """Return file and line of the innermost frame of user code outside libraries; empty if there is none."""
+    frames = list(_user_frames(error.__traceback__))
+    return _innermost([frame for frame in frames if not frame[0].co_filename.startswith(LIBRARIES)])
+
+
 def _innermost(frames: list[tuple[CodeType, int]]) -> str:
     """Return file and line of the innermost frame of user code. Frames of libraries count only if there is no other."""
     files = [(code.co_filename, line) for code, line in frames]

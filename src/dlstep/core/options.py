@@ -6,6 +6,7 @@ of this package, an entry point or a user file.
 
 import pkgutil
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Hashable, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
@@ -148,129 +149,62 @@ DECORATOR = "@dataclass(frozen=True, slots=True)"
 
 
 @dataclass(frozen=True, slots=True)
-class PluginGroup(Generic[Kind]):
-    """All classes of one kind (strategies or rules), found by name."""
+class Plugins(ABC):
+    """Code that is found by name: that of this package, of installed entry points, and of a user's module or file."""
+
+    EXAMPLE: ClassVar[str] = "YourClass"
+    """What `constant` may be, for messages."""
 
     word: str
     """Name of the kind in messages."""
     constant: str
-    """Module attribute that holds the class."""
-    base: type[Kind]
-    """Class from which all classes of this kind derive."""
+    """Module attribute that holds the class or value."""
     package: str
-    """Package with one module per class; also the name of the entry point group."""
-    other: tuple[str, str]
-    """Option and package of the other kind, to recognise a name that is given as the wrong option."""
-    aliases: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Other names of some classes."""
+    """Package of this kind; also the name of the entry point group."""
 
+    @abstractmethod
     def own(self) -> tuple[str, ...]:
         """Return the names in this package, without importing any module."""
-        return _modules(self.package)
 
     def available(self) -> tuple[str, ...]:
         """Return the names in this package and those of installed entry points, without importing any module."""
         return tuple(sorted({*self.own(), *self._entry_points()}))
 
-    def owners(self) -> dict[str, list[str]]:
-        """Return each option of the classes in this package, with the names of the classes that have it."""
-        found: dict[str, list[str]] = {}
-        for name in self.own():
-            for own in fields(self.load(name)):
-                found.setdefault(own.name, []).append(name)
-        return found
-
-    def is_known(self, name: str) -> bool:
-        """Return whether a name can be loaded without a path.
+    def found(self, name: str) -> tuple[str, Any]:
+        """Return the attribute that a name outside this package stands for, and its value.
 
         Args:
-            name: A name or an alias.
-        """
-        return self.aliases.get(name, name) in self.available()
-
-    def load(self, name: str) -> type[Kind]:
-        """Return the class that a name stands for.
-
-        Args:
-            name: A module of this package, an entry point, a dotted path, `module:Class`, or the
-                path of a .py file.
+            name: An entry point, a dotted path, `module:Name`, or the path of a .py file.
 
         Raises:
-            ValueError: For an unknown name, a class that cannot be used, or an error of the module's own code, which is
-                the `__cause__`.
+            ValueError: For an unknown name, a missing attribute, or an error of the module's own code, which is the
+                `__cause__`.
         """
-        name = self.aliases.get(name, name)
-        if name in self.own():
-            return self._class(name, vars(import_module(f"{self.package}.{name}")), self.constant)
-        if name in (points := self._entry_points()):
-            loaded = points[name].load()
-            names = vars(loaded) if isinstance(loaded, ModuleType) else {self.constant: loaded}
-            return self._class(name, names, self.constant)
-        place, _, own_class = name.partition(":")
-        if place.endswith(".py") or "/" in place or "\\" in place:
+        place, _, own = name.partition(":")
+        if point := self._entry_points().get(name):
+            module, own = self._module(name, point.module), point.attr
+        elif place.endswith(".py") or "/" in place or "\\" in place:
             module = self._file(name, Path(place))
-        elif "." in place or own_class:
+        elif "." in place or own:
             module = self._module(name, place)
         else:
             raise ValueError(f"{self.word} {name[:LONGEST_NAME]!r} is unknown: {self._meant(name)}")
-        return self._class(name, vars(module), own_class or self.constant)
+        names, constant = vars(module), own or self.constant
+        if constant not in names:
+            others = [other for other in ("STRATEGY", "RULE", "PROCESSOR", "FAMILY") if other in names]
+            more = f" (it has a {others[0]}, which is another kind)" if others else ""
+            remedy = f"has no {constant}{more}: let its last line be {constant} = {self.EXAMPLE}"
+            raise ValueError(f"{self.word} {name!r} {f'defines no {own}' if own else remedy}")
+        return constant, names[constant]
 
     def _meant(self, name: str) -> str:
         """Return what to give instead of an unknown name."""
-        option, package = self.other
-        if name in _modules(package):
-            return f"did you mean {option}={name!r}?"
         if near := did_you_mean(name, self.available()):
             return f"{near} `dlstep {self.package.rpartition('.')[2]}` lists all of them"
         return f"choose from {', '.join(self.available())}, or give a dotted module path or the path of a .py file"
 
-    def value(self, given: str | type[Kind] | Kind) -> Kind:
-        """Return a value as is, or an instance of a class with default options.
-
-        Args:
-            given: A value, a class, or a name as `load` takes it.
-
-        Raises:
-            ValueError: If it is none of these.
-        """
-        if isinstance(given, self.base):
-            return given
-        cls = self.load(given) if isinstance(given, str) else given
-        if not (isinstance(cls, type) and issubclass(cls, self.base)):
-            raise ValueError(f"a {self.word} must be a name, a class or a value, got {short(given)}")
-        if flaw := _flaw(cls):
-            raise ValueError(f"{self.word} {flaw}")
-        return by_default(cls)
-
-    def name_of(self, cls: type) -> str | None:
-        """Return the name of a class in this package; None for a class from elsewhere.
-
-        Args:
-            cls: A class.
-        """
-        package, _, name = cls.__module__.rpartition(".")
-        return name if package == self.package and vars(sys.modules[cls.__module__]).get(self.constant) is cls else None
-
     def _entry_points(self) -> dict[str, EntryPoint]:
         return {point.name: point for point in entry_points(group=self.package)}
-
-    def _class(self, name: str, names: Mapping[str, Any], constant: str) -> type[Kind]:
-        """Return the class that a module calls `constant`. Raises ValueError if there is none."""
-        if constant not in names:
-            others = [other for other in ("STRATEGY", "RULE", "PROCESSOR") if other in names]
-            more = f" (it has a {others[0]}, which is another kind)" if others and constant == self.constant else ""
-            remedy = (
-                f"let its last line be {constant} = YourClass" if constant == self.constant else f"it defines no {constant}"
-            )
-            raise ValueError(f"{self.word} {name!r} has no class{more}: {remedy}")
-        cls: Any = names[constant]
-        if not (isinstance(cls, type) and issubclass(cls, self.base)):
-            kind = f"a dataclass that derives from dlstep.core.{self.base.__name__}"
-            hint = f": write {constant} = {type(cls).__name__}, without brackets" if isinstance(cls, self.base) else ""
-            raise ValueError(f"{self.word} {name!r}: {constant} must be {kind}, got {short(names[constant])}{hint}")
-        if flaw := _flaw(cls):
-            raise ValueError(f"{self.word} {name!r}: {flaw}")
-        return cls
 
     def _module(self, name: str, path: str) -> ModuleType:
         """Return the module with this dotted path."""
@@ -306,6 +240,95 @@ class PluginGroup(Generic[Kind]):
         if Path(vars(module).get("__file__") or "").resolve() != place:
             raise ValueError(f"{self.word} {name!r}: a module {place.stem!r} is loaded already, give the file another name")
         return module
+
+
+@dataclass(frozen=True, slots=True)
+class PluginGroup(Plugins, Generic[Kind]):
+    """All classes of one kind (strategies or rules). `package` has one module per class."""
+
+    base: type[Kind]
+    """Class from which all classes of this kind derive."""
+    other: tuple[str, str]
+    """Option and package of the other kind, to recognise a name that is given as the wrong option."""
+    aliases: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Other names of some classes."""
+
+    def own(self) -> tuple[str, ...]:
+        """Return the names in this package, without importing any module."""
+        return _modules(self.package)
+
+    def owners(self) -> dict[str, list[str]]:
+        """Return each option of the classes in this package, with the names of the classes that have it."""
+        found: dict[str, list[str]] = {}
+        for name in self.own():
+            for own in fields(self.load(name)):
+                found.setdefault(own.name, []).append(name)
+        return found
+
+    def is_known(self, name: str) -> bool:
+        """Return whether a name can be loaded without a path.
+
+        Args:
+            name: A name or an alias.
+        """
+        return self.aliases.get(name, name) in self.available()
+
+    def load(self, name: str) -> type[Kind]:
+        """Return the class that a name stands for.
+
+        Args:
+            name: A module of this package, an entry point, a dotted path, `module:Class`, or the
+                path of a .py file.
+
+        Raises:
+            ValueError: For an unknown name, a class that cannot be used, or an error of the module's own code, which is
+                the `__cause__`.
+        """
+        name = self.aliases.get(name, name)
+        if name in self.own():
+            constant, value = self.constant, vars(import_module(f"{self.package}.{name}"))[self.constant]
+        else:
+            constant, value = self.found(name)
+        cls: Any = value
+        if not (isinstance(cls, type) and issubclass(cls, self.base)):
+            kind = f"a dataclass that derives from dlstep.core.{self.base.__name__}"
+            hint = f": write {constant} = {type(cls).__name__}, without brackets" if isinstance(cls, self.base) else ""
+            raise ValueError(f"{self.word} {name!r}: {constant} must be {kind}, got {short(value)}{hint}")
+        if flaw := _flaw(cls):
+            raise ValueError(f"{self.word} {name!r}: {flaw}")
+        return cls
+
+    def _meant(self, name: str) -> str:
+        """Return what to give instead of an unknown name, which may be one of the other kind."""
+        option, package = self.other
+        return f"did you mean {option}={name!r}?" if name in _modules(package) else Plugins._meant(self, name)
+
+    def value(self, given: str | type[Kind] | Kind) -> Kind:
+        """Return a value as is, or an instance of a class with default options.
+
+        Args:
+            given: A value, a class, or a name as `load` takes it.
+
+        Raises:
+            ValueError: If it is none of these.
+        """
+        if isinstance(given, self.base):
+            return given
+        cls = self.load(given) if isinstance(given, str) else given
+        if not (isinstance(cls, type) and issubclass(cls, self.base)):
+            raise ValueError(f"a {self.word} must be a name, a class or a value, got {short(given)}")
+        if flaw := _flaw(cls):
+            raise ValueError(f"{self.word} {flaw}")
+        return by_default(cls)
+
+    def name_of(self, cls: type) -> str | None:
+        """Return the name of a class in this package; None for a class from elsewhere.
+
+        Args:
+            cls: A class.
+        """
+        package, _, name = cls.__module__.rpartition(".")
+        return name if package == self.package and vars(sys.modules[cls.__module__]).get(self.constant) is cls else None
 
 
 def _modules(package: str) -> tuple[str, ...]:

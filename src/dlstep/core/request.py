@@ -79,7 +79,7 @@ class Processor(Options, ABC):
         """
 
 
-PLUGINS = PluginGroup("processor", "PROCESSOR", Processor, "dlstep.processors", ("rule", "dlstep.rules"))
+PLUGINS = PluginGroup("processor", "PROCESSOR", "dlstep.processors", Processor, ("rule", "dlstep.rules"))
 
 
 def processors_of(given: object) -> tuple[Processor, ...]:

@@ -54,13 +54,13 @@ class MatrixRow:
 
 def matrix() -> list[MatrixRow]:
     """Return a row for each available strategy. Imports transformers."""
-    from ..models.families import FAMILIES
+    from ..models.families import PLUGINS
 
     return [
         MatrixRow(
             name,
             {training: _message(refusal_of_training(name, training)) for training in TRAININGS},
-            {family.name: _message(refusal_of_family(name, family)) for family in FAMILIES.values()},
+            {family.name: _message(refusal_of_family(name, family)) for family in PLUGINS.values()},
             features(name),
         )
         for name in strategies.available()

@@ -35,8 +35,9 @@ class EngineConfig:
     model: str | None = None
     """Checkpoint folder, name of a hub's model (org/name or org/name@revision) or of an embedded one;
     None: the embedded model made for the strategy."""
-    family: str | None = None
-    """Family of the checkpoint, as `dlstep models` lists it; None: detected from its files."""
+    family: object = field(default=None, hash=False)
+    """Family of the checkpoint: a name that `dlstep models` lists, module path, .py file or value; None: detected from its
+    files."""
     mask_token_id: Annotated[int, Ge(0)] | None = None
     """Token id of the mask; None: from the checkpoint, its tokenizer or its model family."""
     head_shift: Literal[0, 1] | None = None

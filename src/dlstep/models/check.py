@@ -38,7 +38,7 @@ class CheckpointReport:
     warnings: tuple[str, ...] = ()
 
 
-def check(path: str | Path | Source, family: str | None = None, lora_path: str | Path | None = None) -> CheckpointReport:
+def check(path: str | Path | Source, family: object = None, lora_path: str | Path | None = None) -> CheckpointReport:
     """Check the checkpoint at `path`, and the adapter for it at `lora_path`.
 
     This runs the same code as loading, so both find the same problems, but it reads no weights and

@@ -80,7 +80,7 @@ def load_checkpoint(
     device: str = "cpu",
     dtype: torch.dtype | None = None,
     *,
-    family: str | None = None,
+    family: object = None,
     mask_token_id: int | None = None,
     description: Description | None = None,
     progress: Progress = no_progress,
@@ -93,7 +93,7 @@ def load_checkpoint(
         path: The folder.
         device: Device for the network, such as `cuda:0`.
         dtype: Type of the weights; None: that of `default_dtype`.
-        family: Family of the checkpoint, regardless of config.json; None: detected.
+        family: Family of the checkpoint or its name, regardless of config.json; None: detected.
         mask_token_id: Token id of the mask; None: from the folder.
         description: Facts of the folder, instead of the arguments `path`, `family` and
             `mask_token_id`.

@@ -9,11 +9,12 @@ from typing import Any
 from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ..core import Refused, SamplingParams, Spec
+from ..core.errors import user_place
 from ..core.spec import BIDIRECTIONAL, BLOCK_CAUSAL, TRAININGS
 from ..text.detokenize import TOKENIZER_FILES, load_tokenizer
 from .configs import Stated, part, unknown_fields
 from .families import Family, Token, block_size_of_name, name_of, read_facts, recognise
-from .reading import Source, check_size, read_object, refuse_errors, source_at
+from .reading import Source, check_size, describe_error, read_object, refuse_errors, source_at
 from .transformers_internals import bytes_to_unicode
 
 # Fields that the "dlstep" section of a config.json may have in addition to strategy options.
@@ -79,7 +80,7 @@ class _Sources:
 
 def read_description(
     path: str | Path | Source,
-    family: str | None = None,
+    family: object = None,
     *,
     mask_token_id: int | None = None,
     head_shift: int | None = None,
@@ -89,7 +90,7 @@ def read_description(
 
     Args:
         path: The folder, or the source of its files.
-        family: Family of the checkpoint, regardless of config.json; None: detected.
+        family: Family of the checkpoint or its name, regardless of config.json; None: detected.
         mask_token_id: Token id of the mask; None: from the folder.
         head_shift: 1 if row p-1 of the network predicts position p, else 0; None: from the folder or the family.
         training: One of `TRAININGS`; None: from the folder or the family.
@@ -144,7 +145,10 @@ def _config(folder: Path, facts: dict[str, Any], family: Family) -> tuple[Pretra
     assert config_class is not None, f"{family.network.__name__} has no configuration class"
     with refuse_errors(f"{folder / 'config.json'}, read as {family.name}"):
         stated = Stated(facts)
-        arguments = family.config(stated)
+        try:
+            arguments = family.config(stated)
+        except Exception as error:  # the function of a user's family may raise anything
+            raise ValueError(f"{describe_error(error)}{user_place(error)}") from error
         config = config_class(**arguments)
     return config, unknown_fields(stated, arguments, config)
 

@@ -20,7 +20,9 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
-from ..core.checks import did_you_mean
+from ..core.checks import Checked, short
+from ..core.errors import Refused
+from ..core.options import Plugins
 from ..core.spec import (
     BIDIRECTIONAL,
     BLOCK_CAUSAL,
@@ -31,6 +33,7 @@ from ..core.spec import (
     RANDOM_CANVAS,
     REORDERED,
     SUB_BLOCKS,
+    TRAININGS,
     WINDOWS,
     AcceptRule,
 )
@@ -67,33 +70,46 @@ LLADA2_TEMPLATE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
-    """A published special token: possible `texts`, and its id (None if uncertain)."""
+class Token(Checked):
+    """A published special token."""
 
     texts: tuple[str, ...]
+    """Texts under which tokenizers may have it."""
     id: int | None
+    """Its published id; None if uncertain."""
 
 
 @dataclass(frozen=True, slots=True)
-class Signs:
+class Signs(Checked):
     """Signs of a family in its checkpoint; if all are empty, only the option `family` selects it.
 
-    `classes` are regexes for class and module names in `architectures` and `auto_map`,
-    `model_types` values of `model_type`. Among families that share these, `tensor` (a regex for a
-    whole name) requires a tensor in the files, `fact` that a field of config.json is true, and
-    `published` (a regex) a match in the name of the folder or in the original name.
+    The last three distinguish families that share the others.
     """
 
     classes: tuple[str, ...] = ()
+    """Regexes for whole class and module names in `architectures` and `auto_map`."""
     model_types: tuple[str, ...] = ()
+    """Values of `model_type`."""
     tensor: str | None = None
+    """Regex for the whole name of a tensor in the files."""
     published: str | None = None
+    """Regex for a part of the folder's name or of the original name."""
     fact: str | None = None
+    """Field of config.json that is true."""
+
+    def __post_init__(self) -> None:
+        Checked.__post_init__(self)
+        for pattern in (*self.classes, self.tensor, self.published):
+            re.compile(pattern or "")
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
-    """A kind of checkpoint: transformers class, tensor names, and its authors' decoding settings."""
+class Family(Checked):
+    """A kind of checkpoint: transformers class, tensor names, and its authors' decoding settings.
+
+    Raises:
+        Refused: For a field of a wrong type or value.
+    """
 
     name: str
     """Name in listings and in the option `family`."""
@@ -129,6 +145,13 @@ class Family:
     """Chat template of checkpoints without one."""
     qkv_biased: type[PreTrainedModel] | None = None
     """Class of transformers for checkpoints with `include_qkv_bias`."""
+
+    def __post_init__(self) -> None:
+        Checked.__post_init__(self)
+        object.__setattr__(self, "options", dict(self.options))  # raises for other values
+        if self.training not in (None, *TRAININGS):
+            known = ", ".join(map(repr, TRAININGS))
+            raise Refused("training", "invalid_value", f"{short(self.training)} is no way of training: give one of {known}")
 
 
 _LAYER = r"model\.layers\.(\d+)\."
@@ -472,6 +495,47 @@ UNSUPPORTED = {
 FAMILIES: dict[str, Family] = {family.name: family for family in _ENTRIES}
 
 
+@dataclass(frozen=True, slots=True)
+class FamilyGroup(Plugins):
+    """All families: those of this file, of installed entry points, and of users' files."""
+
+    EXAMPLE = "Family(...)"
+
+    def own(self) -> tuple[str, ...]:
+        """Return the names in this file."""
+        return tuple(FAMILIES)
+
+    def values(self) -> tuple[Family, ...]:
+        """Return all families but those of files. Those of entry points come first, because they are more specific."""
+        return (*[self.value(name) for name in self.available() if name not in FAMILIES], *FAMILIES.values())
+
+    def value(self, given: object) -> Family:
+        """Return a family.
+
+        Args:
+            given: A family, or a name as `found` takes it or of this file.
+
+        Raises:
+            ValueError: If it is none of these, or an error of the user's module.
+        """
+        if isinstance(given, str) and given in FAMILIES:
+            return FAMILIES[given]
+        constant, family = self.found(given) if isinstance(given, str) else ("it", given)
+        if not isinstance(family, Family):
+            raise ValueError(f"family {short(given)}: {constant} must be a name or a dlstep.models.Family, got {short(family)}")
+        networks = dict.fromkeys(own.network for own in FAMILIES.values())
+        if not issubclass(family.network, tuple(networks)):  # the attention of others may differ
+            names = ", ".join(network.__name__ for network in networks)
+            raise ValueError(
+                f"family {family.name!r}: network must be one of {names}, or a class derived from one, got "
+                f"{family.network.__name__}"
+            )
+        return family
+
+
+PLUGINS = FamilyGroup("family", "FAMILY", "dlstep.models")
+
+
 def read_facts(folder: Path) -> dict[str, Any]:
     """Return the content of config.json. Raises FileNotFoundError if the folder or the file is missing."""
     if not folder.is_dir():
@@ -489,18 +553,12 @@ def name_of(folder: Path) -> str:
     return folder.name
 
 
-def recognise(source: Source, facts: dict[str, Any], name: str | None = None) -> Family:
-    """Return the family of this name, or if it is None, the family of the checkpoint.
+def recognise(source: Source, facts: dict[str, Any], given: object = None) -> Family:
+    """Return the given family, a value or a name, or if it is None, the family of the checkpoint.
 
     Raises ValueError for an unknown name, and for a folder that fits no family.
     """
-    if name is not None:
-        if name not in FAMILIES:
-            meant = did_you_mean(name, FAMILIES, "; ")
-            raise ValueError(f"family={name!r} is unknown: choose from {', '.join(FAMILIES)}{meant}")
-        family = FAMILIES[name]
-    else:
-        family = _detect(source, facts)
+    family = _detect(source, facts) if given is None else PLUGINS.value(given)
     if family.qkv_biased is not None and facts.get("include_qkv_bias"):
         return replace(family, network=family.qkv_biased)
     return family
@@ -519,12 +577,13 @@ def _detect(source: Source, facts: dict[str, Any]) -> Family:
     for known, (pattern, reason) in UNSUPPORTED.items():
         if re.search(pattern, " ".join((names, *named, *facts)), re.IGNORECASE):
             raise ValueError(f"{known} is not supported: {reason}. If {folder} holds another network, give family")
-    candidates = [family for family in FAMILIES.values() if _fits(family.signs, facts.get("model_type"), named)]
+    candidates = [family for family in PLUGINS.values() if _fits(family.signs, facts.get("model_type"), named)]
     if not candidates:
         raise ValueError(
             f"model_type {facts.get('model_type')!r:.80} and architecture {', '.join(named)[:160] or 'none'} are "
-            "not supported: choose a checkpoint of a family that `dlstep models` lists, or give one of these as family if it "
-            f"is built like them (code that a checkpoint brings is never run); the folder is {folder}"
+            "not supported: choose a checkpoint of a family that `dlstep models` lists, or give one of these, or a file of "
+            "yours, as family if it is built like them (code that a checkpoint brings is never run); the folder is "
+            f"{folder}"
         )
     if (by_tensor := [family for family in candidates if family.signs.tensor]) and _holds(source, by_tensor[0]):
         return by_tensor[0]

@@ -219,7 +219,8 @@ def plan_weights(
     """Return where the tensors of a checkpoint go, and every problem that prevents loading them."""
     tensors = contents.tensors
     stored = {name: tensor.shape for name, tensor in tensors.items() if not is_scale(name, tensors)}
-    placements, problems = make_plan(network_tensors(network), stored, rules, ignored)
+    with refuse_errors("the regexes of the family do not fit together"):
+        placements, problems = make_plan(network_tensors(network), stored, rules, ignored)
     used = sorted({placement.tensor for placement in placements})
     return placements, [*problems, *dtype_problems(tensors, used)]
 

@@ -6,7 +6,7 @@ from typing import Any
 from ..core import Rule
 from ..core.options import PluginGroup
 
-PLUGINS = PluginGroup("rule", "RULE", Rule, __name__, ("decoding_strategy", "dlstep.strategies"))
+PLUGINS = PluginGroup("rule", "RULE", __name__, Rule, ("decoding_strategy", "dlstep.strategies"))
 own, available, is_known, load, name_of = PLUGINS.own, PLUGINS.available, PLUGINS.is_known, PLUGINS.load, PLUGINS.name_of
 
 HOLDERS = ("rule", "inner")  # options that hold a rule (of strategies, of rules)

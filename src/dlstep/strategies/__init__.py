@@ -7,7 +7,7 @@ from ..core.options import PluginGroup
 from ._blocks import Blocks as Blocks, Blockwise as Blockwise
 
 ALIASES = {"multi_block_diffusion": "multi_bd", "block_diffusion": "multi_bd", "fast_dllm": "multi_bd"}
-PLUGINS = PluginGroup("decoding strategy", "STRATEGY", Strategy, __name__, ("rule", "dlstep.rules"), ALIASES)
+PLUGINS = PluginGroup("decoding strategy", "STRATEGY", __name__, Strategy, ("rule", "dlstep.rules"), ALIASES)
 own, available, is_known, load, name_of = PLUGINS.own, PLUGINS.available, PLUGINS.is_known, PLUGINS.load, PLUGINS.name_of
 
 
