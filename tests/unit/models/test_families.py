@@ -333,6 +333,27 @@ def test_options_that_are_given_win_also_when_they_are_defaults(tmp_path):
     assert strategy_of(ruled, rule="threshold").rule == Threshold(0.95)
 
 
+@pytest.mark.parametrize(
+    ("facts", "family", "training", "fields"),
+    [
+        (A2D_QWEN3, "a2d_qwen3", "bidirectional", {"block_size": 32, "rule": Threshold(0.9, inclusive=True)}),
+        (A2D_QWEN3, "a2d_qwen3_bd3lm", "block-causal", {"block_size": 32, "grid_origin": "prompt_end"}),
+        (A2D_QWEN3, "opdlm", "block-causal", {"block_size": 4, "grid_origin": "start", "rule": Threshold(0.9)}),
+        (
+            EFFICIENT_DLM_4B,
+            "efficient_dlm",
+            "prompt in full, blocks causal",
+            {"buffer_size": 1, "rule": Threshold(inclusive=True)},
+        ),
+    ],
+)
+def test_a_family_is_decoded_as_it_was_trained(tmp_path, facts, family, training, fields):
+    found = read_description(folder_of(tmp_path, facts, mask_token="<mask>"), family)
+    strategy = strategy_of(found)
+    assert found.training == training
+    assert {name: getattr(strategy, name) for name in fields} == fields
+
+
 def test_a_family_or_a_folder_says_how_it_was_trained(tmp_path):
     named = {name: family.training for name, family in FAMILIES.items() if family.training is not None}
     assert set(FAMILIES) - set(named) == set(NATIVE)
