@@ -481,7 +481,6 @@ _ENTRIES = (
 # Published networks that would be read as one of the families but decode differently: a regex for their names, classes
 # and fields of config.json, and the reason.
 UNSUPPORTED = {
-    "SDLM": (r"\bsdlm", "it feeds the last final token once more, before the masks of its window"),
     "ReFusion": (r"\brefusion", "it decodes slots of tokens in any order, at positions of their own"),
     "DreamOn": (r"\bdreamon|\bexpand_token_id", "its tokens for expanding and deleting change the length of an answer"),
     "CDLM": (

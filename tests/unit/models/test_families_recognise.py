@@ -77,8 +77,6 @@ def test_the_most_particular_sign_decides(tmp_path, place, facts, changes, famil
 
 
 UNSUPPORTED = [
-    ("models--OpenGVLab--SDLM-3B-D8/snapshots/12ab", QWEN3_8B, {}, "SDLM"),
-    ("a", QWEN3_8B, {"architectures": ["SDLMQwen2ForCausalLM"]}, "SDLM"),
     ("ReFusion", QWEN3_8B, {"mask_token_id": 151670}, "ReFusion"),
     ("DreamOn-v0-7B", DREAM_7B, {}, "DreamOn"),
     ("a", DREAM_7B, {"expand_token_id": 151667}, "DreamOn"),
