@@ -206,16 +206,15 @@ def tiles_over(numbers: Int32[Tensor, " numbers"], shape: TileShape) -> Tiles:
     )
 
 
-def lay_tiles(spans: Spans, *, group: int, device: torch.device, shape: TileShape | None = None) -> Tiles:
+def lay_tiles(spans: Spans, *, group: int, device: torch.device) -> Tiles:
     """Return the tiles of some spans.
 
     Args:
         spans: The spans.
         group: Number of query heads per key head.
         device: Device for the tiles.
-        shape: Sizes of all parts; None: exactly those of the spans.
     """
-    shape = shape or exact_shape(spans, group=group)
+    shape = exact_shape(spans, group=group)
     return tiles_over(torch.from_numpy(tile_numbers(spans, shape)).to(device, non_blocking=True), shape)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dlstep_kernels import Spans, visible_range
-from dlstep_kernels.tiles import Tiles, TileShape, bucket_shape, exact_shape, lay_tiles, tiled_attention
+from dlstep_kernels.tiles import Tiles, TileShape, bucket_shape, exact_shape, tile_numbers, tiled_attention, tiles_over
 
 # How far a kernel may be off. In 16 bits weights are rounded, by 2**-12 or 2**-9 of values up to 4, and the answer once more.
 # In fp32 a score sums products of up to 20 in all, in another order on both sides: some 60 roundings of 2**-24 of values up
@@ -111,7 +111,7 @@ def inputs_of(problem: Problem, device: str) -> Inputs:
     held[:, ~read] = float("nan")
     queries = random(problem.heads, shape.rows, problem.head_dim).to(device).transpose(0, 1)
     key_pages, value_pages = held.to(device)
-    tiles = lay_tiles(spans, group=problem.group, device=torch.device(device), shape=shape)
+    tiles = tiles_over(torch.from_numpy(tile_numbers(spans, shape)).to(device), shape)
     return Inputs(queries, key_pages, value_pages, tiles)
 
 

@@ -91,7 +91,7 @@ def forked(state: State, base: Strategy, changes: Mapping[str, Any], seed: int |
 
 def _mapped(queue: WaitingQueue, change: Callable[[SequenceState], SequenceState]) -> WaitingQueue:
     """Return the queue with `change` applied to each sequence; preempted ones stay at the front."""
-    mapped = WaitingQueue().push_front([change(sequence) for sequence in queue.front])
+    mapped = WaitingQueue(tuple(map(change, queue.front)))
     for sequence in islice(queue, len(queue.front), None):
         mapped = mapped.push(change(sequence))
     return mapped
