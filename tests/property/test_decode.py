@@ -8,7 +8,7 @@ from dlstep.core import Trace, init
 from dlstep.engine.decode import Decode
 from dlstep.testing.generators import cases, due
 from dlstep.testing.harness import shadow
-from dlstep.testing.sharing import MOST_TURNS, Fault, FaultyDriver, Fold, histories
+from dlstep.testing.sharing import MOST_TURNS, Fault, FaultyDriver, check_updates, histories
 
 from ..helpers.leading import LeadingDriver
 
@@ -26,7 +26,7 @@ def test_ranks_make_the_same_plans(name, data):
 def test_updates_of_steps_that_fail_add_up_to_the_outputs(name, data):
     case = data.draw(cases(strategies.load(name)))
     faults = frozenset(data.draw(st.lists(st.integers(0, 12), max_size=2)))
-    live, first, events = Fold(), init(case.config, case.strategy), []
+    steps, first, events = [], init(case.config, case.strategy), []
     decode = Decode(first, FaultyDriver(shadow(case.config, case.strategy), after=faults), record=events.append)
     seen = {}
     for number in range(MOST_TURNS):
@@ -41,10 +41,10 @@ def test_updates_of_steps_that_fail_add_up_to_the_outputs(name, data):
         except Fault:
             continue
         assert not decode.state.finished, "an ended request is not pruned"
-        live.hear(news)
+        steps.append(news)
         seen |= {update.id: update.sequence for update in news if update.finish_info}
         if number >= max((*case.arrive, 0)) and decode.state.done:
             break
     assert set(seen) == {request.id for request in case.requests}
-    live.check(seen)
+    check_updates(steps, seen)
     assert decode.state == Trace(first, tuple(events)).state, "the events are not what happened"

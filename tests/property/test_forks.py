@@ -29,7 +29,7 @@ from dlstep.testing.generators import (
     specs,
 )
 from dlstep.testing.harness import check_answer, run_case
-from dlstep.testing.sharing import Fold
+from dlstep.testing.sharing import check_updates
 
 from .test_taking_back import Wavering
 
@@ -82,10 +82,9 @@ def _fits(carrier, rule):
 @given(data=st.data())
 def test_forks_keep_what_was_told_and_answers_end_where_their_tokens_say(carrier, data):
     case = data.draw(forked_cases(carrier))
-    run, told = run_case(case), Fold()
-    for before, after in pairwise((run.first, *[step.after for step in run.steps], run.state)):
-        told.hear(updates(before, after))
-    told.check(run.state.finished)
+    run = run_case(case)
+    states = run.first, *[step.after for step in run.steps], run.state
+    check_updates([updates(before, after) for before, after in pairwise(states)], run.state.finished)
     for request in case.requests:
         check_answer(run.state, request)
         done = run.state.finished[request.id]

@@ -1,6 +1,7 @@
 """Laws of a device that several states share, and of the updates of a running decode."""
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from ..core import (
     Config,
     Event,
     Request,
+    SequenceState,
     State,
     Strategy,
     Update,
@@ -243,14 +245,19 @@ def _check_answers(user: User, value: Strategy, blind: float) -> None:
 def told(kind: Kind, data: DataObject) -> None:
     """Folding the updates of a run gives its outputs, also after forks; settled text is final."""
     run = run_case(data.draw(cases(kind, forks=True)))
+    states = run.first, *[step.after for step in run.steps], run.state
+    check_updates((updates(before, after) for before, after in pairwise(states)), run.state.finished)
+
+
+def check_updates(steps: Iterable[tuple[Update, ...]], finished: Mapping[int, SequenceState]) -> None:
+    """Check that the updates of all steps give these outcomes."""
     heard = defaultdict[int, list[Update]](list)
-    for before, after in pairwise((run.first, *[step.after for step in run.steps], run.state)):
-        news = updates(before, after)
+    for news in steps:
         assert len({update.id for update in news}) == len(news), "two updates of one request"
         for update in news:
             heard[update.id].append(update)
             _check_update(update)
-    for request_id, sequence in run.state.finished.items():
+    for request_id, sequence in finished.items():
         of_request, last = heard[request_id], heard[request_id][-1].sequence
         stops = [len(sequence.request.prompt), *(update.stop for update in of_request[:-1])]
         assert [update.start for update in of_request] == stops, "an update leaves tokens out, or repeats some"
