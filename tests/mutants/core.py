@@ -460,6 +460,7 @@ MUTANTS = (
     ),
     *in_file(
         "strategies/_blocks.py",
+        ("untempered", "show tempered probabilities to the rule", "tempered=False", "tempered=True"),
         (
             "Blocks._opened",
             "open a block behind the end of the answer",
@@ -627,7 +628,6 @@ MUTANTS = (
             "block.first if self.rule.remasks else block.masked[0]",
             "(block.masked or (block.end,))[0]",
         ),
-        ("CausalBlocks.sample_spec", "show tempered probabilities to the rule", "tempered=False", "tempered=True"),
         (
             "CausalBlocks.measure",
             "forget the passes of first tokens",
