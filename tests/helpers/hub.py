@@ -26,7 +26,7 @@ class Hub(ThreadingHTTPServer):
 
     def __init__(self, folders: Mapping[str, Path], gated: frozenset[str] = frozenset()) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.folders, self.gated, self.sent = dict(folders), gated, []
+        self.folders, self.gated, self.sent = folders, gated, []
         self.parts, self.sent_bytes = [], 0
 
     @property
