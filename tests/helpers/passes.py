@@ -7,6 +7,5 @@ def pass_of(
     rule: Rule, sequence: SequenceState, block: Block, samples: SpanSamples, spec: Spec, *, must: bool = True
 ) -> BlockPass:
     """The pass that `sequence` has just counted, with samples of the positions that `rule` samples."""
-    planned = PlannedPass(block, sequence.steps - block.opened - 1, sequence.request.limit, sequence)
-    own = BlockSamples(*[getattr(samples, name) for name in BlockSamples._fields])
-    return BlockPass(*planned, rule.sampled(planned), own, must, spec)
+    sampled = rule.sampled(PlannedPass(block, sequence.steps - block.opened - 1, sequence.request.limit, sequence))
+    return BlockPass(block, sequence, BlockSamples(sampled, samples, 0, len(sampled)), spec, must)

@@ -96,10 +96,10 @@ MUTANTS = (
     *in_file(
         "core/block_pass.py",
         (
-            "samples_of",
+            "BlockSamples.tokens",
             "give a rule the samples of another block",
-            "samples.tokens[first:last]",
-            "samples.tokens[:last - first]",
+            "[self.first:self.last]",
+            "[:self.last - self.first]",
         ),
     ),
     *in_file(

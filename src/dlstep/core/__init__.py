@@ -17,7 +17,6 @@ from .block_pass import (
     BlockSamples as BlockSamples,
     PlannedPass as PlannedPass,
     planned_pass as planned_pass,
-    sampled_pass as sampled_pass,
     samples_of as samples_of,
 )
 from .checks import check_ranges as check_ranges

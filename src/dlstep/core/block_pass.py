@@ -5,7 +5,6 @@ times as long.
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .block import Block
@@ -36,38 +35,69 @@ class PlannedPass(NamedTuple):
 
 
 class BlockSamples(NamedTuple):
-    """Samples of a block, one entry per position that the pass sampled; `SpanSamples` describes the fields."""
+    """Samples of a block: some entries of its span, one per position that the pass sampled; `SpanSamples` describes them.
 
-    tokens: tuple[int, ...]
-    """Sampled token ids."""
-    probabilities: tuple[float, ...]
-    """Probability of each token."""
-    entropies: tuple[float, ...] = ()
-    """Entropies in nats; empty unless requested."""
-    margins: tuple[float, ...] = ()
-    """Best minus second-best probability; empty unless requested."""
-    best_ids: tuple[int, ...] = ()
-    """The `SampleSpec.best` most probable ids of each entry, one entry after the other."""
-    best_probabilities: tuple[float, ...] = ()
-    """Probabilities of `best_ids`."""
-    noise: tuple[int, ...] = ()
-    """One uniform random id per entry; empty unless requested."""
-    scored_probabilities: tuple[float, ...] = ()
-    """Probabilities of `Wanted.scored_ids`."""
+    They are sliced when they are read: most rules read few of them, and slicing all would take 1 us per block.
+    """
 
-    def at(self, indices: Sequence[int]) -> "BlockSamples":
-        """Return some entries, in this order.
+    sampled: tuple[int, ...]
+    """Positions that the span sampled."""
+    of_span: SpanSamples
+    """Samples of the span."""
+    first: int
+    """Index of the block's first entry."""
+    last: int
+    """Index after its last entry."""
 
-        Args:
-            indices: Indices of the entries.
-        """
-        return BlockSamples(*[_entries(values, len(self.tokens), indices) for values in self])
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """The position of each entry, ascending."""
+        return self.sampled[self.first : self.last]
 
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Sampled token ids."""
+        return self.of_span.tokens[self.first : self.last]
 
-def _entries(values: tuple[Any, ...], count: int, indices: Sequence[int]) -> tuple[Any, ...]:
-    """Return the values of some entries; `values` has the same number for each of `count` entries."""
-    width = len(values) // count
-    return tuple([value for index in indices for value in values[index * width : (index + 1) * width]])
+    @property
+    def probabilities(self) -> tuple[float, ...]:
+        """Probability of each token."""
+        return self.of_span.probabilities[self.first : self.last]
+
+    @property
+    def entropies(self) -> tuple[float, ...]:
+        """Entropies in nats; empty unless requested."""
+        return self.of_span.entropies[self.first : self.last]
+
+    @property
+    def margins(self) -> tuple[float, ...]:
+        """Best minus second-best probability; empty unless requested."""
+        return self.of_span.margins[self.first : self.last]
+
+    @property
+    def best_ids(self) -> tuple[int, ...]:
+        """The `SampleSpec.best` most probable ids of each entry, one entry after the other."""
+        return self._of_entries(self.of_span.best_ids)
+
+    @property
+    def best_probabilities(self) -> tuple[float, ...]:
+        """Probabilities of `best_ids`."""
+        return self._of_entries(self.of_span.best_probabilities)
+
+    @property
+    def noise(self) -> tuple[int, ...]:
+        """One uniform random id per entry; empty unless requested."""
+        return self.of_span.noise[self.first : self.last]
+
+    @property
+    def scored_probabilities(self) -> tuple[float, ...]:
+        """Probabilities of `Wanted.scored_ids`."""
+        return self._of_entries(self.of_span.scored_probabilities)
+
+    def _of_entries(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the block's part of `values`, which hold equally many for each entry."""
+        width = len(values) // (len(self.sampled) or 1)
+        return values[self.first * width : self.last * width]
 
 
 class BlockPass(NamedTuple):
@@ -75,20 +105,29 @@ class BlockPass(NamedTuple):
 
     block: Block
     """The block as it was fed."""
-    number: int
-    """Number of the pass among those that sample the block, from 0."""
-    limit: int
-    """First position past the answer; from there on, positions are void."""
     sequence: SequenceState
     """The sequence of the block, which already counts the pass."""
-    sampled: tuple[int, ...]
-    """Positions of the block that the pass sampled, ascending: those that the rule's `sampled` returned."""
     samples: BlockSamples
     """Samples of the block. Entry i belongs to position `sampled[i]`, which by default is `block.masked[i]`."""
-    must: bool
-    """Whether the `measure` of the block has to decrease."""
     spec: Spec
     """Facts of the model."""
+    must: bool = True
+    """Whether the `measure` of the block has to decrease."""
+
+    @property
+    def number(self) -> int:
+        """Number of the pass among those that sample the block, from 0."""
+        return self.sequence.steps - self.block.opened - 1
+
+    @property
+    def limit(self) -> int:
+        """First position past the answer; from there on, positions are void."""
+        return self.sequence.request.limit
+
+    @property
+    def sampled(self) -> tuple[int, ...]:
+        """Positions of the block that the pass sampled, ascending: those that the rule's `sampled` returned."""
+        return self.samples.positions
 
     @property
     def planned(self) -> PlannedPass:
@@ -101,7 +140,7 @@ class BlockPass(NamedTuple):
         Args:
             block: A block of positions of `self.block`.
         """
-        return self._replace(block=block, number=self.planned.of(block).number)
+        return self._replace(block=block)
 
     def only(self, positions: tuple[int, ...]) -> "BlockPass":
         """Return the pass with the samples of some positions.
@@ -109,10 +148,11 @@ class BlockPass(NamedTuple):
         Args:
             positions: Some positions of `sampled`, ascending.
         """
-        if positions == self.sampled:
+        sampled = self.sampled
+        if positions == sampled:
             return self
-        samples = self.samples.at([bisect_left(self.sampled, position) for position in positions])
-        return self._replace(sampled=positions, samples=samples)
+        samples = self.samples.of_span.at([self.samples.first + bisect_left(sampled, position) for position in positions])
+        return self._replace(samples=BlockSamples(positions, samples, 0, len(positions)))
 
 
 def planned_pass(sequence: SequenceState, block: Block) -> PlannedPass:
@@ -125,25 +165,8 @@ def planned_pass(sequence: SequenceState, block: Block) -> PlannedPass:
     return PlannedPass(block, sequence.steps - block.opened, sequence.request.limit, sequence)
 
 
-def sampled_pass(
-    sequence: SequenceState, block: Block, span: Span, samples: SpanSamples, spec: Spec, must: bool = True
-) -> BlockPass:
-    """Return the forward pass of a block, with its share of the samples.
-
-    Args:
-        sequence: The sequence, which already counts the pass.
-        block: A block of its window as it was fed.
-        span: The span that ran.
-        samples: Samples of the span.
-        spec: Facts of the model.
-        must: Whether the `measure` of the block has to decrease.
-    """
-    sampled, own = samples_of(block, span, samples)
-    return BlockPass(block, sequence.steps - block.opened - 1, sequence.request.limit, sequence, sampled, own, must, spec)
-
-
-def samples_of(block: Block, span: Span, samples: SpanSamples) -> tuple[tuple[int, ...], BlockSamples]:
-    """Return the positions of a block that a span sampled, and their samples.
+def samples_of(block: Block, span: Span, samples: SpanSamples) -> BlockSamples:
+    """Return the samples of a block.
 
     Args:
         block: The block.
@@ -152,20 +175,4 @@ def samples_of(block: Block, span: Span, samples: SpanSamples) -> tuple[tuple[in
     """
     sampled = span.wanted.sampled
     first = bisect_left(sampled, block.start)
-    last = bisect_left(sampled, block.start + len(block.tokens), first)
-    # Slicing a whole tuple returns the same tuple, so a block that is alone in its span costs no copy.
-    own, tokens, probabilities = sampled[first:last], samples.tokens[first:last], samples.probabilities[first:last]
-    noise, best, scored = samples.noise, samples.best_ids, samples.scored_probabilities
-    if not (samples.entropies or samples.margins or noise or best or scored):  # most rules: saves 0.6 us
-        return own, BlockSamples(tokens, probabilities)
-    width, scores = len(best) // len(sampled), len(scored) // len(sampled)
-    return own, BlockSamples(
-        tokens,
-        probabilities,
-        samples.entropies[first:last],
-        samples.margins[first:last],
-        best[first * width : last * width],
-        samples.best_probabilities[first * width : last * width],
-        noise[first:last],
-        scored[first * scores : last * scores],
-    )
+    return BlockSamples(sampled, samples, first, bisect_left(sampled, block.start + len(block.tokens), first))

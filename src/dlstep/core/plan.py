@@ -5,10 +5,10 @@ positions whose input is a blend of embeddings, which the driver computes.
 """
 
 from collections.abc import Sequence
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, fields, replace
 from math import inf
 from sys import float_info
-from typing import Annotated, Literal, Protocol, get_args, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, get_args, runtime_checkable
 
 from annotated_types import Ge
 
@@ -16,6 +16,7 @@ from .block import Grid, positions
 from .checks import Checked, check_ranges, short
 from .constraint import TokenMask
 from .errors import Refused, SamplesMismatch
+from .frozen import built_fast
 from .request import SoFar, Who
 
 MergeMode = Literal["dmax_topk", "iter_smooth_topk"]
@@ -38,6 +39,7 @@ class Merge(Checked):
     """With `iter_smooth_topk`: factor of the blend."""
 
 
+@built_fast
 @dataclass(frozen=True, slots=True)
 class SoftTokens:
     """Soft inputs of some positions. Each has equally many ids and probabilities."""
@@ -119,6 +121,7 @@ class SampleSpec:
 PLAIN = SampleSpec()
 
 
+@built_fast
 @dataclass(frozen=True, slots=True)
 class SpanSamples:
     """Results of one span, one entry per sampled position."""
@@ -144,6 +147,19 @@ class SpanSamples:
     and ids beyond the vocabulary."""
     error: str = ""
     """Error of a processor of the request, after which every token is -1; empty if none failed."""
+
+    def at(self, indices: Sequence[int]) -> "SpanSamples":
+        """Return some entries, in this order.
+
+        Args:
+            indices: Indices of the entries.
+        """
+        kept: list[Any] = []
+        for each in fields(self)[:-1]:  # all but `error`
+            values: tuple[Any, ...] = getattr(self, each.name)
+            width = len(values) // len(self.tokens)
+            kept.append(tuple([value for index in indices for value in values[index * width : (index + 1) * width]]))
+        return SpanSamples(*kept)
 
     def trimmed(self, given: "SampleSpec", needed: "SampleSpec") -> "SpanSamples":
         """Return the rows with only the statistics of `needed`.
@@ -178,6 +194,7 @@ MODES: dict[Mode, int] = {"encode": 0, "denoise": 1}
 CARRIES: dict[Carry, int] = {"none": 0, "fresh": 1, "held": 2}
 
 
+@built_fast
 @dataclass(frozen=True, slots=True)
 class Rows:
     """The rows `[start, start + len(tokens))`: `query_only` rows, then `final_rows` rows, then the window."""
@@ -220,6 +237,7 @@ class Rows:
         return len(self.tokens) - 1 - self.positions[::-1].index(position) if self.positions else position - self.start
 
 
+@built_fast
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """The results that the driver returns for a span: the positions to sample, and how to sample them."""
@@ -267,6 +285,7 @@ JOINS = Storing()
 ALONE = Storing(joins=False)
 
 
+@built_fast
 @dataclass(frozen=True, slots=True)
 class Span:
     """Consecutive positions of one request to feed in one forward pass.

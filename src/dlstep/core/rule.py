@@ -227,8 +227,6 @@ def _wrong_with(chosen: Any, block: Block) -> str:
 def check_committed(rule: Rule, block_pass: BlockPass, after: Any) -> None:
     """Check the result of `rule.commit(block_pass)`: a block of the same positions, with sampled or given tokens.
 
-    Only a rule that overrides `commit` is checked: `Choice.commit` unmasks indices that were checked.
-
     Args:
         rule: The rule.
         block_pass: The pass with its samples.
@@ -237,9 +235,8 @@ def check_committed(rule: Rule, block_pass: BlockPass, after: Any) -> None:
     Raises:
         WrongAnswer: For another result.
     """
-    if type(rule).commit is Choice.commit:
-        return
-    if flaw := _flaw_of(rule, block_pass, after):
+    # `Choice.commit` unmasks indices that were checked.
+    if type(rule).commit is not Choice.commit and (flaw := _flaw_of(rule, block_pass, after)):
         raise WrongAnswer(rule, "commit", flaw)
 
 
@@ -283,8 +280,6 @@ def check_falls(rule: Rule, block_pass: BlockPass, after: Block) -> None:
         WrongAnswer: If the measure did not fall.
     """
     # A rule that remasks can unmask positions in every forward pass and still cycle forever.
-    if type(rule).measure is Rule.measure and type(rule).commit is Choice.commit:
-        return  # it unmasked a position: `check_chosen` has checked that
     if not after.masked:
         return
     sequence = block_pass.sequence

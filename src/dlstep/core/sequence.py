@@ -11,6 +11,7 @@ from rpds import HashTrieMap, List
 from .block import Block, Extra, Grid
 from .constraint import RequestConstraint, TokenMask
 from .errors import Refusal
+from .frozen import built_fast
 from .options import Options
 from .plan import PLAIN, SampleSpec, Span, SpanSamples
 from .request import Request
@@ -91,6 +92,7 @@ class AddedRequest(Request):
     """Tokens that `automaton` allows at each position of the answer; None without an automaton."""
 
 
+@built_fast
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How far a strategy has decoded a sequence. Its hooks `init`, `commit` and `forget` return this value.
@@ -110,6 +112,7 @@ class Progress:
     """State that the strategy keeps for the sequence."""
 
 
+@built_fast
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceState:
     """The state of one request."""

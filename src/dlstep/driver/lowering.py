@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import accumulate, chain
 from operator import attrgetter
 from struct import Struct
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -36,10 +36,10 @@ def _struct(count: int, code: str) -> Struct:
     return Struct(f"{count}{code}")
 
 
-def joined(tuples: Iterable[tuple[int, ...]]) -> Int64[np.ndarray, " n"]:
-    """Return the numbers of all tuples in order. Raises struct.error for a number beyond 64 bits."""
+def joined(tuples: Iterable[tuple[float, ...]], code: Literal["q", "d"] = "q") -> np.ndarray:
+    """Return the numbers of all tuples in order, as int64 or float64. Raises struct.error for an integer beyond 64 bits."""
     # An array over a bytearray is writable, as torch.from_numpy requires; one over bytes is not.
-    return np.frombuffer(bytearray().join([_struct(len(each), "q").pack(*each) for each in tuples]), dtype=np.int64)
+    return np.frombuffer(bytearray().join([_struct(len(each), code).pack(*each) for each in tuples]), dtype=code)
 
 
 def split(array: np.ndarray, counts: Sequence[int]) -> list[tuple[Any, ...]]:
@@ -196,26 +196,21 @@ def placed_rows(facts: list[tuple[int, ...]], tables: PageTables, target: Loweri
 def _soft(spans: tuple[Span, ...]) -> dict[str, np.ndarray]:
     """Return the soft rows of all spans, named as for `batch_of`, padded to the largest number of ids of any span."""
     firsts = accumulate((len(span.rows.tokens) for span in spans), initial=0)
-    soft_spans = [
-        (span.rows.soft, first - span.rows.start)
-        for span, first in zip(spans, firsts, strict=False)
-        if span.rows.soft is not None
-    ]
-    width = max(soft.width for soft, _ in soft_spans)
+    found = [(span.rows.soft, first - span.rows.start) for span, first in zip(spans, firsts, strict=False) if span.rows.soft]
+    counts, width = [len(soft.positions) for soft, _ in found], max(soft.width for soft, _ in found)
 
-    def of_ids(name: str, dtype: type[np.generic]) -> np.ndarray:
-        padded = [_padded(getattr(soft, name), len(soft.positions), width, 0) for soft, _ in soft_spans]
-        return np.array(list(chain.from_iterable(padded)), dtype=dtype)
+    def of_ids(name: str, code: Literal["q", "d"]) -> np.ndarray:
+        return joined([tuple(_padded(getattr(soft, name), len(soft.positions), width, 0)) for soft, _ in found], code)
 
-    rows = [first + position for soft, first in soft_spans for position in soft.positions]
-    counts, probabilities = [len(soft.positions) for soft, _ in soft_spans], of_ids("probabilities", np.float64)
+    rows = joined([soft.positions for soft, _ in found]) + np.repeat([first for _, first in found], counts)
+    probabilities = of_ids("probabilities", "d")
     # Summed from left to right, so that padding changes no bit. Rounded probabilities may sum to slightly more than 1.
     residuals = np.maximum(1.0 - np.ascontiguousarray(probabilities.reshape(len(rows), -1).T).sum(axis=0), 0.0)
-    modes = np.repeat([_merge_mode(soft.merge) for soft, _ in soft_spans], counts)
-    weights = np.repeat([soft.merge.weight for soft, _ in soft_spans], counts)
+    modes = np.repeat([_merge_mode(soft.merge) for soft, _ in found], counts)
+    weights = np.repeat([soft.merge.weight for soft, _ in found], counts)
     return {
-        "soft_rows": np.array(rows, dtype=np.int64),
-        "soft_ids": of_ids("ids", np.int64),
+        "soft_rows": rows,
+        "soft_ids": of_ids("ids", "q"),
         "soft_probabilities": probabilities.astype(np.float32),
         "soft_modes": modes,
         "soft_factors": np.where(modes == ADDED, weights, residuals).astype(np.float32),

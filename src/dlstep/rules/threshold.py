@@ -58,12 +58,11 @@ class Threshold(Choice):
             accept *= 1.0 - self.falling * (1.0 - len(block.masked) / len(block.sampled(block_pass.limit)))
         elif self.order != "confidence":
             return self._certain(self._penalized(block_pass), must=block_pass.must)
-        best = max(probabilities)
-        if best < accept or (best == accept and not self.inclusive):
-            return [probabilities.index(best)] if block_pass.must else []
         if self.inclusive:
-            return [index for index, probability in enumerate(probabilities) if probability >= accept]
-        return [index for index, probability in enumerate(probabilities) if probability > accept]
+            chosen = [index for index, probability in enumerate(probabilities) if probability >= accept]
+        else:
+            chosen = [index for index, probability in enumerate(probabilities) if probability > accept]
+        return chosen or ([probabilities.index(max(probabilities))] if block_pass.must else [])
 
     def scores(self, block_pass: BlockPass) -> Sequence[float]:
         """Return probabilities, or negated entropies with order="entropy"."""

@@ -19,6 +19,7 @@ from ..core import (
     JOINS,
     Block,
     BlockPass,
+    Choice,
     Extra,
     Grid,
     Probability,
@@ -41,7 +42,7 @@ from ..core import (
     open_block,
     planned_pass,
     sampled_by,
-    sampled_pass,
+    samples_of,
 )
 from ..core.filtering import WindowFilter, passes_left, passes_to_come, window_filter_of
 from ..core.rule import check_falls
@@ -113,12 +114,14 @@ def decided(rule: Rule, block_pass: BlockPass, window_filter: WindowFilter | Non
     """
     block, must = block_pass.block, block_pass.must
     after = rule.commit(block_pass)
-    check_committed(rule, block_pass, after)
+    of_choice = type(rule).commit is Choice.commit  # then `check_chosen` has checked the indices
+    if not of_choice:
+        check_committed(rule, block_pass, after)
     if window_filter is not None:
         after = window_filter.leave(after, block)
         # Under a constraint, only the first block must advance: earlier blocks may rule out every token of a later one.
         must = must and block.start == block_pass.sequence.progress.window[0].start
-    if must:
+    if must and not (of_choice and type(rule).measure is Rule.measure):
         check_falls(rule, block_pass, after)
     return after
 
@@ -130,7 +133,7 @@ def decided_alone(rule: Rule, sequence: SequenceState, block: Block, span: Span,
     """
     window_filter = window_filter_of(sequence, (block,))
     fed = block if window_filter is None else window_filter.enter(block)
-    return decided(rule, sampled_pass(sequence, fed, span, samples, spec), window_filter)
+    return decided(rule, BlockPass(fed, sequence, samples_of(fed, span, samples), spec), window_filter)
 
 
 def block_passes(rule: Rule, sequence: SequenceState, block: Block) -> int:
@@ -385,7 +388,7 @@ class Blockwise(Blocks):
         for block in sequence.progress.window:
             fed = block if window_filter is None else window_filter.enter(block)
             if block.masked:
-                block_pass = sampled_pass(sequence, fed, span, rows, spec, must or forced)
+                block_pass = BlockPass(fed, sequence, samples_of(fed, span, rows), spec, must or forced)
                 blocks.append(decided(self.rule, block_pass, window_filter))
             else:
                 blocks.append(block if window_filter is None else window_filter.leave(block, fed))

@@ -7,6 +7,7 @@ from annotated_types import Gt
 
 from ..core import (
     Block,
+    BlockPass,
     CanvasRule,
     Extra,
     Grid,
@@ -24,7 +25,7 @@ from ..core import (
     Strategy,
     Wanted,
     open_block,
-    sampled_pass,
+    samples_of,
 )
 from ..core.filtering import passes_to_come
 from ..rules._shares import in_parts
@@ -135,7 +136,7 @@ class Canvas(Strategy):
         (block, *rest), extra = sequence.progress.window, sequence.progress.extra
         if isinstance(self.rule, CanvasRule) and sequence.steps - block.opened == 1:  # the block's first pass
             # Pinned tokens alone do not make a block: nothing would be left to unmask.
-            block_pass = sampled_pass(sequence, block, span, rows, spec)
+            block_pass = BlockPass(block, sequence, samples_of(block, span, rows), spec)
             end = max(self.rule.ends(block_pass, self.block_size), block.masked[0] + 1)
             if end < block.end:
                 block, rest = block.part(block.start, end, block.opened), list(self._rest(sequence, end, spec))

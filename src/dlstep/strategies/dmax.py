@@ -30,6 +30,7 @@ from ..core import (
     samples_of,
 )
 from ..core.filtering import FilteredBlock, window_filter_of
+from ..core.frozen import built_fast
 from ..core.plan import MergeMode
 from ._edit import Revising, Revision
 
@@ -37,6 +38,7 @@ _merge = lru_cache(typed=True)(Merge)  # cached, so that equal values are valida
 CONFIDENT = 0.9  # a block with this confidence at all positions is ready, as in the authors' code
 
 
+@built_fast
 @dataclass(frozen=True, slots=True)
 class Softened(Revision):
     """State of a refreshed block: best ids of unmasked positions, and their probabilities."""
@@ -155,14 +157,14 @@ class DMax(Revising):
         window_filter, pinned = window_filter_of(sequence, sequence.progress.window), sequence.request.params.pinned
         revised: list[Block] = []
         for block in blocks:
-            places, samples = samples_of(block, span, rows)
+            samples = samples_of(block, span, rows)
             timed_out = sequence.steps - block.opened >= self.most_forwards
             if window_filter is not None:
                 entered = window_filter.enter(block)
-                after = self._refreshed_at(entered, places, samples, timed_out=timed_out)
+                after = self._refreshed_at(entered, samples, timed_out=timed_out)
                 revised.append(window_filter.leave(after, entered))
             elif pinned:
-                revised.append(self._refreshed_at(block, places, samples, timed_out=timed_out))
+                revised.append(self._refreshed_at(block, samples, timed_out=timed_out))
             else:
                 revised.append(self._refreshed(block, samples, timed_out=timed_out))
         return tuple(revised)
@@ -172,14 +174,15 @@ class DMax(Revising):
         """Whether the strategy feeds plain tokens: then blocks drop those that contradict the constraint."""
         return not self.token_merge_weight
 
-    def _refreshed_at(self, block: Block, places: tuple[int, ...], samples: BlockSamples, *, timed_out: bool) -> Block:
-        """Return the block after a pass; sample i belongs to position `places[i]`.
+    def _refreshed_at(self, block: Block, samples: BlockSamples, *, timed_out: bool) -> Block:
+        """Return the block after a pass.
 
         Under a constraint, masks are filled from the left up to the first token that contradicts the others, so that the
         remaining masks are at the last positions. Then the old tokens are replaced by the new ones, by descending
         probability.
         """
-        tokens, chances, old = samples.tokens, samples.probabilities, len(places) - len(block.masked)
+        places, tokens, chances = samples.positions, samples.tokens, samples.probabilities
+        old = len(places) - len(block.masked)
         new = filled = _filled(chances, old, self.accept_threshold)
         if isinstance(block, FilteredBlock):
             # Falling numbers instead of probabilities: `compatible` then tries the tokens from left to right.
@@ -200,7 +203,8 @@ class DMax(Revising):
         given, masked, probabilities = block.given.bit_length(), block.masked, samples.probabilities
         old = len(probabilities) - len(masked)
         new = _filled(probabilities, old, self.accept_threshold)
-        tokens, held = samples.tokens[:old], block.tokens[given : given + old]
+        sampled = samples.tokens
+        tokens, held = sampled[:old], block.tokens[given : given + old]
         changes = sum(map(ne, tokens, held)) if tokens != held else 0  # comparing tuples is cheap, and most stay equal
         stays = new == old and not changes
         top_k = self.token_merge_top_k  # 0 ids each without merging
@@ -217,7 +221,7 @@ class DMax(Revising):
             # A token that is sampled again keeps its first probability.
             kept = zip(tokens, held, probabilities, block.probabilities[given:], strict=False)
             new_probabilities[given : given + old] = [now if token != before else then for token, before, now, then in kept]
-        new_tokens[given : given + new] = samples.tokens[:new]
+        new_tokens[given : given + new] = sampled[:new]
         new_probabilities[given + old : given + new] = probabilities[old:new]
         left = masked[new - old :]
         return Block(block.start, tuple(new_tokens), left, tuple(new_probabilities), block.given, block.opened, after)
