@@ -36,6 +36,7 @@ FACTS = {
     "Efficient": ("EFFICIENT_DLM_4B", {}),
     "WeDLM-8B": ("WEDLM_8B", {}),
     "WeDLM-7B": ("WEDLM_7B", {}),
+    "SDLM": ("SDLM_3B", {}),
     "ReFusion": ("QWEN3_8B", {"mask_token_id": 151670}),
     "ModernBERT": ("QWEN3_8B", {"model_type": "modernbert", "architectures": ["ModernBertForMaskedLM"]}),
     "bd3lm": ("QWEN3_8B", {"model_type": "bd3lm", "architectures": ["BD3LM"]}),
