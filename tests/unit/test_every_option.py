@@ -184,7 +184,11 @@ LINES = {
         "!law_timeout Seconds",
     ],
     "models": [" | --json"],
-    "models check": ["TINY | nowhere | --json | --family llada | --lora_path nowhere | --max_num_reqs 2 | --max_model_len 64"],
+    "models check": [
+        "TINY | nowhere | --json | --family llada | --lora_path nowhere | --head_shift 1 | --mask_token_id 3 | "
+        "--training bidirectional",
+        "TINY --json | --max_num_reqs 2 | --max_model_len 64",
+    ],
     "replay": ["trace.jsonl | nowhere | --json", *OWN_PARTS],
     "view": ["trace.jsonl | nowhere | --out page.html", "!open browser", *OWN_PARTS],
     "bench decode": ["--device cuda:99 | --model nowhere | --device cpu", "!json JSON"],

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from .options import Namespace, json_text
 
@@ -28,6 +28,12 @@ class CheckCommand:
     _: KW_ONLY
     family: str | None = None
     """Family, where config.json leaves a doubt: a name, module path or .py file."""
+    mask_token_id: int | None = None
+    """Token id of the mask, as the next two options where the checkpoint does not state it."""
+    head_shift: Literal[0, 1] | None = None
+    """1: row p-1 of the network predicts position p; 0: row p does."""
+    training: str | None = None
+    """How the network was trained, as `dlstep strategies --matrix` lists it."""
     lora_path: Path | None = None
     """Folder of a LoRA adapter for it."""
     max_num_reqs: int = 1
@@ -46,7 +52,8 @@ def run(options: Namespace) -> int:
     from ..engine.hub import source_of
     from ..models.check import check
 
-    report = check(source_of(options.path), options.family, options.lora_path)
+    stated = {name: getattr(options, name) for name in ("mask_token_id", "head_shift", "training")}
+    report = check(source_of(options.path), options.family, options.lora_path, **stated)
     facts = facts_of(report, options.max_num_reqs, options.max_model_len)
     print(json_text(facts) if options.json else "\n".join(lines(facts)))
     return int(bool(facts["problems"]))
@@ -77,6 +84,8 @@ def facts_of(report: "CheckpointReport", requests: int = 1, length: int | None =
             "max_model_len": description.max_model_len,
             "vocab_size": description.spec.vocab_size,
             "mask_id": description.spec.mask_id,
+            "head_shift": description.spec.head_shift,
+            "training": description.training,
             "eos_ids": list(description.spec.eos_ids),
             "kv_bytes_per_token": {name: kv_bytes_per_token(shapes, dtype) for name, dtype in dtypes.items()},
             "kv_layers": [
@@ -121,6 +130,7 @@ def lines(facts: dict[str, Any]) -> list[str]:
             *(_memory_line(each) for each in facts.get("memory", ())),
             f"by default: {facts.get('by_default', 'it does not load')}",
             f"made for: {facts['decoding_strategy'] or 'it does not say'}",
+            f"trained: {facts['training'] or 'it does not say'}, head_shift {facts['head_shift']}",
             f"strategies that fit: {', '.join(name for name, reason in facts['strategies'].items() if not reason)}",
             *(f"  not {name}: {reason}" for name, reason in facts["strategies"].items() if reason),
         ]
@@ -133,7 +143,9 @@ def lines(facts: dict[str, Any]) -> list[str]:
 def _memory_line(needs: dict[str, Any]) -> str:
     """Return a line about the memory in one dtype."""
     kind = needs["dtype"] + (f" with quantization={needs['quantization']}" if needs["quantization"] else "")
-    weights, cache, work, total = (f"{needs[name] / (1 << 30):.2f}" for name in ("weights", "kv_cache", "work", "total"))
-    room = "" if needs["memory"] is None else f" of {needs['memory'] / (1 << 30):.2f} GiB"
+    from ..models.shapes import in_gib
+
+    weights, cache, work, total = (in_gib(needs[name]) for name in ("weights", "kv_cache", "work", "total"))
+    room = "" if needs["memory"] is None else f" of {in_gib(needs['memory'])}"
     verdict = "fits into" if needs["fits"] else "does not fit into"
-    return f"memory in {kind}: {total} GiB (weights {weights}, KV cache {cache}, work {work}) {verdict} {needs['device']}{room}"
+    return f"memory in {kind}: {total} (weights {weights}, KV cache {cache}, work {work}) {verdict} {needs['device']}{room}"

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from transformers import PreTrainedModel
@@ -38,9 +38,12 @@ class CheckpointReport:
     warnings: tuple[str, ...] = ()
 
 
-def check(path: str | Path | Source, family: object = None, lora_path: str | Path | None = None) -> CheckpointReport:
+def check(
+    path: str | Path | Source, family: object = None, lora_path: str | Path | None = None, **stated: Any
+) -> CheckpointReport:
     """Check the checkpoint at `path`, and the adapter for it at `lora_path`.
 
+    `stated` are further arguments of `read_description`.
     This runs the same code as loading, so both find the same problems, but it reads no weights and
     runs no code of the checkpoint. Raises FileNotFoundError if there is no such folder.
     """
@@ -49,7 +52,7 @@ def check(path: str | Path | Source, family: object = None, lora_path: str | Pat
     if not folder.is_dir():
         raise FileNotFoundError(f"checkpoint folder {str(folder)!r} does not exist: give a folder, or a name like org/name")
     problems: list[str] = []
-    description = _found(problems, lambda: read_description(source, family))
+    description = _found(problems, lambda: read_description(source, family, **stated))
     adapter = None if lora_path is None else _found(problems, lambda: read_adapter(Path(lora_path)))
     if description is None:
         return CheckpointReport(folder, None, 0, 0, source.missing_bytes, (), tuple(shortened(problems, MOST_LISTED)))

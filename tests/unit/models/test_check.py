@@ -11,6 +11,7 @@ from dlstep.models import load_checkpoint
 from dlstep.models.check import check
 from dlstep.models.shapes import kv_bytes_per_token, kv_shapes
 
+from ...helpers.files import edit
 from ...helpers.tiny_families import FACTS, write_checkpoint
 
 
@@ -84,3 +85,11 @@ def test_a_strategy_that_does_not_fit_says_why(folder, capsys):
     told = facts(folder, capsys)
     assert told["decoding_strategy"] == "multi_bd"
     assert told["strategies"]["diffusion_gemma"].startswith("it was trained block-causal")
+
+
+def test_what_a_checkpoint_leaves_open_can_be_given(tmp_path, capsys):
+    write_checkpoint(tmp_path, "sdar")
+    edit(tmp_path / "config.json", model_type="qwen3", architectures=["Qwen3ForCausalLM"], auto_map=None, dlstep=None)
+    assert "head_shift: give 1 if" in facts(tmp_path, capsys, code=1)["problems"][0]
+    found = facts(tmp_path, capsys, "--head_shift", "1", "--training", "bidirectional", "--mask_token_id", "3")
+    assert (found["family"], found["mask_id"], found["decoding_strategy"], found["problems"]) == ("qwen3", 3, "dual_cache", [])
