@@ -36,7 +36,7 @@ def _struct(count: int, code: str) -> Struct:
     return Struct(f"{count}{code}")
 
 
-def joined(tuples: Iterable[tuple[float, ...]], code: Literal["q", "d"] = "q") -> np.ndarray:
+def joined(tuples: Iterable[tuple[int | float, ...]], code: Literal["q", "d"] = "q") -> np.ndarray:
     """Return the numbers of all tuples in order, as int64 or float64. Raises struct.error for an integer beyond 64 bits."""
     # An array over a bytearray is writable, as torch.from_numpy requires; one over bytes is not.
     return np.frombuffer(bytearray().join([_struct(len(each), code).pack(*each) for each in tuples]), dtype=code)
