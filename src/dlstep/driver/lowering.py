@@ -36,10 +36,13 @@ def _struct(count: int, code: str) -> Struct:
     return Struct(f"{count}{code}")
 
 
+_DTYPES = {"q": np.int64, "d": np.float64}  # the dtype "q" is another one, which type checks refuse
+
+
 def joined(tuples: Iterable[tuple[int | float, ...]], code: Literal["q", "d"] = "q") -> np.ndarray:
     """Return the numbers of all tuples in order, as int64 or float64. Raises struct.error for an integer beyond 64 bits."""
     # An array over a bytearray is writable, as torch.from_numpy requires; one over bytes is not.
-    return np.frombuffer(bytearray().join([_struct(len(each), code).pack(*each) for each in tuples]), dtype=code)
+    return np.frombuffer(bytearray().join([_struct(len(each), code).pack(*each) for each in tuples]), dtype=_DTYPES[code])
 
 
 def split(array: np.ndarray, counts: Sequence[int]) -> list[tuple[Any, ...]]:
