@@ -8,10 +8,11 @@ from typing import Any
 
 import yaml
 from rich.console import Console
+from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from dlstep.cli.options import json_text
-from dlstep.views.progress_bars import measuring_bar
+from dlstep.views.progress_bars import Bar
 
 
 def listed(text: str) -> tuple[Any, ...]:
@@ -48,10 +49,11 @@ def run(
     values = vars(parser.parse_args())
     as_json = values.pop("json")
     rows = list[Mapping[str, Any]]()
-    with measuring_bar(None) as show:
+    columns_of_bar = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.completed} {task.fields[note]}"))
+    with Bar("measurements", None, *columns_of_bar) as bar:
         for row in measure(**values):
             rows.append(row)
-            show(facts(row))
+            bar.show(advance=1, note=facts(row))
     if as_json:
         print(json_text(rows))
     else:

@@ -1,7 +1,7 @@
 """`dlstep replay`: re-execute a saved trace without a model."""
 
 from collections import Counter
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
 
 from .. import rules, strategies
@@ -10,7 +10,7 @@ from ..core.options import searched
 from ..core.request import PLUGINS
 from ..text.constraints import recompiled
 from ..text.words import counted, printable
-from .options import IMPORTED, Namespace, json_text
+from .options import Namespace, json_text
 
 EXAMPLES = "dlstep replay decode.jsonl\ndlstep replay decode.jsonl --rule my_rule.py"
 
@@ -47,9 +47,9 @@ PLUGINS_OF = {"decoding_strategy": strategies.PLUGINS, "processors": PLUGINS}  #
 def trace_in(options: Namespace) -> Trace:
     """Return the trace in the file of the options, after importing the user's code that they name."""
     with searched(Path.cwd()):
-        for name in IMPORTED:
-            for part in options[name]:
-                PLUGINS_OF.get(name, rules.PLUGINS).load(part)
+        for field in fields(OwnParts):
+            for part in options[field.name]:
+                PLUGINS_OF.get(field.name, rules.PLUGINS).load(part)
     return recompiled(Trace.load(options.file))
 
 

@@ -114,6 +114,11 @@ class EngineConfig:
         if self.buffer_policy is not None:
             object.__setattr__(self, "buffer_policy", policy_of(self.buffer_policy))
         check_ranges(self)
+        if not isinstance(self.family, str | None):
+            from ..models.families import Family  # transformers, which a name does not need
+
+            if not isinstance(self.family, Family):
+                raise Refused("family", "invalid_value", f"must be a name or a dlstep.models.Family, got {short(self.family)}")
         object.__setattr__(self, "strategy_options", sorted_options("strategy_options", self.strategy_options))
         if self.model == "":
             raise Refused("model", "missing", "it is empty: give a folder or a name, or leave it out for an embedded model")

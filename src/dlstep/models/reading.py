@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
@@ -87,6 +87,7 @@ class Contents:
     files: tuple[Path, ...] = ()
 
 
+@runtime_checkable
 class Source(Protocol):
     """The files of a checkpoint. Those that are not yet in the folder are downloaded when they are needed."""
 

@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings, strategies as st
 from jsonschema import Draft202012Validator
 from jsonschema.validators import validator_for
 
-from dlstep.serve.http.schema import Function, Tool
+from dlstep.serve.http.schema import ChatRequest, Function, Tool
 from dlstep.serve.http.tool_calls import call_schema
 from dlstep.text.dfa import TooManyStates
 from dlstep.text.json_automaton import schema_automaton
@@ -251,7 +251,8 @@ def test_every_text_of_a_call_conforms_to_the_schema_of_its_function(form, data)
     schemas = data.draw(st.lists(FORMS[form](LEAVES | st.just({"$ref": "#/$defs/shared"})), min_size=1, max_size=2))
     whole = {f"f{index}": with_definitions(schema, data.draw(SHARED)) for index, schema in enumerate(schemas)}
     tools = [Tool(type="function", function=Function(name=name, parameters=each)) for name, each in whole.items()]
-    calls, random = call_schema(tools, "required"), Random(data.draw(st.integers(0, 99)))
+    body = ChatRequest.model_construct(tools=tools, tool_choice="required")
+    calls, random = call_schema(body), Random(data.draw(st.integers(0, 99)))
     try:
         found = schema_automaton(calls)
     except ValueError as error:
