@@ -114,7 +114,7 @@ class EngineConfig:
         if self.buffer_policy is not None:
             object.__setattr__(self, "buffer_policy", policy_of(self.buffer_policy))
         check_ranges(self)
-        if not isinstance(self.family, str | None):
+        if self.family is not None and type(self.family) is not str:
             from ..models.families import Family  # transformers, which a name does not need
 
             if not isinstance(self.family, Family):

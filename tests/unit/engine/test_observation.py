@@ -75,7 +75,10 @@ def assert_sound(observation):
     """The candidates are those of the samples, and the parts have the shapes that are documented."""
     assert [span.id for span in observation.spans] == [span.who.id for span in observation.samples.plan.spans]
     for planned, span, drawn in zip(observation.samples.plan.spans, observation.spans, observation.samples.rows, strict=True):
-        assert (span.positions, span.sampled) == (range(planned.rows.start, planned.rows.stop), planned.wanted.sampled)
+        assert (span.positions, span.sampled) == (
+            planned.rows.positions or range(planned.rows.start, planned.rows.stop),
+            planned.wanted.sampled,
+        )
         assert len(span.sources) == planned.rows.end
         for weights in span.attentions.values():
             assert weights.shape[1:] == (len(span.positions), len(span.sources))
@@ -156,8 +159,9 @@ def visible(span):
     return torch.where(torch.tensor(seen), 0.0, float("-inf"))[None, None]
 
 
-@pytest.mark.parametrize("family", [name for name in FACTS if name != "diffusion_gemma"])
+@pytest.mark.parametrize("family", [name for name in FACTS if name not in ("diffusion_gemma", "sdlm")])
 def test_hidden_states_and_attention_equal_those_of_transformers(family, tmp_path):
+    """Left out are the families of which no sampling pass feeds every position."""
     theirs, _ = write_checkpoint(tmp_path, family, max_position_embeddings=1024)
     llm = LLM(tmp_path, dtype="float32")
     session = asked(llm, 1)
