@@ -38,14 +38,14 @@ class LLM:
     Args:
         model: Checkpoint folder, name of a hub's model (org/name or org/name@revision) or of an
             embedded one; None: the embedded model made for the strategy.
-        family: Family of the checkpoint: a name that `dlstep models` lists, module path, .py file or
-            value; None: detected from its files.
+        family: Family of the checkpoint: a name that `dlstep models` lists, a module path, a .py file or a
+            `Family`; None: detected from the checkpoint's files.
         mask_token_id: Token id of the mask; None: from the checkpoint, its tokenizer or its model
             family.
         head_shift: 1: row p-1 of the network predicts position p; 0: row p does; None: from the
             checkpoint or its model family.
-        training: How the network was trained, as `dlstep strategies --matrix` lists it; None: from the
-            checkpoint or its model family.
+        training: How the network was trained: a value that `dlstep strategies --matrix` lists; None: from
+            the checkpoint or its model family.
         use_lora: Apply the adapter at `lora_path`; None: apply it if `lora_path` is given.
         lora_path: Folder of a LoRA adapter, trained on this checkpoint with peft.
         pre_merge_lora: Merge the adapter into the weights at load time, or keep it separate; None:

@@ -183,7 +183,7 @@ def _body(content: Json) -> Sampling:
 
 
 class EngineSource(NamedTuple):
-    """What an actor loads its engine from. Relative paths of strategies and rules start at `folder`."""
+    """Arguments to load an engine in an actor. Relative paths of strategies and rules start at `folder`."""
 
     config: EngineConfig
     name: str | None

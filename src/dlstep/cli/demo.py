@@ -71,7 +71,7 @@ def run(options: Namespace) -> int:
 
 
 def show_all(problems: Sequence[tiny.Problem], device: str | None, console: Console) -> list[EvalEntry]:
-    """Load all decoders, decode `problems` with all except the first, and return them.
+    """Load and return all decoders, and decode `problems` with all except the first.
 
     On a terminal, show pictures with a legend, beginning with a recorded decode; otherwise, print text.
     """

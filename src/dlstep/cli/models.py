@@ -74,7 +74,7 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
     """Return a row as table cells."""
     signs = [*row["classes"], *(f"model_type {name}" for name in row["model_types"])]
     more = [f"{word} {row[sign]}" for sign, word in (("tensor", "with"), ("fact", "with"), ("published", "named")) if row[sign]]
-    recognised = "; ".join([", ".join(signs), *more]) if signs else "by name only"
+    recognised = "; ".join([", ".join(signs), *more]) if signs else "the option family only"
     size = row["options"].get(row["block_option"])
     masked = "stated" if row["mask_id"] is None else str(row["mask_id"])
     return (

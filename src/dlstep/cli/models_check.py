@@ -17,7 +17,7 @@ dlstep models check /path/to/checkpoint --lora_path /path/to/adapter"""
 
 @dataclass(frozen=True)
 class CheckCommand:
-    """Describe a checkpoint: its family, the memory that it takes on this machine, and the strategies that fit.
+    """Describe a checkpoint: its family, the memory that it needs on this machine, and the strategies that fit.
 
     Lists tensors that would be missing or not used. Weights are neither downloaded nor loaded, and code of the checkpoint
     is never run.
@@ -27,19 +27,19 @@ class CheckCommand:
     """The checkpoint folder, or a name of the hub: org/name or org/name@revision."""
     _: KW_ONLY
     family: str | None = None
-    """Family, where config.json leaves a doubt: a name, module path or .py file."""
+    """Family of the checkpoint: a name, a module path or a .py file; None: detected from the checkpoint's files."""
     mask_token_id: int | None = None
-    """Token id of the mask, as the next two options where the checkpoint does not state it."""
+    """Token id of the mask. This and the next two options are for checkpoints whose files do not state them."""
     head_shift: Literal[0, 1] | None = None
     """1: row p-1 of the network predicts position p; 0: row p does."""
     training: str | None = None
-    """How the network was trained, as `dlstep strategies --matrix` lists it."""
+    """How the network was trained: a value that `dlstep strategies --matrix` lists."""
     lora_path: Path | None = None
     """Folder of a LoRA adapter for it."""
     max_num_reqs: int = 1
-    """Requests at the same time for which memory is predicted."""
+    """Number of concurrent requests for which memory is predicted."""
     max_model_len: int | None = None
-    """Tokens of each of these requests, prompt and answer together; None: the model's limit."""
+    """Maximum number of tokens of a request, prompt and answer together; None: the model's limit."""
     json: bool = False
     """Print a JSON object, and nothing else, on stdout."""
 
@@ -129,8 +129,8 @@ def lines(facts: dict[str, Any]) -> list[str]:
             ),
             *(_memory_line(each) for each in facts.get("memory", ())),
             f"by default: {facts.get('by_default', 'it does not load')}",
-            f"made for: {facts['decoding_strategy'] or 'it does not say'}",
-            f"trained: {facts['training'] or 'it does not say'}, head_shift {facts['head_shift']}",
+            f"made for: {facts['decoding_strategy'] or 'not stated'}",
+            f"trained: {facts['training'] or 'not stated'}, head_shift {facts['head_shift']}",
             f"strategies that fit: {', '.join(name for name, reason in facts['strategies'].items() if not reason)}",
             *(f"  not {name}: {reason}" for name, reason in facts["strategies"].items() if reason),
         ]

@@ -35,9 +35,10 @@ class PlannedPass(NamedTuple):
 
 
 class BlockSamples(NamedTuple):
-    """Samples of a block: some entries of its span, one per position that the pass sampled; `SpanSamples` describes them.
+    """Samples of a block, one entry per position that the pass sampled. `SpanSamples` describes the fields.
 
-    They are sliced when they are read: most rules read few of them, and slicing all would take 1 us per block.
+    Each field is sliced from the samples of the span when it is read: most rules read few fields, and slicing all would
+    take 1 us per block.
     """
 
     sampled: tuple[int, ...]
@@ -95,7 +96,7 @@ class BlockSamples(NamedTuple):
         return self._of_entries(self.of_span.scored_probabilities)
 
     def _of_entries(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the block's part of `values`, which hold equally many for each entry."""
+        """Return the block's part of `values`, which has the same number of values for each entry."""
         width = len(values) // (len(self.sampled) or 1)
         return values[self.first * width : self.last * width]
 

@@ -351,8 +351,8 @@ def state_after(sequence: SequenceState, constraint: RequestConstraint, tokens: 
 def request_fault(sequence: SequenceState | None, step: int, error: BaseException) -> RequestFault:
     """Return the fault of the request whose strategy or rule raised `error` in `step`.
 
-    Each call of user code has `except BaseException`, because SystemExit would otherwise end a server. Only
-    KeyboardInterrupt, which Ctrl-C sends, is raised again here. `sequence` is None for a request that is still being
+    Callers of user code catch BaseException, because SystemExit would otherwise end a server. Only KeyboardInterrupt,
+    which Ctrl-C sends, is raised again here. `sequence` is None for a request that is still being
     checked; the fault then has no id and no position.
     """
     if isinstance(error, KeyboardInterrupt):

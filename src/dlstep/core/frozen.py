@@ -1,4 +1,4 @@
-"""Frozen dataclasses that are built in a third of the time, for values that each step builds for every request."""
+"""A faster constructor for frozen dataclasses whose values each step creates for every request."""
 
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar
@@ -9,8 +9,8 @@ Value = TypeVar("Value")
 def built_fast(cls: type[Value]) -> type[Value]:
     """Give a frozen dataclass a faster `__init__`: 0.3 us for eight fields instead of 0.8. Return the class.
 
-    The usual `__init__` calls `object.__setattr__` for each field, because the class forbids assignment. This one assigns
-    the fields while the value is of another class, which has the same slots and allows it.
+    The usual `__init__` calls `object.__setattr__` for each field, because the class forbids assignment. This one first
+    changes the class of the value to one that has the same slots and allows assignment, and then back.
 
     Args:
         cls: A class with slots and without `__post_init__`. Its subclasses must be dataclasses, too.

@@ -459,7 +459,7 @@ def refusal_by(strategy: Strategy, config: Config, base: Strategy, request: Requ
 
 
 def _lacking(base: Strategy, strategy: Strategy, request: Request) -> str:
-    """Return what `strategy` needs for `request` that a batch of `base` lacks; empty if nothing."""
+    """Return what `strategy` needs for `request` but a batch of `base` does not provide; empty if nothing."""
     layouts = [(value.carries, value.grid(request), value.fed_end(request)) for value in (strategy, base)]
     if layouts[0] != layouts[1]:
         return f"blocks, or data carried between forward passes, that differ from those of {base!r}"
@@ -467,10 +467,10 @@ def _lacking(base: Strategy, strategy: Strategy, request: Request) -> str:
 
 
 def _field_of(strategy: Strategy, base: Strategy, params: SamplingParams, fits: Callable[[Strategy], bool]) -> str:
-    """Return the option of a request without which its strategy fits, or `strategy_options` for several of them."""
+    """Return the one option of a request whose removal makes its strategy fit; `strategy_options` if there is none."""
     own = options_of(base)
     for name, _ in params.strategy_options:
-        with suppress(Refused):  # it depends on another option
+        with suppress(Refused):  # without it, another option is invalid
             if name in own and fits(with_options(strategy, {name: own[name]})):
                 return name
     return "strategy_options"

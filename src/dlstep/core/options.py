@@ -150,10 +150,10 @@ DECORATOR = "@dataclass(frozen=True, slots=True)"
 
 @dataclass(frozen=True, slots=True)
 class Plugins(ABC):
-    """Code that is found by name: that of this package, of installed entry points, and of a user's module or file."""
+    """A kind of code that is found by name: in this package, by an installed entry point, or in a user's module or file."""
 
     EXAMPLE: ClassVar[str] = "YourClass"
-    """What `constant` may be, for messages."""
+    """Example of a value of `constant`, for messages."""
 
     word: str
     """Name of the kind in messages."""
@@ -171,7 +171,7 @@ class Plugins(ABC):
         return tuple(sorted({*self.own(), *self._entry_points()}))
 
     def found(self, name: str) -> tuple[str, Any]:
-        """Return the attribute that a name outside this package stands for, and its value.
+        """Return the name and the value of the attribute that a name outside this package refers to.
 
         Args:
             name: An entry point, a dotted path, `module:Name`, or the path of a .py file.
@@ -198,7 +198,7 @@ class Plugins(ABC):
         return constant, names[constant]
 
     def _meant(self, name: str) -> str:
-        """Return what to give instead of an unknown name."""
+        """Return what to give instead of an unknown name, for a message."""
         if near := did_you_mean(name, self.available()):
             return f"{near} `dlstep {self.package.rpartition('.')[2]}` lists all of them"
         return f"choose from {', '.join(self.available())}, or give a dotted module path or the path of a .py file"
@@ -299,7 +299,7 @@ class PluginGroup(Plugins, Generic[Kind]):
         return cls
 
     def _meant(self, name: str) -> str:
-        """Return what to give instead of an unknown name, which may be one of the other kind."""
+        """Return what to give instead of an unknown name, which may name the other kind."""
         option, package = self.other
         return f"did you mean {option}={name!r}?" if name in _modules(package) else Plugins._meant(self, name)
 

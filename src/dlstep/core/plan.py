@@ -83,7 +83,8 @@ class SampleSpec:
     """
 
     statistics: frozenset[Statistic] = frozenset()
-    """`entropy` of the distribution that `tempered` selects, `margin` after temperature and filters, `noise`, a random id."""
+    """`entropy`: of the distribution that `tempered` selects; `margin`: after temperature and filters; `noise`: a uniform
+    random id."""
     ties: Ties = "highest"
     """Which of equally probable ids greedy sampling selects."""
     best: Annotated[int, Ge(0)] = 0
@@ -218,8 +219,8 @@ class Rows:
     soft: SoftTokens | None = None
     """Blended inputs of window rows; None if there are none."""
     positions: tuple[int, ...] = ()
-    """Position of each row, which decides its rotary embedding and what it predicts; empty if row i has position `start + i`.
-    Rows see one another, and are stored, in their own order, as if row i had position `start + i`."""
+    """Position of each row, for its rotary embedding and its prediction; empty if row i has position `start + i`.
+    Attention and storage ignore these positions: for them, row i always has position `start + i`."""
     draft: bool = False
     """Whether the rows draft tokens for a later pass to verify. An adapter for drafts applies only to such rows."""
 
@@ -229,7 +230,7 @@ class Rows:
         return self.start + len(self.tokens)
 
     def index(self, position: int) -> int:
-        """Return the index of the row of a position, of the last one if several rows have it.
+        """Return the index of the row that has a position; of the last one if several rows have it.
 
         Args:
             position: A position that a row has.

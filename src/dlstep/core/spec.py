@@ -35,7 +35,7 @@ class Spec:
     pieces: tuple[bytes, ...] = field(default=(), repr=False)  # one per id: too long to show
     """The bytes of each id, which stop strings need; empty without a tokenizer."""
     canvas_length: Count | None = None
-    """Positions of each canvas that the network denoises; None: it denoises none, or any number of positions."""
+    """Positions of each canvas that the network denoises; None: it denoises no canvas, or canvases of any length."""
     fingerprint: str = ""
     """Hash of configuration, weights and dtype; empty without a network."""
 

@@ -175,7 +175,7 @@ class RankZeroDriver:
 
 
 def _drained(numbers: deque[int]) -> tuple[int, ...]:
-    """Return and remove the numbers so far. Collected decodes may append others at any time."""
+    """Remove and return all numbers. When garbage collection frees a decode, it may append one at any time."""
     return tuple(numbers.popleft() for _ in range(len(numbers)))
 
 

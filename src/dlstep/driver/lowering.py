@@ -36,7 +36,7 @@ def _struct(count: int, code: str) -> Struct:
     return Struct(f"{count}{code}")
 
 
-_DTYPES = {"q": np.int64, "d": np.float64}  # the dtype "q" is another one, which type checks refuse
+_DTYPES = {"q": np.int64, "d": np.float64}  # NumPy's own "q" is another type, which type checks refuse
 
 
 def joined(tuples: Iterable[tuple[int | float, ...]], code: Literal["q", "d"] = "q") -> np.ndarray:

@@ -36,14 +36,14 @@ class EngineConfig:
     """Checkpoint folder, name of a hub's model (org/name or org/name@revision) or of an embedded one;
     None: the embedded model made for the strategy."""
     family: object = field(default=None, hash=False)
-    """Family of the checkpoint: a name that `dlstep models` lists, module path, .py file or value; None: detected from its
-    files."""
+    """Family of the checkpoint: a name that `dlstep models` lists, a module path, a .py file or a `Family`; None: detected
+    from the checkpoint's files."""
     mask_token_id: Annotated[int, Ge(0)] | None = None
     """Token id of the mask; None: from the checkpoint, its tokenizer or its model family."""
     head_shift: Literal[0, 1] | None = None
     """1: row p-1 of the network predicts position p; 0: row p does; None: from the checkpoint or its model family."""
     training: str | None = None
-    """How the network was trained, as `dlstep strategies --matrix` lists it; None: from the checkpoint or its model
+    """How the network was trained: a value that `dlstep strategies --matrix` lists; None: from the checkpoint or its model
     family."""
     use_lora: bool | None = None
     """Apply the adapter at `lora_path`; None: apply it if `lora_path` is given."""

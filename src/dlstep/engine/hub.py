@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # Everything that is read from a checkpoint folder, and nothing that could be executed.
 CONFIGS = ("config.json", "generation_config.json", "adapter_config.json")
 FILES = (*CONFIGS, *TOKENIZER_FILES, "*.safetensors", "*.safetensors.index.json")
-ELSEWHERE = "*/*.safetensors"  # such as states of optimizers
+ELSEWHERE = "*/*.safetensors"  # such as optimizer states
 _NAME = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?", re.ASCII)
 
 
@@ -105,8 +105,8 @@ class HubModel:
         from ..views.progress_bars import download_bars
 
         with self._refusing(), download_bars() as bar:
-            # Not hf_hub_download: without the list of files, which this call keeps in the cache, a later call without a
-            # network would take a folder with config.json alone for complete.
+            # hf_hub_download would not store the list of files in the cache. Without the list, a later call without a
+            # network would treat a folder that has only config.json as complete.
             folder = snapshot_download(
                 self._name,
                 revision=self._revision,
@@ -146,10 +146,10 @@ class HubModel:
         return self._contents
 
     def _listed(self) -> dict[str, int]:
-        """Return the size of each file that may be downloaded. An error of the hub is left to the download: {}.
+        """Return the size of each file that may be downloaded; {} if the hub fails, which the download then reports.
 
-        `_silent` becomes True for a hub that does not answer within the deadline: `snapshot_download` sets none for its
-        first request.
+        Set `_silent` if the hub does not answer within the deadline: `snapshot_download` sets no deadline for its first
+        request.
         """
         from huggingface_hub import HfApi, constants
         from huggingface_hub.utils import filter_repo_objects

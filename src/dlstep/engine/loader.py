@@ -185,9 +185,10 @@ def _load(config: EngineConfig, gather: Gather, undone: ExitStack) -> LoadedEngi
 
 
 def _check_model(options: ResolvedConfig) -> None:
-    """Refuse a model whose tensors do not fit its network, and what is larger than the memory, before weights are fetched.
+    """Refuse a model that does not fit its network or the memory, before its weights are downloaded.
 
-    Raises ValueError for the tensors, and Refused for weights, pages and page tables.
+    Raises ValueError for tensors that do not fit the network, and Refused for weights, pages or page tables that are
+    larger than the memory.
     """
     from ..distributed.ranks import Ranks
     from ..models.checkpoint import Layout, placements_of

@@ -22,7 +22,7 @@ LOGITS = 4  # copies of the logits that sampling holds, in float32
 class MemoryNeeds:
     """Bytes that a model takes on a device, and those that the device has (None: unknown).
 
-    `work` is an estimate of what one forward pass holds; the others are exact.
+    `work` estimates the working memory of one forward pass; the other sizes are exact.
     """
 
     dtype: str
@@ -36,7 +36,7 @@ class MemoryNeeds:
 
     @property
     def fits(self) -> bool:
-        """Whether the device has that much memory, whoever uses it now."""
+        """Whether the device has that much memory, including memory in use."""
         return self.memory is None or self.total <= self.memory
 
 
@@ -49,7 +49,7 @@ def memory_needs(model: "Description", requests: int, length: int | None) -> Ite
         length: Number of tokens of a prompt and its answer together; None: the longest context of the network.
 
     Raises:
-        ValueError: If the model cannot be decoded with its own options, or not with these.
+        ValueError: If the model cannot be decoded with its own options or with these arguments.
     """
     import torch
 

@@ -24,8 +24,8 @@ class CheckpointReport:
     """A report on a checkpoint: the model that loading would produce, and every problem that prevents loading.
 
     `description` is None if the folder cannot be described; then `parameters` and `stored_bytes` are 0 and `kv_shapes`
-    is empty. Tied parameters count once; `stored_bytes` are in files, of which `download_bytes` are not in the folder.
-    `warnings` prevent nothing.
+    is empty. Tied parameters count once. `stored_bytes` is the size of the stored tensors, `download_bytes` that of the
+    files that are not in the folder. `warnings` do not prevent loading.
     """
 
     folder: Path

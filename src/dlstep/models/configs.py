@@ -161,7 +161,7 @@ def qwen2(facts: Facts) -> Arguments:
 
 def llama(facts: Facts) -> Arguments:
     """Return options of a network with biases as stated."""
-    accept(facts, PLAIN | {"layer_norm_eps": ()})  # iLLaDA's code builds LayerNorm with it
+    accept(facts, PLAIN | {"layer_norm_eps": ()})  # if it is stated, iLLaDA's code uses LayerNorm
     return dense(facts) | {name: facts.get(name) or False for name in ("attention_bias", "mlp_bias")}
 
 
@@ -206,7 +206,7 @@ def qwen3_moe(facts: Facts) -> Arguments:
     }
 
 
-# In NVIDIA's networks, other paradigms are the training form and a network without drafts; "dream" shifts the rows of masks.
+# In NVIDIA's files, other paradigms mean the network in training or one without drafts; "dream" shifts the rows of masks.
 DLM = {"dlm_paradigm": ("bidirectional",), "dlm_type": ("llada",)}
 
 
@@ -216,7 +216,7 @@ def efficient_dlm(facts: Facts) -> Arguments:
     return qwen3(facts)
 
 
-# Read from a file under the names that `dense` reads, in addition to sizes.
+# Fields, besides sizes, that have the same name in the file and in what `dense` reads.
 SAME = (*ENDS, QUANTIZATION, "head_dim", "layer_types", "rope_parameters", "rope_scaling", "rope_theta")
 LLADA_MOE_HARMLESS = PLAIN | {
     "model_type": ("llada", "lladamoe"),  # the routing of LLaDA-MoE-v2 is unknown
@@ -232,7 +232,7 @@ LLADA_MOE_SAME = ("num_key_value_heads", "tie_word_embeddings", "num_experts", "
 
 
 def llada_moe(facts: Facts) -> Arguments:
-    """Return options of LLaDA-MoE: experts in every layer, whose scores are not normalised again."""
+    """Return options of LLaDA-MoE: experts in every layer; the scores of the chosen ones are not normalised again."""
     accept(facts, LLADA_MOE_HARMLESS)
     for kind in facts.get("moe_layer_freq") or ():
         accept({"moe_layer_freq": kind}, {"moe_layer_freq": (1,)})

@@ -86,7 +86,7 @@ def read_description(
     head_shift: int | None = None,
     training: str | None = None,
 ) -> Description:
-    """Return the facts of a checkpoint without reading its weights. The tokenizer is fetched last, as the largest file.
+    """Return the facts of a checkpoint without reading its weights. The tokenizer, the largest file, is fetched last.
 
     Args:
         path: The folder, or the source of its files.
@@ -175,7 +175,7 @@ def _tokenizer(folder: Path, embedded: int) -> tuple[PreTrainedTokenizerBase, di
 
 
 def _strategy(folder: Path, own: Mapping[str, Any], family: Family) -> str | None:
-    """Return the name of the strategy that the `dlstep` section states, or else that of the family or of another training."""
+    """Return the strategy that `own` names; else the first of a training other than the family's, else the family's."""
     training = _training(own, family)
     of_training = family.decoding_strategy if training in (None, family.training) else TRAININGS[training][0]
     declared: Any = own.get("decoding_strategy", of_training)
@@ -206,7 +206,7 @@ def _spec(sources: _Sources, canvas_length: int | None) -> Spec:
     """Return the facts for the core, each from the most specific source that states it."""
     own, family = sources.own, sources.family
     if (mask_id := own.get("mask_token_id")) is not None and not family.masked:
-        raise ValueError(f"mask_token_id={mask_id} is given, but networks of the family {family.name} know no mask")
+        raise ValueError(f"mask_token_id={mask_id} is given, but networks of the family {family.name} have no mask token")
     return Spec(
         mask_id=_mask_id(sources) if family.masked else None,
         eos_ids=_eos_ids(sources),
@@ -221,8 +221,8 @@ def _spec(sources: _Sources, canvas_length: int | None) -> Spec:
 def _mask_id(sources: _Sources) -> int:
     """Return the mask id that an option or the files state, or else that of the tokenizer or of the family's authors.
 
-    Raises ValueError if there is none, and Refused if nothing states the shift of a network with a mask: with the wrong one,
-    it would answer nonsense.
+    Raises ValueError if there is none, and Refused if nothing states the shift of a network with a mask: with the wrong
+    shift, its answers would be nonsense.
     """
     mask_id: Any = next((index for index in _mask_ids(sources) if index is not None), None)
     if mask_id is None:

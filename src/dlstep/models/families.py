@@ -81,9 +81,9 @@ class Token(Checked):
 
 @dataclass(frozen=True, slots=True)
 class Signs(Checked):
-    """Signs of a family in its checkpoint; if all are empty, only the option `family` selects it.
+    """Signs by which a checkpoint's family is recognised; if all are empty, only the option `family` selects it.
 
-    The last three distinguish families that share the others.
+    `tensor`, `published` and `fact` distinguish families that share classes or model types.
     """
 
     classes: tuple[str, ...] = ()
@@ -218,7 +218,7 @@ SDAR = Family(  # a Qwen3 with small blocks; its authors accept at a fixed proba
     options={"block_size": 4, "accept_threshold": 0.95},
     chat_template=CHATML_TEMPLATE,
 )
-WEDLM = Family(  # a Qwen2 or a Qwen3; its engine takes id 151665 as mask, whatever token that is
+WEDLM = Family(  # a Qwen2 or a Qwen3; its authors' engine uses id 151665 as mask, whatever its text is
     "wedlm",
     Qwen2ForCausalLM,
     Signs((r"WeDLMFor\w+",), ("wedlm",)),
@@ -275,7 +275,7 @@ def _native(name: str, network: type[PreTrainedModel], config: Callable[[Facts],
 def _a2d(kind: str, network: type[PreTrainedModel], config: Callable[[Facts], Arguments], mask_id: int | None) -> Family:
     """Return the family of an autoregressive network without its causal mask, which was trained as MDLM.
 
-    The folders of all its classes are alike, however they were trained: only names tell.
+    However such a network was trained, its config.json is the same: only the checkpoint's name shows it.
     """
     signs = Signs((f"A2D{kind}LMHeadModel",), (f"a2d-{kind.lower()}",), published="mdlm")
     return Family(
@@ -425,7 +425,7 @@ _ENTRIES = (
     A2D_QWEN2,
     _bd3lm(A2D_QWEN2),
     _a2d("Llama", LlamaForCausalLM, configs.llama, None),
-    replace(  # made from the same network, but with small blocks
+    replace(  # trained from the same network, but with small blocks
         A2D_QWEN3,
         name="opdlm",
         signs=replace(A2D_QWEN3.signs, published="opdlm"),
@@ -505,14 +505,14 @@ class FamilyGroup(Plugins):
         return tuple(FAMILIES)
 
     def values(self) -> tuple[Family, ...]:
-        """Return all families but those of files. Those of entry points come first, because they are more specific."""
+        """Return all families except those of users' files. Those of entry points come first: they are more specific."""
         return (*[self.value(name) for name in self.available() if name not in FAMILIES], *FAMILIES.values())
 
     def value(self, given: object) -> Family:
         """Return a family.
 
         Args:
-            given: A family, or a name as `found` takes it or of this file.
+            given: A family, a name in this file, or a name that `found` accepts.
 
         Raises:
             ValueError: If it is none of these, or an error of the user's module.
@@ -553,7 +553,7 @@ def name_of(folder: Path) -> str:
 
 
 def recognise(source: Source, facts: dict[str, Any], given: object = None) -> Family:
-    """Return the given family, a value or a name, or if it is None, the family of the checkpoint.
+    """Return the given family, which is a value or a name; if it is None, the family of the checkpoint.
 
     Raises ValueError for an unknown name, and for a folder that fits no family.
     """
@@ -596,7 +596,7 @@ def _detect(source: Source, facts: dict[str, Any]) -> Family:
     known = " or ".join(f"{family.name} (named {family.signs.published})" for family in candidates)
     raise ValueError(
         f"give family, which can be {known}: neither config.json nor the name of {folder}, of model_type "
-        f"{facts.get('model_type')!r:.80}, tells how the network was trained"
+        f"{facts.get('model_type')!r:.80}, shows how the network was trained"
     )
 
 

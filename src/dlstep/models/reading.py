@@ -111,7 +111,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A checkpoint that is a folder, which has all of its files."""
+    """A checkpoint in a local folder, which has all of its files."""
 
     path: Path
     missing_bytes: int = 0
@@ -125,7 +125,7 @@ class Folder:
 
 
 def source_at(path: "str | Path | Source") -> Source:
-    """Return the source of a checkpoint that is given by its folder, or by a source."""
+    """Return the source of a checkpoint that is given as its folder or as a source."""
     return Folder(Path(path).expanduser()) if isinstance(path, str | Path) else path
 
 

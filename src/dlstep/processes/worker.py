@@ -48,8 +48,8 @@ class Worker:
     """A process that runs `target(connection, *arguments)`; messages are pickled in both directions.
 
     The process is a fresh interpreter, because a fork would share sockets, locks and threads. It
-    ignores SIGINT, SIGTERM and SIGHUP, which its parent handles, and ends with its parent; if it
-    is stopped, once it continues.
+    ignores SIGINT, SIGTERM and SIGHUP, which its parent handles, and ends with its parent; a
+    stopped process ends when it continues.
     Several threads may use a worker, but only one may send and one may receive at a time: `watch` receives
     the messages of a process that has a `Heart`.
 

@@ -33,8 +33,8 @@ class RunningConfidence(CanvasRule):
     """Positions of a segment: the answer is one block decoded by segments, and tokens of earlier
     segments may be remasked (MDPO); None: each block separately."""
     confidence: Literal["running", "current"] = "running"
-    """Probabilities to compare: of each token when it was unmasked, or of those that each pass
-    samples at all positions, even if an unmasked one holds another token (P2)."""
+    """Probabilities to compare: "running" of each token when it was unmasked, "current" of those that
+    the pass samples, at unmasked positions, too, where the token may be another (P2)."""
 
     @property
     def remasks(self) -> bool:

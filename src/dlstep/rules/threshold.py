@@ -1,4 +1,4 @@
-"""Fast-dLLM's threshold: unmask every position whose token is probable enough; with two variants.
+"""Fast-dLLM's threshold: unmask every position whose token is probable enough; with variants.
 
 Source: Wu et al., "Fast-dLLM: Training-free Acceleration of Diffusion LLM by Enabling KV Cache and
 Parallel Decoding", 2025, arXiv 2505.22618. The entropy test is that of d3LLM, 2026, arXiv
@@ -37,7 +37,7 @@ class Threshold(Choice):
     entropy_threshold: Annotated[float, Interval(ge=0.0, lt=float("inf"))] = 0.5
     """Unmask a position when its entropy, in nats, is below this; only with order="entropy"."""
     position_penalty: Annotated[float, Interval(ge=0.0, lt=float("inf"))] = 0.0
-    """Added to an entropy for each position after the first masked one of the block; only with order="entropy"."""
+    """This times the distance from the block's first mask is added to an entropy; only with order="entropy"."""
     falling: Probability = 0.0
     """How far the threshold falls as a block fills: 0.3 ends near 0.7 * `accept_threshold`."""
 
@@ -76,7 +76,7 @@ class Threshold(Choice):
         return PLAIN if self.order == "confidence" else _ENTROPY
 
     def _penalized(self, block_pass: BlockPass) -> Sequence[float]:
-        """Return the entropies, to each of which `position_penalty` is added for each position of distance."""
+        """Return the entropies, plus `position_penalty` times the distance from the first mask."""
         entropies, penalty, masked = block_pass.samples.entropies, self.position_penalty, block_pass.block.masked
         if not penalty:
             return entropies

@@ -17,8 +17,8 @@ class MultiBD(Blockwise):
     """Blocks on the model's grid, decoded by a rule; see `Blocks` and `Blockwise` for more fields."""
 
     grid_origin: Literal["start", "prompt_end"] = "start"
-    """Where blocks are counted from: `start` is position 0; with `prompt_end`, a block begins where the answer does, and the
-    first block of the prompt is shorter (bd3lm)."""
+    """Where counting of blocks begins: `start` is position 0; with `prompt_end`, a block begins where the answer does, and
+    the first block of the prompt may be shorter (bd3lm)."""
 
     def grid(self, request: Request) -> Grid:
         """Return groups of `block_size`, one of which begins at `grid_origin`."""

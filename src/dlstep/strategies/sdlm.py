@@ -1,4 +1,4 @@
-"""Sequential diffusion: windows of masks whose longest certain beginning is kept, for causal networks with a shifted head.
+"""Sequential diffusion: of each window, the tokens before the first uncertain one are kept (causal, shifted head).
 
 A window begins with the last token of the answer, which is fed again, followed by masks. Its rows
 attend to one another and to the text before that token; row p-1 predicts position p. The tokens up
@@ -37,7 +37,7 @@ from ._verified import SAMPLE_SPEC
 @final
 @dataclass(frozen=True, slots=True)
 class _Beginning(Rule):
-    """Unmask the positions before the first one whose probability is not above the threshold, at least one."""
+    """Unmask at least one position: those before the first one whose probability is not above the threshold."""
 
     accept_threshold: float
 

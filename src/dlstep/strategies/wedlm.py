@@ -86,7 +86,7 @@ class WeDLM(Strategy):
         return Span(request.who, rows, Wanted(sampled, (sequence.steps - block.opened,) * len(sampled)))
 
     def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> Progress:
-        """Apply the rule. The tokens before the first mask become final, and the window slides behind them."""
+        """Apply the rule. The tokens before the first mask become final and leave the window."""
         (block,) = sequence.progress.window
         return self._progress(sequence, decided_alone(self.rule, sequence, block, span, rows, spec), spec)
 

@@ -436,7 +436,7 @@ def changes(strategy: Strategy) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def counting_rules(strategy: Strategy) -> st.SearchStrategy[dict[str, Any]]:
-    """Generate rules of a strategy, only those that count passes if it takes any.
+    """Generate rules of a strategy; only those that count passes, if it accepts any.
 
     A fork gives them blocks that another rule has unmasked in part.
     """

@@ -18,7 +18,7 @@ LONGEST_ERROR = 1000  # characters
 
 
 def answer(kind: str, arguments: tuple[Any, ...]) -> tuple[str, bytes | None]:
-    """Return the error message of a job, empty if it succeeded, and its result; None if its arguments are not to blame."""
+    """Return the error message of a job, empty if it succeeded, and its result; None if other causes made it fail."""
     try:
         result: bytes = resolve_name(kind)(*arguments)
         return ("", result) if len(result) < LONGEST else (f"it makes more than {LONGEST} bytes", b"")

@@ -120,7 +120,7 @@ def _marked(message: dict[str, Any], number: int) -> dict[str, Any]:
 
 
 def _named(call: Any, mark: str) -> Any:
-    """Return a call with a mark at the end of its name; one without a name unchanged."""
+    """Return a call with a mark at the end of its name. A call without a name is returned unchanged."""
     match call:
         case {"function": {**function}}:
             return {**call, "function": _named(function, mark)}

@@ -25,7 +25,7 @@ WORKER = Path(__file__).with_name("_limited_worker.py")
 
 
 class NotDoneError(ValueError):
-    """Error for a job that failed for a reason outside of its arguments, so it may succeed if repeated."""
+    """Error for a job that failed for a reason other than its arguments, so that it may succeed if it is repeated."""
 
 
 class LimitError(ValueError):

@@ -69,7 +69,7 @@ class Output:
 
     @property
     def cost(self) -> str:
-        """Return the number of tokens, what they cost and why the answer ended, as a text."""
+        """Return a text with the numbers of tokens and forward passes, and the finish reason."""
         counts = f"{counted(len(self.token_ids), 'token')} in {counted(self.nfe, 'forward pass')}"
         ended = f"ended by {self.finish_reason}" if self.finish_reason else "not ended"
         return f"{counts}, {self.tokens_per_forward:.2f} tokens per forward pass, {ended}"

@@ -76,7 +76,7 @@ class Pieces:
 
 
 def print_pretty(value: object, printer: Any, cycle: bool) -> None:
-    """Print the `str` of a value in a text console of IPython: a method `_repr_pretty_`."""
+    """Print the `str` of a value in a text console of IPython, which calls it as `_repr_pretty_`."""
     del cycle
     printer.text(str(value))
 

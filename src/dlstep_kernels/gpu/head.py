@@ -61,7 +61,7 @@ def _halves(x, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 @triton.jit
 @no_type_check
 def _sums(x, base, inverse, ENTROPY: tl.constexpr, PLAIN: tl.constexpr):
-    """Return sums of exp(x - base): at the temperature, times the score (with PLAIN at temperature 1), at temperature 1."""
+    """Return three sums of exp(x - base): at the temperature; weighted by scores (with PLAIN, at 1); at temperature 1."""
     shifted = x - base[:, None]
     scores = shifted * inverse[:, None]
     weights = tl.exp2(shifted * (inverse * LOG2E)[:, None])
