@@ -51,9 +51,11 @@ def run(
     rows = list[Mapping[str, Any]]()
     columns_of_bar = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.completed} {task.fields[note]}"))
     with Bar("measurements", None, *columns_of_bar) as bar:
-        for row in measure(**values):
+        for number, row in enumerate(measure(**values), start=1):
             rows.append(row)
             bar.show(advance=1, note=facts(row))
+            if bar.disable:
+                print(f"measured {number}: {facts(row)}", file=sys.stderr)
     if as_json:
         print(json_text(rows))
     else:

@@ -24,6 +24,7 @@ from dlstep.models.description import Description
 from dlstep.models.families import FAMILIES, Family
 from dlstep.models.layers import ATTENTION, install, install_experts
 from dlstep.models.quantization import quantize
+from dlstep.models.reading import Folder
 from dlstep.models.sharding import install_ranks, parameter_shards
 from dlstep.models.transformers_internals import new_model
 from dlstep.models.weights import empty_network
@@ -202,7 +203,7 @@ def random_checkpoint(
     backend = Tokenizer(WordLevel({"<unk>": 0}, unk_token="<unk>"))
     description = Description(
         name=shape.name,
-        path=Path(shape.name),
+        source=Folder(Path(shape.name)),
         family=family,
         config=made_config,
         tokenizer=PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>"),

@@ -92,7 +92,7 @@ class Measured:
     """Figures of the model with a strategy. Options that are not listed have their defaults."""
 
     strategy: str
-    figures: Mapping[str, Any]  # those of `dlstep.evaluate.frontier.figures`
+    figures: Mapping[str, Any]  # those of `training.measure.figures`
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
