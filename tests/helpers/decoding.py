@@ -35,12 +35,12 @@ def by_driver(driver: Driver) -> Run:
     return lambda state: driver.run(schedule(state))
 
 
-def by_spans(rows: Callable[[State, Plan, Span], SpanSamples]) -> Run:
+def by_spans(samples: Callable[[State, Plan, Span], SpanSamples]) -> Run:
     """Let `rows` answer each span of a plan that samples something."""
 
     def run(state: State) -> Samples:
         plan = schedule(state)
-        return Samples(plan, tuple([rows(state, plan, span) if span.wanted.sampled else NO_SAMPLES for span in plan.spans]))
+        return Samples(plan, tuple([samples(state, plan, span) if span.wanted.sampled else NO_SAMPLES for span in plan.spans]))
 
     return run
 

@@ -421,9 +421,9 @@ class FaultyStrategy(Blockwise):
         }
         return made[self.kind]
 
-    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> Progress:
+    def commit(self, sequence: SequenceState, span: Span, samples: SpanSamples, spec: Spec) -> Progress:
         """The progress after a forward, or the bug."""
-        right = Blockwise.commit(self, sequence, span, rows, spec)
+        right = Blockwise.commit(self, sequence, span, samples, spec)
         return self._progress_or_bug(sequence, right) if self.hook == "commit" and sequence.steps > self.late else right
 
     def forget(self, sequence: SequenceState, spec: Spec) -> Progress:

@@ -158,12 +158,12 @@ def after_samples(state: State, sequence: SequenceState, samples: Samples, index
         raise request_fault(sequence, state.step, error) from error
 
 
-def _with_best(before: SequenceState, after: SequenceState, span: Span, rows: SpanSamples, width: int) -> SequenceState:
+def _with_best(before: SequenceState, after: SequenceState, span: Span, samples: SpanSamples, width: int) -> SequenceState:
     """Return `after` with the most probable ids (`width` per row) of the positions whose token this pass set."""
     sampled, best = span.wanted.sampled, after.best
     # A strategy drops wrong drafts, so `after` may have fewer positions.
     old, new = [dict(enumerate(each.cells(sampled[0], sampled[-1] + 1), sampled[0])) for each in (before, after)]
-    pairs = list(zip(rows.best_ids, rows.best_probabilities, strict=True))
+    pairs = list(zip(samples.best_ids, samples.best_probabilities, strict=True))
     for row, position in enumerate(sampled):
         if old.get(position) != new.get(position):
             own = pairs[row * width : row * width + span.who.params.top_logprobs]

@@ -219,8 +219,9 @@ class Rows:
     soft: SoftTokens | None = None
     """Blended inputs of window rows; None if there are none."""
     positions: tuple[int, ...] = ()
-    """Position of each row, for its rotary embedding and its prediction; empty if row i has position `start + i`.
-    Attention and storage ignore these positions: for them, row i always has position `start + i`."""
+    """Position of each row, which decides its rotary embedding and what it predicts; empty if row i has position `start + i`.
+    What rows see and where they are stored follows from their order, as if row i had position `start + i`. `_reordered` in
+    `driver/lowering.py` gives the network these positions."""
     draft: bool = False
     """Whether the rows draft tokens for a later pass to verify. An adapter for drafts applies only to such rows."""
 
@@ -454,7 +455,7 @@ class Samples:
 EMPTY_CACHE = 0
 
 
-def next_cache_digest(plan: Plan, rows: tuple[SpanSamples, ...], marks: Sequence[int] | None = None) -> int:
+def next_cache_digest(plan: Plan, samples: tuple[SpanSamples, ...], marks: Sequence[int] | None = None) -> int:
     """Return the cache digest after `plan` returned `rows`: equal only for equal caches.
 
     It hashes everything the plan put on the device, who owns it, and the sampled tokens. Only
@@ -462,10 +463,10 @@ def next_cache_digest(plan: Plan, rows: tuple[SpanSamples, ...], marks: Sequence
 
     Args:
         plan: The plan that ran.
-        rows: Results of each span of the plan, in order.
+        samples: Results of each span of the plan, in order.
         marks: `span.mark()` of each span; None: compute them.
     """
-    parts = [*(marks or [span.mark() for span in plan.spans]), *[hash(answer.tokens) for answer in rows]]
+    parts = [*(marks or [span.mark() for span in plan.spans]), *[hash(answer.tokens) for answer in samples]]
     if plan.releases or plan.preemptions or plan.admissions or plan.grants:
         opened = tuple([(a.seq_id, a.shared, -1 if a.slot is None else a.slot) for a in plan.admissions])
         granted = tuple([(grant.seq_id, grant.pages) for grant in plan.grants])

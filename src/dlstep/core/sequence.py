@@ -314,13 +314,13 @@ class Strategy(Options, ABC):
         """
 
     @abstractmethod
-    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> Progress:
+    def commit(self, sequence: SequenceState, span: Span, samples: SpanSamples, spec: Spec) -> Progress:
         """Return the progress after a forward pass that sampled the sequence; other passes do not call this.
 
         Args:
             sequence: The sequence, which already counts the pass.
             span: The span that ran.
-            rows: Samples of the span; entry i belongs to position `span.wanted.sampled[i]`.
+            samples: Samples of the span; entry i belongs to position `span.wanted.sampled[i]`.
             spec: Facts of the model.
         """
 

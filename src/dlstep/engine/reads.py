@@ -88,10 +88,10 @@ class Reading(Strategy):
         rows = Rows(block.start, tokens, block.start + len(tokens), request.grid)
         return Span(request.who, rows, Wanted(block.masked, draws, self.labels, shift=shift))
 
-    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> Progress:
+    def commit(self, sequence: SequenceState, span: Span, samples: SpanSamples, spec: Spec) -> Progress:
         """Fill the slots, which ends the request."""
         progress, (block,) = sequence.progress, sequence.progress.window
-        after = block.unmask_rows(range(len(block.masked)), rows.tokens, rows.probabilities)
+        after = block.unmask_rows(range(len(block.masked)), samples.tokens, samples.probabilities)
         return Progress((after,), progress.final, sequence.request.limit, progress.past)
 
     def measure(self, sequence: SequenceState) -> int:

@@ -194,13 +194,13 @@ class Blocks(Strategy):
         """
 
     @abstractmethod
-    def next_blocks(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
+    def next_blocks(self, sequence: SequenceState, span: Span, samples: SpanSamples, spec: Spec) -> tuple[Block, ...]:
         """Return the blocks of `sequence.progress.window` after a forward pass.
 
         Args:
             sequence: The sequence, which already counts the pass.
             span: The span that ran.
-            rows: Samples of the span.
+            samples: Samples of the span.
             spec: Facts of the model.
         """
 
@@ -258,9 +258,9 @@ class Blocks(Strategy):
         rows = Rows(final, tokens, final + len(tokens), request.grid, soft=soft)
         return Span(request.who, rows, Wanted(sampled, draws, penalty=self.penalty()), storing)
 
-    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> Progress:
+    def commit(self, sequence: SequenceState, span: Span, samples: SpanSamples, spec: Spec) -> Progress:
         """Apply the results, seal complete blocks and open the next block."""
-        past, window, final = sequence.progress.past, self.next_blocks(sequence, span, rows, spec), sequence.progress.final
+        past, window, final = sequence.progress.past, self.next_blocks(sequence, span, samples, spec), sequence.progress.final
         if not self.fold_commits:
             past, window = retired(past, window, final)  # held blocks, which the last pass stored
         return self._progress(sequence, past, window, final, spec)
@@ -377,7 +377,7 @@ class Blockwise(Blocks):
         """Return 0.0 for a block with masks, else 1.0."""
         return 0.0 if block.masked else 1.0
 
-    def next_blocks(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
+    def next_blocks(self, sequence: SequenceState, span: Span, samples: SpanSamples, spec: Spec) -> tuple[Block, ...]:
         """Return the blocks after the rule's commits.
 
         Whether a block must advance depends on the previous block as it was fed.
@@ -388,7 +388,7 @@ class Blockwise(Blocks):
         for block in sequence.progress.window:
             fed = block if window_filter is None else window_filter.enter(block)
             if block.masked:
-                block_pass = BlockPass(fed, sequence, samples_of(fed, span, rows), spec, must or forced)
+                block_pass = BlockPass(fed, sequence, samples_of(fed, span, samples), spec, must or forced)
                 blocks.append(decided(self.rule, block_pass, window_filter))
             else:
                 blocks.append(block if window_filter is None else window_filter.leave(block, fed))

@@ -131,17 +131,17 @@ class Canvas(Strategy):
         rows = Rows(start, tokens, request.limit, request.grid)
         return Span(request.who, rows, Wanted(sampled, (number,) * len(sampled)))
 
-    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> Progress:
+    def commit(self, sequence: SequenceState, span: Span, samples: SpanSamples, spec: Spec) -> Progress:
         """Apply the rule to the block. If the block is then full, open the next one, whose first pass is a refresh."""
         (block, *rest), extra = sequence.progress.window, sequence.progress.extra
         if isinstance(self.rule, CanvasRule) and sequence.steps - block.opened == 1:  # the block's first pass
             # Pinned tokens alone do not make a block: nothing would be left to unmask.
-            block_pass = BlockPass(block, sequence, samples_of(block, span, rows), spec)
+            block_pass = BlockPass(block, sequence, samples_of(block, span, samples), spec)
             end = max(self.rule.ends(block_pass, self.block_size), block.masked[0] + 1)
             if end < block.end:
                 block, rest = block.part(block.start, end, block.opened), list(self._rest(sequence, end, spec))
         num_masked = len(block.masked)
-        block = decided_alone(self.rule, sequence, block, span, rows, spec)
+        block = decided_alone(self.rule, sequence, block, span, samples, spec)
         if block.masked:
             if self.cache != "none" and len(span.rows.tokens) == sequence.request.limit:  # the pass was a refresh
                 extra = Refreshed(num_masked)

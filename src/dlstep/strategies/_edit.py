@@ -46,7 +46,7 @@ class Revising(Blocks):
 
     @abstractmethod
     def revised(
-        self, sequence: SequenceState, blocks: tuple[Block, ...], span: Span, rows: SpanSamples, spec: Spec
+        self, sequence: SequenceState, blocks: tuple[Block, ...], span: Span, samples: SpanSamples, spec: Spec
     ) -> tuple[Block, ...]:
         """Return the open blocks after a pass.
 
@@ -54,18 +54,18 @@ class Revising(Blocks):
             sequence: The sequence, which already counts the pass.
             blocks: The open blocks as they were fed.
             span: The span that ran.
-            rows: Samples of the span. Entry i belongs to position `span.wanted.sampled[i]`, which is
+            samples: Samples of the span. Entry i belongs to position `span.wanted.sampled[i]`, which is
                 `blocks[0].first + i` without pinned tokens.
             spec: Facts of the model.
         """
 
-    def next_blocks(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> tuple[Block, ...]:
+    def next_blocks(self, sequence: SequenceState, span: Span, samples: SpanSamples, spec: Spec) -> tuple[Block, ...]:
         """Return held blocks unchanged, then the revised ones."""
         window = sequence.progress.window
         if self.fold_commits:
-            return self.revised(sequence, window, span, rows, spec)
+            return self.revised(sequence, window, span, samples, spec)
         blocks = tuple(block for block in window if block.start >= sequence.progress.final)
-        return window[: len(window) - len(blocks)] + self.revised(sequence, blocks, span, rows, spec)
+        return window[: len(window) - len(blocks)] + self.revised(sequence, blocks, span, samples, spec)
 
     def settled_end(self, block: Block) -> int:
         """Return the end of a ready block, otherwise the end of its leading given tokens."""
@@ -97,11 +97,11 @@ def revision(block: Block) -> Revision:
     return NEW if block.masked else PINNED
 
 
-def without_gaps(rows: SpanSamples, span: Span, blocks: tuple[Block, ...], limit: int) -> SpanSamples:
+def without_gaps(samples: SpanSamples, span: Span, blocks: tuple[Block, ...], limit: int) -> SpanSamples:
     """Return the samples with added entries for pinned positions: their token, with probability 1."""
     first, end = blocks[0].first, min(blocks[-1].end, limit)
     held = tuple(chain.from_iterable([block.tokens for block in blocks]))
     tokens, probabilities = list(held[first - blocks[0].start : end - blocks[0].start]), [1.0] * (end - first)
-    for position, token, probability in zip(span.wanted.sampled, rows.tokens, rows.probabilities, strict=True):
+    for position, token, probability in zip(span.wanted.sampled, samples.tokens, samples.probabilities, strict=True):
         tokens[position - first], probabilities[position - first] = token, probability
     return SpanSamples(tuple(tokens), tuple(probabilities))

@@ -34,17 +34,17 @@ SAMPLE_SPEC = SampleSpec(ties="lowest")
 KEPT = Storing(keeps_window=True)
 
 
-def accepted(block: Block, rows: SpanSamples) -> tuple[int, Block]:
+def accepted(block: Block, samples: SpanSamples) -> tuple[int, Block]:
     """Return the number of right proposals, and a sealed block of these and the token sampled after them.
 
     Args:
         block: Proposals, followed by masks.
-        rows: Samples of all positions of the block.
+        samples: Samples of all positions of the block.
     """
     proposed = block.tokens[: len(block.tokens) - len(block.masked)]
-    right = next((i for i, token in enumerate(proposed) if rows.tokens[i] != token), len(proposed))
+    right = next((i for i, token in enumerate(proposed) if samples.tokens[i] != token), len(proposed))
     end = right + 1
-    return right, replace(block, tokens=rows.tokens[:end], probabilities=rows.probabilities[:end]).sealed()
+    return right, replace(block, tokens=samples.tokens[:end], probabilities=samples.probabilities[:end]).sealed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +143,12 @@ class Verified(Causal):
         rows = Rows(final, tokens, block.end, Grid(final, len(tokens)), draft=True)
         return Span(request.who, rows, Wanted(sampled, draws, shift=0), ALONE)
 
-    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> Progress:
+    def commit(self, sequence: SequenceState, span: Span, samples: SpanSamples, spec: Spec) -> Progress:
         """Store the drafted tokens, or settle the right ones and the token sampled after them."""
         (block,), past, limit = sequence.progress.window, sequence.progress.past, sequence.request.limit
         if sequence.progress.final != block.start:
-            return self._proposed(sequence, past, block.start, rows.tokens, rows.probabilities, 1, spec)
-        _, settled = accepted(block, rows)
+            return self._proposed(sequence, past, block.start, samples.tokens, samples.probabilities, 1, spec)
+        _, settled = accepted(block, samples)
         # Do not draft the last position of the answer: the pass that verifies the positions before it samples it anyway.
         end = settled.end
         masks = max(0, min(self.draft_rows - 1, limit - 1 - end))

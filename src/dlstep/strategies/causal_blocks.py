@@ -92,13 +92,13 @@ class CausalBlocks(Strategy):
         rows = Rows(final, tokens, block.end, Grid(final, len(tokens)))
         return Span(request.who, rows, Wanted(sampled, (number,) * len(sampled), shift=0), ALONE)
 
-    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> Progress:
+    def commit(self, sequence: SequenceState, span: Span, samples: SpanSamples, spec: Spec) -> Progress:
         """Set the block's first token, or apply the rule. A full block becomes final, and the next one opens."""
         (block,), final = sequence.progress.window, sequence.progress.final
         if block.start == final:
-            block = block.unmask_rows((0,), rows.tokens, rows.probabilities)
+            block = block.unmask_rows((0,), samples.tokens, samples.probabilities)
         else:
-            block = decided_alone(self.rule, sequence, block, span, rows, spec)
+            block = decided_alone(self.rule, sequence, block, span, samples, spec)
         return self._progress(sequence, block, final, spec)
 
     def measure(self, sequence: SequenceState) -> int:

@@ -141,11 +141,11 @@ class DiffusionGemma(Strategy):
         params = _params(temperature=temperature, top_logprobs=request.params.top_logprobs)
         return Span(replace(request.who, params=params), rows, Wanted(sampled, (number,) * count), ALONE)
 
-    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> Progress:
+    def commit(self, sequence: SequenceState, span: Span, samples: SpanSamples, spec: Spec) -> Progress:
         """Accept tokens and renoise the others; after the last pass, commit the most probable tokens."""
         progress = sequence.progress
         block, window_filter = progress.window[0], window_filter_of(sequence, progress.window)
-        best, chances, entropies = rows.best_ids, rows.best_probabilities, rows.entropies
+        best, chances, entropies = samples.best_ids, samples.best_probabilities, samples.entropies
         pinned = members(block.given)
         if pinned:
             best = mixed(best, block.tokens, pinned)
@@ -158,12 +158,12 @@ class DiffusionGemma(Strategy):
         if last or (stable and fsum(entropies) / (len(best) - len(pinned)) < self.confidence_threshold):
             done = Block(block.start, best, (), chances, block.given, block.opened)
             if window_filter is not None:
-                done = _committed(window_filter, block, best, chances, rows.noise)
+                done = _committed(window_filter, block, best, chances, samples.noise)
             return self._progress(sequence, done, spec)
         chosen = accepted(entropies, self.entropy_bound)
         if window_filter is not None:
-            chosen = _consistent(window_filter.enter(block), chosen, rows)
-        canvas = mixed(rows.noise, rows.tokens, chosen)
+            chosen = _consistent(window_filter.enter(block), chosen, samples)
+        canvas = mixed(samples.noise, samples.tokens, chosen)
         if pinned:
             canvas = mixed(canvas, block.tokens, pinned)
         block = Block(block.start, canvas, block.masked, block.probabilities, block.given, block.opened, CanvasDraft(best, run))
@@ -280,14 +280,14 @@ def _committed(
     return replace(done, tokens=mixed(done.tokens, noise, left), given=given, extra=None)
 
 
-def _consistent(block: FilteredBlock, chosen: list[int], rows: SpanSamples) -> list[int]:
+def _consistent(block: FilteredBlock, chosen: list[int], samples: SpanSamples) -> list[int]:
     """Return the indices `chosen` without those whose tokens contradict more certain ones.
 
     Noise needs no filter, because it is only fed and never committed.
     """
     masked = set(block.masked)
     inside = [index for index in chosen if block.start + index in masked]
-    tokens, certainties = [rows.tokens[index] for index in inside], [-rows.entropies[index] for index in inside]
+    tokens, certainties = [samples.tokens[index] for index in inside], [-samples.entropies[index] for index in inside]
     kept = block.compatible([block.start + index for index in inside], tokens, certainties)
     dropped = set(inside).difference([inside[number] for number in kept])
     return [index for index in chosen if index not in dropped]

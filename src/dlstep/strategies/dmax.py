@@ -151,22 +151,22 @@ class DMax(Revising):
     # need `_refreshed_at`: those with pinned tokens, which interrupt the order of the positions, and those with a constraint,
     # which drops single tokens. A constraint needs plain tokens, because it cannot restrict blends.
     def revised(
-        self, sequence: SequenceState, blocks: tuple[Block, ...], span: Span, rows: SpanSamples, spec: Spec
+        self, sequence: SequenceState, blocks: tuple[Block, ...], span: Span, samples: SpanSamples, spec: Spec
     ) -> tuple[Block, ...]:
         """Return the open blocks with masks filled, tokens refreshed and new soft inputs."""
         window_filter, pinned = window_filter_of(sequence, sequence.progress.window), sequence.request.params.pinned
         revised: list[Block] = []
         for block in blocks:
-            samples = samples_of(block, span, rows)
+            own = samples_of(block, span, samples)
             timed_out = sequence.steps - block.opened >= self.most_forwards
             if window_filter is not None:
                 entered = window_filter.enter(block)
-                after = self._refreshed_at(entered, samples, timed_out=timed_out)
+                after = self._refreshed_at(entered, own, timed_out=timed_out)
                 revised.append(window_filter.leave(after, entered))
             elif pinned:
-                revised.append(self._refreshed_at(block, samples, timed_out=timed_out))
+                revised.append(self._refreshed_at(block, own, timed_out=timed_out))
             else:
-                revised.append(self._refreshed(block, samples, timed_out=timed_out))
+                revised.append(self._refreshed(block, own, timed_out=timed_out))
         return tuple(revised)
 
     @property

@@ -107,10 +107,10 @@ class FastDLLMV2(Strategy):
         draws = (sequence.steps - block.opened,) * len(sampled)
         return Span(request.who, Rows(start, tokens, end, request.grid), Wanted(sampled, draws))
 
-    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> Progress:
+    def commit(self, sequence: SequenceState, span: Span, samples: SpanSamples, spec: Spec) -> Progress:
         """Unmask positions of one sub-block; a full block becomes final and the next one opens."""
         (block,), past, extra = sequence.progress.window, sequence.progress.past, sequence.progress.extra
-        start, block = block.start, decided_alone(_above(self.accept_threshold), sequence, block, span, rows, spec)
+        start, block = block.start, decided_alone(_above(self.accept_threshold), sequence, block, span, samples, spec)
         if block.masked:
             if self.fdv2_use_block_cache and span.rows.stop > start and extra is None:
                 extra = Refreshed()

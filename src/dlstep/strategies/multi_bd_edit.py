@@ -86,32 +86,32 @@ class MultiBDEdit(Revising):
         return self.penalty_lambda
 
     def revised(
-        self, sequence: SequenceState, blocks: tuple[Block, ...], span: Span, rows: SpanSamples, spec: Spec
+        self, sequence: SequenceState, blocks: tuple[Block, ...], span: Span, samples: SpanSamples, spec: Spec
     ) -> tuple[Block, ...]:
         """Return the open blocks with their masks filled and their tokens edited."""
         first, late = blocks[0].first, sequence.steps - self.most_forwards
         if sequence.request.params.pinned:
-            rows = without_gaps(rows, span, blocks, sequence.request.limit)
-        chosen, changes = _compared(blocks, first, rows, self.accept_threshold, required_mask(spec))
+            samples = without_gaps(samples, span, blocks, sequence.request.limit)
+        chosen, changes = _compared(blocks, first, samples, self.accept_threshold, required_mask(spec))
         calm = not (changes or self.remasking)
         window_filter = window_filter_of(sequence, sequence.progress.window)
         revised: list[Block] = []
         for fed, fills in zip(blocks, chosen, strict=True):
             block = fed if window_filter is None else window_filter.enter(fed)
             if calm and fills:  # without remasking, such a block was never full, so its passes need not be checked
-                after = _rewritten(block, first, fills, [], rows, STEADY)
+                after = _rewritten(block, first, fills, [], samples, STEADY)
             else:
                 mine = [position for position in changes if block.start <= position < block.end]
                 if block.opened <= late:
-                    after = self._timed_out(block, first, mine, rows)
+                    after = self._timed_out(block, first, mine, samples)
                 else:
                     end = min(block.end, sequence.request.limit)
-                    after = self._edited(block, first, fills, mine, end, rows, spec)
+                    after = self._edited(block, first, fills, mine, end, samples, spec)
             revised.append(after if window_filter is None else window_filter.leave(after, block))
         return tuple(revised)
 
     def _edited(
-        self, block: Block, first: int, fills: list[int], changes: list[int], end: int, rows: SpanSamples, spec: Spec
+        self, block: Block, first: int, fills: list[int], changes: list[int], end: int, samples: SpanSamples, spec: Spec
     ) -> Block:
         """Return the block after a pass; row `i` belongs to position `first + i`.
 
@@ -122,44 +122,44 @@ class MultiBDEdit(Revising):
         masked, stable = block.masked, 1.0
         if changes:
             stable -= len(changes) / (end - block.start - block.given.bit_count() - len(masked))
-            changes = self._edits(changes, first, rows)
+            changes = self._edits(changes, first, samples)
         post = before.post if masked else before.post + 1
-        unsure = self._unsure(block, first, end, rows) if self.remasking else ()
+        unsure = self._unsure(block, first, end, samples) if self.remasking else ()
         if not masked and (post > self.max_post_edit_steps or not (changes or unsure)):
             return block.with_extra(Edited(True, stable, post, before.remasked))
-        after = _rewritten(block, first, fills, changes, rows, Edited(False, stable, post, before.remasked))
+        after = _rewritten(block, first, fills, changes, samples, Edited(False, stable, post, before.remasked))
         return _remasked(after, unsure, required_mask(spec)) if unsure else after
 
-    def _timed_out(self, block: Block, first: int, changes: list[int], rows: SpanSamples) -> Block:
+    def _timed_out(self, block: Block, first: int, changes: list[int], samples: SpanSamples) -> Block:
         """Return the block with every mask filled and the last edits."""
         before = block.extra if isinstance(block.extra, Edited) else NEW
         after = Edited(True, 1.0, before.post + (not block.masked), before.remasked)
-        full = _rewritten(block, first, list(block.masked), self._edits(changes, first, rows), rows, after)
+        full = _rewritten(block, first, list(block.masked), self._edits(changes, first, samples), samples, after)
         return full.with_extra(replace(after, ready=False)) if full.masked else full  # a constraint dropped tokens
 
-    def _edits(self, changes: list[int], first: int, rows: SpanSamples) -> list[int]:
+    def _edits(self, changes: list[int], first: int, samples: SpanSamples) -> list[int]:
         """Return those of the positions `changes` whose new token is probable enough."""
-        return [position for position in changes if rows.probabilities[position - first] > self.edit_threshold]
+        return [position for position in changes if samples.probabilities[position - first] > self.edit_threshold]
 
-    def _unsure(self, block: Block, first: int, end: int, rows: SpanSamples) -> tuple[int, ...]:
+    def _unsure(self, block: Block, first: int, end: int, samples: SpanSamples) -> tuple[int, ...]:
         """Return the positions to remask: unmasked, now unsure, and never remasked before."""
         least = REMASK_THRESHOLD if self.remask_threshold is None else self.remask_threshold
         start = block.first
-        probabilities = rows.probabilities[start - first : end - first]
+        probabilities = samples.probabilities[start - first : end - first]
         done = block.extra.remasked if isinstance(block.extra, Edited) else 0
         low = [position for position, probability in enumerate(probabilities, start) if probability < least]
         return tuple([p for p in low if p not in block.masked and not done >> (p - block.start) & 1])
 
 
 def _compared(
-    blocks: tuple[Block, ...], first: int, rows: SpanSamples, accept: float, mask: int
+    blocks: tuple[Block, ...], first: int, samples: SpanSamples, accept: float, mask: int
 ) -> tuple[list[list[int]], list[int]]:
     """Return the masks to fill, block by block, and all positions whose token differs now.
 
     A block fills the masks above `accept`, otherwise the first most certain one. Row `i` is
     position `first + i`.
     """
-    probabilities, now = rows.probabilities, list(rows.tokens)
+    probabilities, now = samples.probabilities, list(samples.tokens)
     chosen: list[list[int]] = []
     held: list[int] = []
     for block in blocks:
@@ -190,9 +190,9 @@ def _remasked(block: Block, unsure: tuple[int, ...], mask: int) -> Block:
     return block.remask(unsure, mask).with_extra(replace(extra, remasked=extra.remasked | done))
 
 
-def _rewritten(block: Block, first: int, fills: list[int], edits: list[int], rows: SpanSamples, extra: Edited) -> Block:
+def _rewritten(block: Block, first: int, fills: list[int], edits: list[int], samples: SpanSamples, extra: Edited) -> Block:
     """Return the block with `fills` and `edits` written; row `i` is position `first + i`."""
-    start, tokens, probabilities = block.start, rows.tokens, rows.probabilities
+    start, tokens, probabilities = block.start, samples.tokens, samples.probabilities
     if isinstance(block, FilteredBlock):
         # Fill masks before editing tokens, so that each pass fills at least one mask of the first block.
         for write, places in ((FilteredBlock.unmask, fills), (FilteredBlock.edit, edits)):

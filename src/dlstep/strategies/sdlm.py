@@ -107,11 +107,11 @@ class SDLM(Strategy):
         rows = Rows(block.start, block.tokens[:-1], block.end - 1, Grid(block.start, len(block.tokens) - 1))
         return Span(request.who, rows, Wanted(block.masked, (0,) * len(block.masked)), ALONE)
 
-    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> Progress:
+    def commit(self, sequence: SequenceState, span: Span, samples: SpanSamples, spec: Spec) -> Progress:
         """Keep the certain tokens, and open the window at the last of them."""
         (block,), past, limit = sequence.progress.window, sequence.progress.past, sequence.request.limit
         rule = _Beginning(self.accept_threshold)
-        after = decided_alone(rule, sequence, block, span, rows, spec)
+        after = decided_alone(rule, sequence, block, span, samples, spec)
         end = after.masked[0] if after.masked else min(after.end, limit)
         if end == limit:
             return Progress((), limit, limit, past.push_front(after.part(after.start, end, after.opened).sealed()))

@@ -61,16 +61,16 @@ class Strided(Causal):
         rows = Rows(block.start, block.tokens[:-1], block.end - 1, request.grid)
         return Span(request.who, rows, Wanted(sampled, (0,) * len(sampled)), KEPT)
 
-    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> Progress:
+    def commit(self, sequence: SequenceState, span: Span, samples: SpanSamples, spec: Spec) -> Progress:
         """Settle the right proposals and the token after them; use the new proposals only if all old ones were right."""
         (block,) = sequence.progress.window
-        right, settled = accepted(block, rows)
+        right, settled = accepted(block, samples)
         start, first, end = settled.end, right + 1, len(block.tokens)
         left = sequence.request.limit - start
         # Rows after a wrong proposal attended to it, so their proposals are dropped. The last position of the answer is
         # sampled but never fed, so a proposal for it would be useless.
         count = min(end - first, max(0, left - 1)) if right == end - len(block.masked) else 0
-        tokens, probabilities = rows.tokens[first : first + count], rows.probabilities[first : first + count]
+        tokens, probabilities = samples.tokens[first : first + count], samples.probabilities[first : first + count]
         masks = min(self.block_size + 1, left - count)
         return self._proposed(sequence, sequence.progress.past.push_front(settled), start, tokens, probabilities, masks, spec)
 

@@ -2,8 +2,8 @@
 
 A forward pass feeds the known tokens of the window first and its masks last, each at its own
 position. Every mask therefore sees every known token, although attention is causal. The tokens
-before the window's first mask leave the window after each pass; only these keep their keys and
-values. Source: Liu et al., "WeDLM: Reconciling Diffusion Language Models with Standard Causal
+before the window's first mask leave the window after each pass. They are then final, and the core
+stores them with the next window. Source: Liu et al., "WeDLM: Reconciling Diffusion Language Models with Standard Causal
 Attention for Fast Inference", 2025, arXiv 2512.22737.
 """
 
@@ -85,10 +85,10 @@ class WeDLM(Strategy):
         rows = Rows(block.start, tokens, block.end, request.grid, positions=order)
         return Span(request.who, rows, Wanted(sampled, (sequence.steps - block.opened,) * len(sampled)))
 
-    def commit(self, sequence: SequenceState, span: Span, rows: SpanSamples, spec: Spec) -> Progress:
+    def commit(self, sequence: SequenceState, span: Span, samples: SpanSamples, spec: Spec) -> Progress:
         """Apply the rule. The tokens before the first mask become final and leave the window."""
         (block,) = sequence.progress.window
-        return self._progress(sequence, decided_alone(self.rule, sequence, block, span, rows, spec), spec)
+        return self._progress(sequence, decided_alone(self.rule, sequence, block, span, samples, spec), spec)
 
     def measure(self, sequence: SequenceState) -> int:
         """Return the number of masked positions, each of which needs at most one pass."""

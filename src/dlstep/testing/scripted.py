@@ -42,12 +42,12 @@ class ScriptedDriver:
         return Samples(plan, tuple(self.rows_of(span) if span.wanted.sampled else NO_SAMPLES for span in plan.spans))
 
 
-def taken(rule: Rule, rows: SpanSamples) -> tuple[int, ...]:
+def taken(rule: Rule, samples: SpanSamples) -> tuple[int, ...]:
     """Return the offsets that `rule` unmasks in the first pass of a block with these `rows`."""
-    size, mask = len(rows.tokens), max(rows.tokens) + 1
+    size, mask = len(samples.tokens), max(samples.tokens) + 1
     strategy = DualCache(block_size=size, cache="none", rule=rule)
     state = init(Config(Spec(mask, (mask + 1,), mask + 2)), strategy)
     state = add(state, Request(0, (0,), SamplingParams(max_tokens=size)))
-    sequence = commit(state, ScriptedDriver(lambda span: rows).run(schedule(state))).find(0)
+    sequence = commit(state, ScriptedDriver(lambda span: samples).run(schedule(state))).find(0)
     assert sequence is not None, "a request stays in the state until it is pruned"
     return tuple(offset for offset, token in enumerate(sequence.tokens(1, size + 1)) if token != mask)

@@ -31,12 +31,12 @@ def begun(rule: Rule, block: Block, temperature: float = 0.0) -> SequenceState:
     return sequence.after_forward(sequence.storage, 1)
 
 
-def after(rule: Rule, block: Block, rows: SpanSamples, forwards: int = 1) -> Block:
+def after(rule: Rule, block: Block, samples: SpanSamples, forwards: int = 1) -> Block:
     """The block after forward number `forwards`."""
     sequence = begun(rule, block)
     for _ in range(forwards - 1):
         sequence = sequence.after_forward(sequence.storage, 1)
-    return rule.commit(pass_of(rule, sequence, block, rows, SPEC))
+    return rule.commit(pass_of(rule, sequence, block, samples, SPEC))
 
 
 def shown(block: Block) -> str:
