@@ -142,6 +142,7 @@ MUTANTS = (
         ("_spellings", "write quotes without a backslash", "if quoted else ()", "if False else ()"),
         ("_Regex._repeated", "repeat once too often", "range(most - least)", "range(most - least + 1)"),
         ("Nfa.determined", "end a match before the end of a text", "self._closed(states, '$')", "self._closed(states, '^')"),
+        noticed_by=("unit/text/test_json_automaton.py",),
     ),
     *in_file(
         "text/json_schema.py",
@@ -157,6 +158,7 @@ MUTANTS = (
         ),
         ("_type", "call 1.0 no integer", "dfa.multiples(1)", "dfa.INTEGERS"),
         ("_among", "forbid one spelling of a number alone", "dfa.compared(Decimal(text))[1]", "dfa.words([text])"),
+        noticed_by=("unit/text/test_json_automaton.py",),
     ),
     *in_file(
         "text/json_automaton.py",

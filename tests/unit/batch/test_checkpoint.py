@@ -4,13 +4,15 @@ import json
 import os
 import signal
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from random import Random
 
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.batch.checkpoint import answer_all, read_settings
+from dlstep.batch.checkpoint import ANSWERS, BatchCheckpoint, answer_all, read_settings
+from dlstep.batch.lines import AnsweredRequest
 from dlstep.engine.json_lines import check_free
 
 from ...helpers.killing import child_that_holds, ended
@@ -153,3 +155,11 @@ def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path, stopped):
         ended(child)
     answer_all(Scripted(0, 99), LINES, out)
     assert out.read_bytes() == (tmp_path / "other").read_bytes()
+
+
+def test_a_second_answer_to_the_same_content_is_not_stored(tmp_path):
+    with closing(BatchCheckpoint(tmp_path / "out.jsonl", LINES, FACTS)) as checkpoint:
+        for text in ("one", "two"):
+            checkpoint.note(AnsweredRequest(0, 200, {"text": text}, {"seconds": 1.0}))
+        (line,) = (checkpoint.folder / ANSWERS).read_text().splitlines()
+    assert json.loads(line)["response"]["body"] == {"text": "one"}
