@@ -103,9 +103,11 @@ class SDLM(Strategy):
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span of the window except its last position; each row predicts the next position."""
         (block,), request = sequence.progress.window, sequence.request
+        size = min(self.block_size, len(block.tokens) - 1)  # a fork may lower the size below that of the open window
+        sampled = block.masked[:size]
         # Rows of one group attend to one another, but final rows must attend causally, so they are not fed with this span.
-        rows = Rows(block.start, block.tokens[:-1], block.end - 1, Grid(block.start, len(block.tokens) - 1))
-        return Span(request.who, rows, Wanted(block.masked, (0,) * len(block.masked)), ALONE)
+        rows = Rows(block.start, block.tokens[:size], block.start + size, Grid(block.start, size))
+        return Span(request.who, rows, Wanted(sampled, (0,) * len(sampled)), ALONE)
 
     def commit(self, sequence: SequenceState, span: Span, samples: SpanSamples, spec: Spec) -> Progress:
         """Keep the certain tokens, and open the window at the last of them."""
