@@ -25,6 +25,15 @@ def even_shares(size: int, steps: int) -> list[int]:
     return [size // steps + (forward < size % steps) for forward in range(steps)]
 
 
+def dream_shares(size: int, steps: int) -> list[int]:
+    """CoDA (SalesforceAIResearch/CoDA fa1d505) and Dream: what forwards unmask, 1 - s/t of what is left, without those of 0."""
+    times = [1 + forward * (0.001 - 1) / steps for forward in range(steps)] + [0.0]
+    shares: list[int] = []
+    for before, after in pairwise(times):
+        shares.append(math.floor((size - sum(shares)) * (1 - after / before)))
+    return [share for share in shares if share]
+
+
 def maskgit_shares(size: int, steps: int) -> list[int]:
     """MDPO (autonomousvision/mdpo e6ae439), mode linear: what is left masked is rounded down. Its floats are fractions here."""
     left = [math.floor(size * (1 - Fraction(forward, steps))) for forward in range(steps + 1)]

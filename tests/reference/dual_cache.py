@@ -12,14 +12,14 @@ from typing import Any
 
 from torch import Tensor
 
-from .authors_code import even_shares
+from .authors_code import dream_shares, even_shares
 from .fast_dllm_v2 import accepted, finished, refined
 from .models import MASK, Dense, Stored
 
 
 @dataclass(frozen=True)
 class Rules:
-    """Hyperparameters; with a quota a block takes an even share of its positions in each of `steps_per_block` forwards."""
+    """Hyperparameters; with a quota a block takes a share of its positions in each of `steps_per_block` forwards."""
 
     block_size: int
     cache: str = "dual"
@@ -64,7 +64,8 @@ def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules, pins
             if rules.rule is None:
                 chosen = accepted(network, rows, rules.accept_threshold, inclusive=True)
             else:
-                chosen = best(network, rows, rules.rule.order, even_shares(count, rules.rule.steps_per_block)[step])
+                shares = even_shares if rules.rule.schedule == "even" else dream_shares
+                chosen = best(network, rows, rules.rule.order, shares(count, rules.rule.steps_per_block or count)[step])
             for position, token in chosen.items():
                 canvas[position] = token
             step += 1

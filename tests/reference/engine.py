@@ -8,11 +8,11 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from dlstep import SamplingParams, Strategy, strategies
+from dlstep import Request, SamplingParams, Strategy, commit, schedule, strategies
 from dlstep.driver import TorchDriver
 from dlstep.models import Checkpoint, load_checkpoint
 
-from ..helpers.decoding import by_driver, decoded_alone, room_for_one
+from ..helpers.decoding import by_driver, decoded_alone, room_for_one, with_requests
 from .models import EOS, MASK, NEVER, WORDS, BiasedHead, Dense, make_network, write_folder
 
 CLOSE = 1e-5  # decisions closer than this may differ by rounding
@@ -86,15 +86,32 @@ class Tally:
     stopped: int = 0
     close: int = 0
     smallest: float = 1.0
+    preempted: int = 0
+    shared: int = 0
 
     def __str__(self) -> str:
         return (
             f"{self.compared} answers compared, {self.stopped} of them stopped early, smallest margin {self.smallest:.1e}; "
             f"{self.close} too close to call"
-        )
+        ) + (f"; {self.preempted} preemptions, {self.shared} pages shared" if self.preempted or self.shared else "")
 
 
 Loop = Callable[..., list[int]]  # of the network, the prompt, the limit, the options, and the pins where there are any
+
+
+def expected_answer(pair: Pair, case: Case, loop: Loop, head_shift: int, tally: Tally) -> list[int] | None:
+    """The answer of the loop; None if one of its decisions is too close to call."""
+    pair.head.bias[EOS] = case.eos_bias
+    dense = Dense(pair.network, head_shift)
+    expected = loop(dense, case.prompt, case.limit, dict(case.options), *([case.pins] if case.pins else []))
+    if dense.smallest < CLOSE:
+        tally.close += 1
+        return None
+    assert MASK not in expected and EOS not in expected
+    tally.compared += 1
+    tally.stopped += len(expected) < case.limit - len(case.prompt)
+    tally.smallest = min(tally.smallest, dense.smallest)
+    return expected
 
 
 def compare(pairs: Sequence[Pair], cases: Sequence[Case], name: str, loop: Loop, head_shift: int = 0) -> Tally:
@@ -102,17 +119,47 @@ def compare(pairs: Sequence[Pair], cases: Sequence[Case], name: str, loop: Loop,
     tally = Tally()
     for case in cases:
         pair = pairs[case.number % len(pairs)]
-        pair.head.bias[EOS] = case.eos_bias
-        dense = Dense(pair.network, head_shift)
-        expected = loop(dense, case.prompt, case.limit, dict(case.options), *([case.pins] if case.pins else []))
-        if dense.smallest < CLOSE:
-            tally.close += 1
-            continue
-        strategy = strategies.make({"sliding": "dual_cache"}.get(name, name), **case.options)
-        answer = engine_answer(pair, case, strategy, head_shift)
-        assert list(answer) == expected, case
-        assert MASK not in answer and EOS not in answer
-        tally.compared += 1
-        tally.stopped += len(answer) < case.limit - len(case.prompt)
-        tally.smallest = min(tally.smallest, dense.smallest)
+        if (expected := expected_answer(pair, case, loop, head_shift, tally)) is not None:
+            strategy = strategies.make({"sliding": "dual_cache"}.get(name, name), **case.options)
+            assert list(engine_answer(pair, case, strategy, head_shift)) == expected, case
+    return tally
+
+
+def crowds(seed: int, count: int, block: int, options: Callable[[Random], dict[str, Any]]) -> list[list[Case]]:
+    """`count` random cases, four by four with the same options and head, and with prompts that begin alike."""
+    found = []
+    for number in range(count // 4):
+        first, *others = random_cases(1000 * seed + number, 4, block, options)
+        begin = first.prompt * 10
+        prompts = [first.prompt, *((*begin[: len(other.prompt) - 1], other.prompt[-1]) for other in others)]
+        same = {"eos_bias": first.eos_bias, "options": first.options}
+        found.append([replace(case, prompt=prompt, **same) for case, prompt in zip((first, *others), prompts, strict=True)])
+    return found
+
+
+def compare_crowds(pair: Pair, crowds: Sequence[Sequence[Case]], name: str, loop: Loop, head_shift: int) -> Tally:
+    """Check that engine and loop answer all cases alike, where the engine decodes each crowd at once.
+
+    There is room for one case and a half, unless preemption may change an answer.
+    """
+    tally = Tally()
+    for cases in crowds:
+        expected = [expected_answer(pair, case, loop, head_shift, tally) for case in cases]
+        strategy, longest = strategies.make(name, **cases[0].options), max(case.limit for case in cases)
+        pages = (longest + 8) * 3 // 8 if strategy.exact else 16 * len(cases)
+        config = replace(
+            room_for_one(replace(pair.checkpoint.spec, head_shift=head_shift), longest),
+            num_pages=pages,
+            max_num_reqs=len(cases),
+        )
+        params = [SamplingParams(max_tokens=case.limit - len(case.prompt)) for case in cases]
+        requests = [Request(case.number, case.prompt, given) for case, given in zip(cases, params, strict=True)]
+        state, driver = with_requests(config, strategy, requests), TorchDriver(pair.checkpoint, config)
+        while not state.done:
+            plan = schedule(state)
+            tally.preempted += len(plan.preemptions)
+            tally.shared += sum(len(admission.shared) for admission in plan.admissions)
+            state = commit(state, driver.run(plan))
+        for case, answer in zip(cases, expected, strict=True):
+            assert answer is None or list(state.finished[case.number].answer) == answer, case
     return tally

@@ -3,15 +3,13 @@
 The loop is that of dllm's sampler for bd3lm (ZHZisZZ/dllm 0799718), written anew from reading it, at temperature 0.
 """
 
-import pytest
 import torch
 
 from dlstep.rules.quota import Quota
 
 from .authors_code import best_first, even_shares
-from .engine import compare, random_cases
 from .loops import BLOCK
-from .models import EOS, MASK, NEVER, before_end
+from .models import EOS, MASK, before_end
 
 PAD = 0  # what is fed at padded positions, which no position sees
 
@@ -58,20 +56,3 @@ def single_blocks(random):
     """Single blocks, with shares that leave no remainder, where the authors round otherwise."""
     rule = Quota(random.choice((1, 2, 4)))
     return {"block_size": BLOCK, "buffer_size": 1, "grid_origin": "prompt_end", "rule": rule}
-
-
-@pytest.mark.parametrize("shift", [0, 1])
-@pytest.mark.parametrize("count", [50, pytest.param(200, marks=pytest.mark.stress)])
-def test_blocks_from_the_prompts_end_decode_like_bd3lm(pairs, count, shift, report):
-    cases = [case for case in random_cases(71, 12 * count, BLOCK, single_blocks) if not (case.limit - len(case.prompt)) % BLOCK]
-    assert len(cases) > count and sum(case.eos_bias > NEVER for case in cases) > count // 2
-    tally = compare(pairs, cases[:count], "multi_bd", decode, shift)
-    report(f"bd3lm, shift {shift}: {tally}")
-    assert tally.compared > 2 * count // 3 and tally.stopped > count // 10
-    elsewhere = [
-        case
-        for case in cases[:count]
-        if len(case.prompt) % BLOCK and case.options.pop("grid_origin") and case.max_tokens > BLOCK
-    ]
-    with pytest.raises(AssertionError, match="Case"):  # blocks from position 0 on give other answers
-        compare(pairs, elsewhere, "multi_bd", decode, shift)
