@@ -147,8 +147,6 @@ class Choice(Rule):
         """Return the indices of the masked positions to unmask: ascending, at least one if `block_pass.must`.
 
         Index i stands for position `block.masked[i]`, whose samples are entry i of `block_pass.samples`.
-        `must` is false only in a block after the first open one, if the share of unmasked positions
-        in the block before it is below `semi_complete_threshold` and `spec.accept_rule` is A.
 
         Args:
             block_pass: The pass with its samples.

@@ -21,11 +21,12 @@ FinishReason = Literal["stop", "length", "nfe_limit", "repetition", "abort", "re
 """All ways in which an answer ends.
 
 - `stop`, `length`, `nfe_limit`, `repetition`: a finish rule of `core/commit.py` holds for the settled tokens.
-- `abort`: `abort` was called: the client disconnected, a stream was closed, or a time limit of the server passed. The
-  server also answers with `abort` if the request was still in its queue.
+- `abort`: `abort` was called (`Decode`, `Session`, `serve/engine_loop.py`): the client disconnected, a stream was closed, or
+  a time limit of the request passed. The server also answers with `abort` if the request was still in its queue.
 - `rejected`: `checked` in `core/lifecycle.py` found that the request can never run; no forward pass was made.
 - `error`, with the cause in `FinishInfo.error`: the strategy or rule raises or returns an invalid value, the logits of a
-  row are not finite, a processor raises, or the server fails the request after its forward pass has failed twice.
+  row are not finite, a processor raises (`after_samples` in `core/commit.py`), or the server fails the request after its
+  forward pass has failed twice, its engine has died or `engine_timeout` has passed (`serve/router/router.py`).
 
 If a driver raises, no request ends and the state is unchanged. An `LLM` then raises in all pending calls; a server retries.
 """
@@ -101,7 +102,7 @@ class Progress:
     """
 
     window: tuple[Block, ...]
-    """Unfinished blocks, in order of position."""
+    """Blocks from `final` on, in order of position: unfinished ones, and finished ones that wait to be stored."""
     final: int
     """The tokens of positions `[0, final)`, and all tokens that these positions attend to, can no longer change."""
     settled: int
