@@ -67,7 +67,7 @@ class TorchLowering:
         self._apply(plan)
         best, scored = plan.sample_spec.best, plan.sample_spec.scored
         parts: list[list[Iterable[float]]] = []
-        for rows in samples.rows:
+        for rows in samples.spans:
             part: list[Iterable[float]] = [rows.tokens, rows.probabilities, rows.entropies, rows.margins, rows.noise]
             part += [rows.scored_probabilities[place::scored] for place in range(scored)]
             part += [rows.best_ids[rank::best] for rank in range(best)]
@@ -116,7 +116,7 @@ def measure_core(state: State, driver: ScriptedDriver) -> list[tuple[float, ...]
         begin = process_time()
         plan = schedule(state)
         planned = process_time() - begin
-        rows = driver.run(plan).rows
+        rows = driver.run(plan).spans
         begin = process_time()
         state = commit(state, Samples(plan, rows, checked=True))  # the cache digest is computed when samples are created
         spent.append((planned, process_time() - begin))

@@ -68,7 +68,7 @@ def crowd(engine: LoadedEngine, count: int) -> Answers:
 
     def keep(event: Event) -> None:
         if isinstance(event, Samples):
-            for span, rows in zip(event.plan.spans, event.rows, strict=True):
+            for span, rows in zip(event.plan.spans, event.spans, strict=True):
                 asked[span.who.seq_id].append((span, rows))
 
     decode = Decode(engine.first, engine.driver, record=keep)

@@ -80,7 +80,7 @@ MUTANTS = (
             "span.rows.stop",
         ),
         ("_check_ids", "take the mask id for a token", " and (token != spec.mask_id)", ""),
-        ("after_samples", "give rows of samples to the wrong requests", "rows[index]", "rows[-1 - index]"),
+        ("after_samples", "give rows of samples to the wrong requests", "samples.spans[index]", "samples.spans[-1 - index]"),
         ("after_samples", "miss rows whose logits were not finite", "not samples.checked and -1 in rows.tokens", "False"),
         ("commit", "keep pages that led to an error in the prefix index", "cache = cache.unpublish(sequence.pages)", "pass"),
         ("commit", "commit what was prepared for another state", "prepared.state is not state or ", ""),

@@ -26,7 +26,7 @@ def test_best_ids_come_from_the_pass_that_set_the_token(name, data):
     assert from_json(to_json(run.state)) == run.trace.replay() == run.state
     reported = {}
     for step in run.steps:
-        for span, rows in zip(step.plan.spans, step.samples.rows, strict=True):
+        for span, rows in zip(step.plan.spans, step.samples.spans, strict=True):
             width = step.plan.sample_spec.best
             for row, position in enumerate(span.wanted.sampled):
                 own = slice(row * width, row * width + MOST)

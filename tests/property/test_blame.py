@@ -226,7 +226,7 @@ def test_samples_of_another_plan_are_refused_and_lose_no_request(kind):
             self.runs += 1
             if self.runs != 2:
                 return samples
-            return {"another plan": replace(samples, plan=replace(plan, num_pages=7)), "rows alone": samples.rows}.get(kind)
+            return {"another plan": replace(samples, plan=replace(plan, num_pages=7)), "rows alone": samples.spans}.get(kind)
 
     driver = Wrong(ShadowDriver(given.page_size, given.num_pages, SPEC), frozenset())
     decode = Decode(init(given, strategy), driver, prunes=False)

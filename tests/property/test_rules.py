@@ -98,7 +98,7 @@ def test_rules_set_only_tokens_that_filters_keep(value, temperature):
     state = trace.first
     for event in trace.events:
         before, state = state, apply(state, event)
-        for span, rows in zip(event.plan.spans, event.rows, strict=True) if isinstance(event, Samples) else ():
+        for span, rows in zip(event.plan.spans, event.spans, strict=True) if isinstance(event, Samples) else ():
             fed, done = before.find(span.who.id), state.find(span.who.id)
             assert fed is not None and done is not None and not done.error, done
             allowed = {*fed.unmasked_tokens.items(), *zip(span.wanted.sampled, rows.tokens, strict=True)}

@@ -123,7 +123,7 @@ def _store_window(
 
 def _check_ids(samples: Samples, spec: Spec) -> None:
     """Raise SamplesMismatch for an id that no token has, except -1 in a failed row and listed ids of probability 0."""
-    for span, rows in zip(samples.plan.spans, samples.rows, strict=True):
+    for span, rows in zip(samples.plan.spans, samples.spans, strict=True):
         listed = [token for token, chance in zip(rows.best_ids, rows.best_probabilities, strict=False) if chance]
         for token in (*rows.tokens, *rows.noise, *listed):
             known = type(token) is int and 0 <= token < spec.vocab_size and token != spec.mask_id
@@ -136,7 +136,7 @@ def _check_ids(samples: Samples, spec: Spec) -> None:
 
 def after_samples(state: State, sequence: SequenceState, samples: Samples, index: int) -> SequenceState:
     """Return `sequence` after its sampling span, `samples.plan.spans[index]`."""
-    spec, given, span, rows = state.config.spec, samples.plan.sample_spec, samples.plan.spans[index], samples.rows[index]
+    spec, given, span, rows = state.config.spec, samples.plan.sample_spec, samples.plan.spans[index], samples.spans[index]
     if not samples.checked and -1 in rows.tokens:
         position = span.wanted.sampled[rows.tokens.index(-1)]
         end = max(sequence.progress.settled, len(sequence.request.prompt))

@@ -292,7 +292,8 @@ ALONE = Storing(joins=False)
 class Span:
     """Consecutive positions of one request to feed in one forward pass.
 
-    Queries see positions below `rows.end` under `rows.grid`. A strategy plans only the window.
+    Queries see positions below `rows.end` under `rows.grid`. A strategy plans only the window and how it is sampled and
+    stored; the core adds rows of final tokens (`with_prefix`), and to `wanted` the token masks and what processors need.
     """
 
     who: Who
@@ -401,7 +402,7 @@ class Samples:
 
     plan: Plan
     """The plan that ran."""
-    rows: tuple[SpanSamples, ...] = ()
+    spans: tuple[SpanSamples, ...] = ()
     """Results of each span of the plan, in order."""
     marks: InitVar[Sequence[int] | None] = None
     checked: bool = field(default=False, repr=False, compare=False)
@@ -411,11 +412,11 @@ class Samples:
 
     def __post_init__(self, marks: Sequence[int] | None) -> None:
         check_ranges(self)
-        if len(self.rows) != len(self.plan.spans):
+        if len(self.spans) != len(self.plan.spans):
             raise SamplesMismatch(
-                f"step {self.plan.step}: {len(self.plan.spans)} spans were planned, {len(self.rows)} results came back"
+                f"step {self.plan.step}: {len(self.plan.spans)} spans were planned, {len(self.spans)} results came back"
             )
-        for span, rows in zip(self.plan.spans, self.rows, strict=True):
+        for span, rows in zip(self.plan.spans, self.spans, strict=True):
             if not len(span.wanted.sampled) == len(rows.tokens) == len(rows.probabilities):
                 raise SamplesMismatch(
                     f"step {self.plan.step}, request {span.who.id}: {len(span.wanted.sampled)} sampled positions, "
@@ -423,11 +424,11 @@ class Samples:
                 )
         if not self.checked or self.plan.sample_spec != PLAIN:
             self._check_numbers()
-        object.__setattr__(self, "cache_digest", next_cache_digest(self.plan, self.rows, marks))
+        object.__setattr__(self, "cache_digest", next_cache_digest(self.plan, self.spans, marks))
 
     def _check_numbers(self) -> None:
         spec = self.plan.sample_spec
-        for span, rows in zip(self.plan.spans, self.rows, strict=True):
+        for span, rows in zip(self.plan.spans, self.spans, strict=True):
             sampled = len(span.wanted.sampled)
             for name, numbers, due, most in (
                 ("probabilities", rows.probabilities, sampled, MOST),
@@ -456,7 +457,7 @@ EMPTY_CACHE = 0
 
 
 def next_cache_digest(plan: Plan, samples: tuple[SpanSamples, ...], marks: Sequence[int] | None = None) -> int:
-    """Return the cache digest after `plan` returned `rows`: equal only for equal caches.
+    """Return the cache digest after `plan` returned `samples`: equal only for equal caches.
 
     It hashes everything the plan put on the device, who owns it, and the sampled tokens. Only
     numbers are hashed: their hashes are the same in every process.

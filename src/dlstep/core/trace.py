@@ -36,7 +36,7 @@ from .schedule import schedule
 from .sequence import SequenceState
 from .state import State
 
-FORMAT = 7
+FORMAT = 8
 
 
 @dataclass(frozen=True, slots=True)

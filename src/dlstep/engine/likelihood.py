@@ -168,7 +168,7 @@ class Likelihoods:
             if isinstance(event, Samples):
                 self.steps += 1
                 found.update(
-                    {span.who.id: rows for span, rows in zip(event.plan.spans, event.rows, strict=True) if span.wanted.sampled}
+                    {span.who.id: rows for span, rows in zip(event.plan.spans, event.spans, strict=True) if span.wanted.sampled}
                 )
 
         decode = Decode(self._first, self._engine.driver, record=record)

@@ -141,7 +141,7 @@ class Observation:
         token that the pass sampled.
         """
         rows: list[Row] = []
-        for span, samples in zip(self.spans, self.samples.rows, strict=True):
+        for span, samples in zip(self.spans, self.samples.spans, strict=True):
             for layer, candidates in span.candidates.items():
                 columns = (candidates.ids, candidates.log_probabilities, candidates.entropies)
                 lines = zip(span.sampled, samples.tokens, *[column.tolist() for column in columns], strict=True)

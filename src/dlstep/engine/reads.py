@@ -175,7 +175,7 @@ class Reads:
         if not isinstance(event, Samples):
             return
         shared = {admission.seq_id: len(admission.shared) for admission in event.plan.admissions}
-        for span, rows in zip(event.plan.spans, event.rows, strict=True):
+        for span, rows in zip(event.plan.spans, event.spans, strict=True):
             self._cached.setdefault(span.who.id, shared.get(span.who.seq_id, 0) * self.first.config.page_size)
             if span.wanted.sampled:
                 self._samples[span.who.id] = span, rows

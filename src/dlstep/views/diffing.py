@@ -196,7 +196,7 @@ def _first_difference(old: Event, new: Event) -> tuple[str, str]:
             "KV cache" if name == "cache_digest" else name for name in differing(old.plan, new.plan, field_names(old.plan))
         ]
         return f"{event_text(old)}, another plan ({listed(names)})", f"{event_text(new)}, another plan"
-    for span, one, two in zip(old.plan.spans, old.rows, new.rows, strict=True):
+    for span, one, two in zip(old.plan.spans, old.spans, new.spans, strict=True):
         was, now = (list(zip(rows.tokens, rows.probabilities, strict=True)) for rows in (one, two))
         for position, first, second in zip(span.wanted.sampled, was, now, strict=True):
             if first != second:

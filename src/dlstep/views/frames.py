@@ -148,7 +148,7 @@ class FrameRecorder:
         plan = samples.plan
         running = {sequence.request.seq_id: sequence for sequence in state.running}
         all_rows = sum(len(span.rows.tokens) for span in plan.spans)
-        for span, rows in zip(plan.spans, samples.rows, strict=True):
+        for span, rows in zip(plan.spans, samples.spans, strict=True):
             seq_id = span.who.seq_id
             if (answer := self._answers.get(seq_id)) is None:
                 continue

@@ -94,15 +94,15 @@ def _span_lines(span: Span, pages: tuple[int, ...]) -> list[str]:
 
 
 def _samples_lines(samples: Samples) -> Iterator[str]:
-    sampled = sum(len(rows.tokens) for rows in samples.rows)
-    tokens = f"{counted(sampled, 'token')} of {counted(len(samples.rows), 'request')}"
+    sampled = sum(len(rows.tokens) for rows in samples.spans)
+    tokens = f"{counted(sampled, 'token')} of {counted(len(samples.spans), 'request')}"
     yield f"Samples of step {samples.plan.step}: {tokens}, as position: token (probability)"
-    for span, rows in list(zip(samples.plan.spans, samples.rows, strict=True))[:MOST]:
+    for span, rows in list(zip(samples.plan.spans, samples.spans, strict=True))[:MOST]:
         sampled_tokens = zip(span.wanted.sampled, rows.tokens, rows.probabilities, strict=True)
         shown = [f"{position}: {token} ({probability:.2f})" for position, token, probability in sampled_tokens]
         rest = [f"and {len(shown) - MOST} more"] if len(shown) > MOST else []
         yield from packed([*shown[:MOST], *rest] or ["none"], f"  request {span.who.id}: ")
-    yield from more(len(samples.rows) - MOST, "request")
+    yield from more(len(samples.spans) - MOST, "request")
 
 
 def _trace_lines(trace: Trace) -> Iterator[str]:

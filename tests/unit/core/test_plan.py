@@ -32,14 +32,14 @@ from ...helpers.refusals import refused
 
 def test_samples_have_a_probability_for_each_scored_id():
     plan = plan_of((1, 2) * 4, SampleSpec(scored=2))
-    assert answered(plan, *(0.1,) * 8).rows[0].scored_probabilities == (0.1,) * 8
+    assert answered(plan, *(0.1,) * 8).spans[0].scored_probabilities == (0.1,) * 8
     for count in (0, 4, 7, 9):
         with pytest.raises(
             SamplesMismatch, match=f"step 0, request 0: 8 scored_probabilities were requested, {count} came back"
         ):
             answered(plan, *(0.1,) * count)
-    assert answered(plan_of((1,) * 4, SampleSpec(scored=2)), *(0.1,) * 4).rows  # of a request whose rule scores fewer
-    assert answered(plan_of((), SampleSpec(scored=2))).rows
+    assert answered(plan_of((1,) * 4, SampleSpec(scored=2)), *(0.1,) * 4).spans  # of a request whose rule scores fewer
+    assert answered(plan_of((), SampleSpec(scored=2))).spans
 
 
 def test_sample_spec_covers_no_more_scored_ids_than_it_has():

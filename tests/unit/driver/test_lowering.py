@@ -115,13 +115,13 @@ def test_scored_probabilities_come_back_in_the_layout_of_each_span(best):
         span(3, 0, 4),
     )
     plan = replace(plan_of(*spans), sample_spec=SampleSpec(frozenset({"entropy"}), best=best, scored=2))
-    found = unpack(plan, pack(drawn)).rows
+    found = unpack(plan, pack(drawn)).spans
     sixteenths = [tuple(16 * chance for chance in each.scored_probabilities) for each in found]
     assert sixteenths == [(0, 1, 2, 3), (4, 6), (), ()]
     assert [each.tokens for each in found] == [(0, 1), (2, 3), (4,), ()]
     assert [len(each.best_ids) for each in found] == [2 * best, 2 * best, best, 0]
     none = replace(plan, spans=tuple(changed(each, scored_ids=()) for each in spans))
-    answers = unpack(none, pack(replace(drawn, scored_probabilities=None))).rows
+    answers = unpack(none, pack(replace(drawn, scored_probabilities=None))).spans
     assert answers == tuple(replace(each, scored_probabilities=()) for each in found)
 
 

@@ -110,7 +110,7 @@ def test_the_largest_forward_passes_run(strategy, rows, checkpoints):
     plans, pages = largest_forwards(config, strategy)
     for plan in plans:
         samples = TorchDriver(checkpoint, replace(config, num_pages=pages)).run(plan)
-        assert all(-1 not in rows.tokens for rows in samples.rows)
+        assert all(-1 not in rows.tokens for rows in samples.spans)
 
 
 def test_memory_that_forward_passes_keep_is_not_given_to_pages(checkpoints, monkeypatch):

@@ -224,7 +224,7 @@ def test_statistics_come_when_they_are_requested(checkpoints):
     state, config = crowded(checkpoints["plain"], STRATEGIES["multi_bd"])
     plan = replace(schedule(state), sample_spec=SampleSpec(frozenset(("entropy", "margin")), "lowest"))
     samples = TorchDriver(checkpoints["plain"], config).run(plan)
-    for span, rows in zip(plan.spans, samples.rows, strict=True):
+    for span, rows in zip(plan.spans, samples.spans, strict=True):
         assert len(rows.entropies) == len(rows.margins) == len(span.wanted.sampled)
         assert all(0 < entropy < 4 for entropy in rows.entropies)
         assert all(0 <= margin <= chance for margin, chance in zip(rows.margins, rows.probabilities, strict=True))
@@ -251,7 +251,7 @@ def test_scored_ids_have_the_probabilities_of_transformers(checkpoints, dense, n
         ids = [(7,) if span.who.id == 2 else ALL_IDS for span in planned.spans]
         spans = [changed(span, scored_ids=own * len(span.wanted.sampled)) for span, own in zip(planned.spans, ids, strict=True)]
         samples = driver.run(replace(planned, spans=tuple(spans), sample_spec=spec))
-        for span, rows in zip(spans, samples.rows, strict=True):
+        for span, rows in zip(spans, samples.spans, strict=True):
             plain = span if tempered else changed(span, params=replace(span.who.params, temperature=0.0))
             expected = dense[network].rows(state, None, plain).scored_probabilities
             assert rows.scored_probabilities == pytest.approx(expected, abs=2e-6)
@@ -276,7 +276,7 @@ def test_ids_that_a_filter_removed_have_no_probability(checkpoints, dense):
     spans = tuple([changed(span, scored_ids=(*range(WORDS),) * len(span.wanted.sampled)) for span in plan.spans])
     for tempered in (True, False):
         scoring = replace(plan, spans=spans, sample_spec=SampleSpec(scored=WORDS, tempered=tempered))
-        for span, rows in zip(spans, TorchDriver(checkpoints["plain"], config).run(scoring).rows, strict=True):
+        for span, rows in zip(spans, TorchDriver(checkpoints["plain"], config).run(scoring).spans, strict=True):
             plain = span if tempered else changed(span, params=replace(span.who.params, temperature=0.0))
             whole = dense["plain"].rows(state, None, plain).scored_probabilities
             for row in range(len(span.wanted.sampled)):

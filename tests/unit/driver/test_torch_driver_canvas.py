@@ -58,7 +58,7 @@ def decode(state, driver):
     while not state.done:
         plans.append(plan := schedule(state))
         samples = driver.start(plan, 0, lambda plan=plan: agreed.append(plan.step)).wait()
-        assert samples.cache_digest == Samples(plan, samples.rows).cache_digest
+        assert samples.cache_digest == Samples(plan, samples.spans).cache_digest
         state = commit(state, samples)
     driver.start(schedule(state), 0, lambda: agreed.append(state.step)).wait()  # it feeds nothing
     assert agreed == [*[plan.step for plan in plans], state.step]

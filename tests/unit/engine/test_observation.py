@@ -74,7 +74,7 @@ def assert_equal(one, other):
 def assert_sound(observation):
     """The candidates are those of the samples, and the parts have the shapes that are documented."""
     assert [span.id for span in observation.spans] == [span.who.id for span in observation.samples.plan.spans]
-    for planned, span, drawn in zip(observation.samples.plan.spans, observation.spans, observation.samples.rows, strict=True):
+    for planned, span, drawn in zip(observation.samples.plan.spans, observation.spans, observation.samples.spans, strict=True):
         assert (span.positions, span.sampled) == (
             planned.rows.positions or range(planned.rows.start, planned.rows.stop),
             planned.wanted.sampled,
@@ -260,7 +260,7 @@ def test_rows_name_the_candidates_of_each_layer(bd):
     (span,), rows = observation.spans, observation.rows()
     assert len(rows) == 2 * 2 * len(span.sampled) and {row["layer"] for row in rows} == {0, 4}
     found = [row for row in rows if row["layer"] == 4 and row["rank"] == 1]
-    drawn = observation.samples.rows[0]
+    drawn = observation.samples.spans[0]
     assert [row["offset"] for row in found] == [position - span.start for position in span.sampled]
     assert [row["token_id"] for row in found] == list(drawn.tokens) and {row["sampled"] for row in found} == {1}
     assert [float(row["log_probability"] or 0) for row in found] == pytest.approx([log(each) for each in drawn.probabilities])

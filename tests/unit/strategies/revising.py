@@ -91,7 +91,7 @@ def decode(strategy: Revising, random: Random, **params: Any) -> Iterator[Step]:
         before, state = state.find(0), commit(state, samples)
         after = state.find(0)
         if plan.spans[0].wanted.sampled:
-            yield Step(before, plan.spans[0], samples.rows[0], after)
+            yield Step(before, plan.spans[0], samples.spans[0], after)
 
 
 @dataclass

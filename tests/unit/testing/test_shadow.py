@@ -17,7 +17,7 @@ def shadow_rows(ids, spec, prompt=(1, 2, 3, 4), heat=0.0):
     state = init(CONFIG, MultiBD(4, 1))
     plan = schedule(add(state, Request(0, prompt, replace(PARAMS, temperature=heat))))
     plan = replace(plan, spans=(changed(plan.spans[0], scored_ids=ids),), sample_spec=spec)
-    return ShadowDriver(4, 64, SPEC).run(plan).rows[0]
+    return ShadowDriver(4, 64, SPEC).run(plan).spans[0]
 
 
 @pytest.mark.parametrize("heat", [0.0, 1.0])

@@ -152,9 +152,9 @@ def test_traces_differ_at_the_event_that_was_changed(name):
         assert found.inner[1].inner == diff(state, short.state).inner
         check_text(found)
         event = trace.events[place]
-        if isinstance(event, Samples) and any(rows.tokens for rows in event.rows):
-            rows = tuple(replace(r, probabilities=tuple(p / 2 for p in r.probabilities)) for r in event.rows)
-            if rows != event.rows:
+        if isinstance(event, Samples) and any(rows.tokens for rows in event.spans):
+            rows = tuple(replace(r, probabilities=tuple(p / 2 for p in r.probabilities)) for r in event.spans)
+            if rows != event.spans:
                 other = Trace(trace.first, (*trace.events[:place], Samples(event.plan, rows)))
                 found = diff(trace, other)
                 old, new = found.runs

@@ -159,7 +159,7 @@ def test_a_frame_tells_its_part_of_the_plan(name):
             lost += fed.preempted
             assert fed.preempted or seq_id not in gone
             gone.discard(seq_id)
-            rows = samples.rows[plan.spans.index(span)]
+            rows = samples.spans[plan.spans.index(span)]
             assert fed.best_ids == rows.best_ids
             best += bool(fed.best_ids)
     assert lost, "no request lost its pages"
