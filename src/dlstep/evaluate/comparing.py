@@ -16,7 +16,7 @@ from ..batch.checkpoint import Show, no_show
 from ..core import Options, Rule, SamplingParams, Strategy, init, options_of
 from ..core.checks import short
 from ..core.options import StrategyOptions
-from ..core.trace import field_names
+from ..core.trace import differing, field_names
 from ..engine.json_lines import RunLock
 from ..engine.loader import LoadedEngine
 from ..llm import LLM
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 CARRIERS = ("multi_bd", "dual_cache")  # strategies to run rules with: one on a grid of blocks, one on a canvas
 KNOB = "accept_threshold"  # the option to vary in a class that has it, but no `SWEEP`
-SHARES = (0.5, 0.7, 0.8, 0.9, 0.95)  # values to try for an option in (0, 1] if its class has no `SWEEP`
+SHARES = (0.5, 0.7, 0.8, 0.9, 0.95)  # values to try for an option that is at most 1 if its class has no `SWEEP`
 FACTORS = (0.25, 0.5, 1, 2, 4)  # multiples of the default to try for any other option
 SENTENCE_ENDS = (". ", ".")  # in the stories of the embedded models
 RUNS = "runs"
@@ -65,8 +65,11 @@ def sweep_of(value: Options) -> dict[str, tuple[Any, ...]]:
     for name in sorted(field_names(value), key=lambda name: name != KNOB):
         default = getattr(value, name)
         if type(default) in (int, float) and default:
-            steps = SHARES if type(default) is float and 0 < default <= 1 else [type(default)(default * f) for f in FACTORS]
-            return {name: tuple(dict.fromkeys(step for step in steps if _is_allowed(value, name, step)))}
+            share = type(default) is float and not _is_allowed(value, name, 2.0)
+            steps = SHARES if share else [type(default)(default * f) for f in FACTORS]
+            allowed = tuple(dict.fromkeys(step for step in steps if _is_allowed(value, name, step)))
+            if len(allowed) > 1:
+                return {name: allowed}
     return {}
 
 
@@ -138,13 +141,18 @@ def entry_of(
     swept: Options = strategy
     if rule is not None:
         swept = rules.PLUGINS.value(rule)
+        own = options_of(strategy)["rule"]
+        kept = dict[str, Any]()
+        if isinstance(rule, str) and type(own) is type(swept):  # the comparison begins with the options that the model has
+            kept = {name: getattr(own, name) for name in differing(own, swept, field_names(own))}
+            swept = own
         embedded = given_options.get("model") is None or given_options["model"] in tiny.names()
         suited = suited_options(swept, options_of(strategy).get("block_size")) if embedded else {}
         swept = replace(swept, **suited)
         # Rules that read the whole answer cannot use a cache, so the comparison disables it for every rule.
         cache = {"cache": "none"} if "cache" in options_of(strategy) else {}
         strategy = replace(strategy, rule=swept, **cache)  # pyright: ignore[reportCallIssue]
-        changed = cache | suited | {"rule": rule}
+        changed = cache | kept | suited | {"rule": rule}
     entry = EvalEntry(
         name_of(llm.state.strategy), name, replace(llm.engine, first=init(config, strategy)),
         sweep_of(swept) if grid is None else grid,

@@ -11,9 +11,11 @@ from dlstep.evaluate.metrics import against_best, aup, wilson
 from dlstep.rules.ada_block import AdaBlock
 from dlstep.rules.early_commit import EarlyCommit
 from dlstep.rules.quota import Quota
+from dlstep.rules.threshold import Threshold
 from training.tokenizer import build_tokenizer
 
 from ...helpers.comparisons import row as made_row
+from ...helpers.tiny_families import write_checkpoint
 
 TWENTY = tuple(value / 20 for value in range(20))
 
@@ -77,3 +79,11 @@ def test_a_rule_is_compared_by_value_and_suits_the_embedded_models():
     assert options_of(parts.engine.first.strategy)["part_size"] == 5
     with pytest.raises(ValueError, match="a rule is given twice"):
         entries(["quota", Quota(2)])
+
+
+@pytest.mark.parametrize("family", ["wedlm", "efficient_dlm", "stable_diffcoder"])
+def test_the_rule_of_a_model_is_compared_with_the_options_that_the_model_has(family, tmp_path):
+    write_checkpoint(tmp_path, family)
+    (entry,), _ = entries(["threshold"], model=str(tmp_path), max_model_len=64)
+    assert rule_of(entry) == options_of(LLM(tmp_path, max_model_len=64).state.strategy)["rule"] != Threshold()
+    assert rule_of(entry) == options_of(LLM(**entry.given_options).state.strategy)["rule"] and len(entry.grid) == 5
