@@ -460,8 +460,8 @@ def refusal_by(strategy: Strategy, config: Config, base: Strategy, request: Requ
 
 def _lacking(base: Strategy, strategy: Strategy, request: Request) -> str:
     """Return what `strategy` needs for `request` but a batch of `base` does not provide; empty if nothing."""
-    layouts = [(value.carries, value.grid(request), value.fed_end(request)) for value in (strategy, base)]
-    if layouts[0] != layouts[1]:
+    layouts = [(value.carries, value.grid(request)) for value in (strategy, base)]
+    if layouts[0] != layouts[1] or strategy.fed_end(request) > base.fed_end(request):
         return f"blocks, or data carried between forward passes, that differ from those of {base!r}"
     return base.sample_spec.lacking(strategy.sample_spec)
 
