@@ -47,18 +47,33 @@ def limit_time(seconds: float) -> None:
 
 
 def main() -> None:
-    """Send an empty answer when ready, then answer the parent's jobs until it closes the pipe."""
+    """Send an empty answer when ready, then let a copy of this process answer each job, until the parent closes the pipe.
+
+    So each job has the same memory before it, whichever jobs came earlier. If a copy ends without an answer, this
+    process ends as the copy did. Where processes cannot be copied, it does one job itself and ends.
+    """
     with open(os.devnull, "w") as nowhere, os.fdopen(os.dup(1), "wb") as answers, suppress(EOFError):
         os.dup2(nowhere.fileno(), 1)  # what libraries print must not look like an answer
-        limit_memory(int(sys.argv[1]))
         pickle.dump(("", b""), answers)
         answers.flush()
         while True:
             seconds, kind, arguments = pickle.load(sys.stdin.buffer)
-            limit_time(seconds)
-            pickle.dump(answer(kind, arguments), answers)
-            limit_time(0)
-            answers.flush()
+            with suppress(ImportError, AttributeError):
+                resolve_name(kind)  # imports the module once, for all jobs
+            copy = os.fork() if hasattr(os, "fork") else 0
+            if not copy:
+                limit_memory(int(sys.argv[1]))
+                limit_time(seconds)
+                result = pickle.dumps(answer(kind, arguments))
+                limit_time(0)
+                answers.write(result)
+                answers.flush()
+                os._exit(0)
+            _, status = os.waitpid(copy, os.WUNTRACED)
+            if os.WIFSTOPPED(status):
+                os.killpg(0, signal.SIGKILL)  # the parent notices only that this process is suspended
+            if code := os.waitstatus_to_exitcode(status):
+                os.kill(os.getpid(), -code) if code < 0 else os._exit(code)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A process that does untrusted work: it ends if a job exceeds its limits of processor time or memory.
+"""A process that does untrusted work: a copy of it does each job and ends if it exceeds its limits of processor time or memory.
 
 It is not a `processes.Worker`, because those import the main module and so need a `__main__` guard.
 """
@@ -6,11 +6,11 @@ It is not a `processes.Worker`, because those import the main module and so need
 import atexit
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from signal import Signals
 from threading import Event, Lock, Thread
 from time import monotonic
 from typing import Any
@@ -33,7 +33,7 @@ class LimitError(ValueError):
 
 
 class LimitedWorker:
-    """A process that calls functions, started when needed. Thread-safe: one job at a time.
+    """A process whose copies call functions, started when needed. Thread-safe: one job at a time.
 
     Args:
         seconds: Limit of the processor time of a job.
@@ -60,7 +60,7 @@ class LimitedWorker:
 
         Raises:
             NotDoneError: The process was killed or suspended, did not start, or the job was stopped or raised another error.
-            LimitError: The job exceeds a limit in a new process.
+            LimitError: The job exceeds a limit.
         """
         job = pickle.dumps((self.seconds, kind, arguments))
         with self._lock:
@@ -80,8 +80,7 @@ class LimitedWorker:
 
     def _done(self, job: bytes) -> tuple[str, bytes | None]:
         """Return the error and the result of a job."""
-        used = self._process is not None and self._process.poll() is None
-        if not used:
+        if self._process is not None and self._process.poll() is not None:
             self._end()
         process, killed = self._process or self._started(), NotDoneError("the process that compiles it was killed: try again")
         if self._stopped is not None and self._stopped.is_set():
@@ -89,21 +88,19 @@ class LimitedWorker:
         answer = _answer(process, job, self.seconds * BUSY)
         if answer is not None:
             return answer
-        ending = Signals(-process.returncode).name if process.returncode < 0 else ""
+        ending = signal.Signals(-process.returncode).name if process.returncode < 0 else ""
         if ending == "SIGPROF":
             raise LimitError(f"it takes more than {self.seconds:g} seconds of processor time")
         if ending in ("SIGKILL", "SIGTERM"):
             raise killed
-        if not used:
-            raise LimitError("it takes too much memory")
-        return self._done(job)  # earlier jobs may have left too little memory
+        raise LimitError("it takes too much memory")
 
     def stop(self, job: Event) -> None:
         """Stop the job that was asked for with this event, now or before it begins: `ask` raises NotDoneError."""
         job.set()
         process = self._process
         if self._stopped is job and process is not None:
-            process.kill()
+            _kill(process)
             process.wait()  # so that no later job is sent to it
 
     def close(self) -> None:
@@ -121,7 +118,7 @@ class LimitedWorker:
     def _end(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            process.kill()
+            _kill(process)
             with suppress(OSError), process:  # waits for it and closes the pipes
                 pass
 
@@ -164,7 +161,13 @@ def _watch(process: subprocess.Popen[bytes], done: Event, seconds: float) -> Non
         while not done.wait(WATCH_SECONDS):
             suspended = waitid and waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
             if suspended or monotonic() > end:
-                process.kill()
+                _kill(process)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and its copy that does a job."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
 
 
 _workers: "WeakSet[LimitedWorker]" = WeakSet()

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tracemalloc
+from contextlib import closing
 from threading import Event, Timer
 from time import monotonic
 
@@ -15,7 +16,7 @@ from hypothesis import given, strategies as st
 from dlstep.core import Refused, Request, SamplingParams, Spec, Trace
 from dlstep.core.automaton import Automaton
 from dlstep.engine.decode import constrained
-from dlstep.text import compilation, constraints
+from dlstep.text import compilation, constraints, limited_worker
 from dlstep.text.constraints import compiled
 from dlstep.text.limited_worker import LimitedWorker, NotDoneError
 from dlstep.text.token_automaton import token_automaton
@@ -164,6 +165,22 @@ def test_a_schema_that_takes_too_much_memory_is_compiled_with_smaller_limits(mon
     monkeypatch.setattr(compilation, "token_automaton", limited)
     assert compilation.tables("json_schema", '{"type": "string", "maxLength": 600}', SPEC.pieces, ())
     assert states[0] > states[1]
+
+
+ARRAY = json.dumps({"type": "array", "items": {"type": "string", "maxLength": 500}, "maxItems": 2})
+JOBS = [
+    ("dlstep.text.compilation:tables", kind, text, PIECES, ()) for kind, text in (("json_schema", ARRAY), ("regex", "[^é]{99}"))
+]
+
+
+def test_the_order_of_constraints_does_not_decide_what_they_compile_to(monkeypatch):
+    """The schema takes about as much memory as there is."""
+    monkeypatch.setattr(limited_worker, "MEMORY", 5 << 23)
+    jobs, results = [*JOBS, *[("tests.helpers.compiler:hoarded", 1 << 24)] * 2], []
+    for order in (0, 1, 2, 3), (2, 3, 0, 1), (1, 2, 0, 3):
+        with closing(LimitedWorker()) as worker:
+            results.append({place: worker.ask(*jobs[place]) for place in order})
+    assert results[0] == results[1] == results[2]
 
 
 @pytest.mark.parametrize("texts", [["x" * 500_000, "y" * 500_000], [f"{number:030}"[::-1] for number in range(30_000)]])

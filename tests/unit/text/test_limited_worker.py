@@ -7,6 +7,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -78,7 +79,7 @@ def test_a_process_that_never_starts_is_reported(worker, monkeypatch):
         echoed(worker, "a")
 
 
-def test_waiting_takes_no_processor_time_and_memory_of_earlier_jobs_is_not_counted(worker):
+def test_waiting_takes_no_processor_time_and_no_job_has_the_memory_of_earlier_ones(worker):
     """On a busy machine a job waits for the processors; what earlier jobs left in memory is not its doing."""
     process = process_of(worker)
     worker.seconds = 0.5
@@ -86,7 +87,8 @@ def test_waiting_takes_no_processor_time_and_memory_of_earlier_jobs_is_not_count
     for _ in range(3):
         with pytest.raises(ValueError, match="makes more than"):
             worker.ask("tests.helpers.compiler:hoarded", 1 << 28)
-    assert process_of(worker) is not process
+        assert worker.ask("tests.helpers.compiler:kept") == b"0"
+    assert process_of(worker) is process
 
 
 @pytest.mark.parametrize("size", [1, 1 << 20])
@@ -98,6 +100,26 @@ def test_a_stopped_process_is_replaced(size, worker):
         echoed(worker, "b" * size)
     assert time.monotonic() - begin < worker.seconds
     assert echoed(worker, "c") == "c"
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL, signal.SIGTERM])
+def test_a_job_whose_process_is_suspended_or_killed_is_reported(number, worker):
+    with pytest.raises(limited_worker.NotDoneError, match="was killed: try again"):
+        worker.ask("signal:raise_signal", number)
+    assert echoed(worker, "c") == "c"
+
+
+def test_stopping_a_job_ends_the_process_that_does_it(worker, tmp_path):
+    process, path, job = process_of(worker), tmp_path / "pid", Event()
+    with ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(worker.ask, "tests.helpers.compiler:endless", str(path), stopped=job)
+        until(path.exists, 10)
+        worker.stop(job)
+        with pytest.raises(limited_worker.NotDoneError, match="was killed: try again"):
+            asked.result()
+    command = Path(f"/proc/{path.read_text()}/cmdline")  # a zombie has none
+    until(lambda: not (command.exists() and command.read_bytes()), 5)
+    assert process.returncode == -signal.SIGKILL
 
 
 def test_the_answer_to_an_interrupted_job_is_never_read(worker, monkeypatch):
