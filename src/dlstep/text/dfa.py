@@ -6,6 +6,7 @@ state. An automaton is compared by identity, so that products can be cached.
 
 import json
 import re
+import warnings
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -15,7 +16,9 @@ from functools import cache, lru_cache, partial
 from importlib import import_module
 from itertools import pairwise
 from operator import and_, gt, itemgetter, or_
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
+
+import regex as unicode_regex
 
 # The parser of `re` has no public name. It has been the same from Python 3.11 on.
 parser: Any = import_module("re._parser")
@@ -38,6 +41,8 @@ class Dfa:
 
     rows: tuple[Row, ...]
     accepting: frozenset[int]
+    largest: str = ""
+    """What of the constraint takes most of the states, for messages."""
 
     def accepts(self, text: str) -> bool:
         """Return whether a text is in the language."""
@@ -140,6 +145,17 @@ union = partial(product, or_)  # the texts that at least one accepts
 difference = partial(product, gt)  # the texts that only the first accepts
 
 
+@cache
+def parted(count: int) -> tuple[Dfa, ...]:
+    """Return `count` languages of which each text is in one: by the sum of the codes of its ASCII characters."""
+
+    def moves(total: int) -> Iterator[tuple[int, int, int]]:
+        yield from ((letter, letter, (total + letter) % count) for letter in range(128))
+        yield 128, 0x10FFFF, total
+
+    return tuple(explored(0, moves, lambda total, part=part: total == part) for part in range(count))
+
+
 class Nfa:
     """A nondeterministic automaton that is built state by state; TooManyStates is raised after `most` states."""
 
@@ -211,8 +227,15 @@ def words(texts: Iterable[str]) -> Dfa:
 
 # Regexes
 
-# Syntax that Python reads differently from ECMA-262, or that only Python accepts.
-OTHERWISE = re.compile(r"(?<!\\)(?:\\\\)*(\\[aNUAZ]|\[\^?\]|\{,|\(\?[^:=!<P])")
+# How the dialects of regexes are read: what all of them match, what Python matches, what any of them matches.
+ALL, PYTHON, ANY = range(3)
+# Parts of the syntax of ECMA-262 that Python lacks or reads differently, and then single characters and escapes.
+SYNTAX = re.compile(
+    r"""\\(?P<category>[dDwWsS]|[pP]\{[^}]*\})|\\u\{(?P<code>0*[0-9a-fA-F]{1,6})\}|\\c(?P<control>[A-Za-z])|(?P<group>\(\?<[^=!>]*>)
+    |(?P<reference>\\k<)|(?P<posix>\[[:.=]\w+[:.=]\])|(?P<doubtful>\\[aNUAZ]|\{,|\(\?[^:=!<P]|\[\^?\])
+    |(?P<hyphen>-(?=\\[dDwWsSpP]))|\[\^?|\\.|.""",
+    re.VERBOSE | re.DOTALL,
+)
 NAMES = {
     op.ASSERT: "look-around",
     op.ASSERT_NOT: "look-around",
@@ -222,38 +245,74 @@ NAMES = {
     op.ATOMIC_GROUP: "an atomic group",
     op.POSSESSIVE_REPEAT: "a possessive repetition",
 }
-CATEGORIES = {
-    op.CATEGORY_DIGIT: r"\d+",
-    op.CATEGORY_NOT_DIGIT: r"\D+",
-    op.CATEGORY_WORD: r"\w+",
-    op.CATEGORY_NOT_WORD: r"\W+",
-    op.CATEGORY_SPACE: r"\s+",
-    op.CATEGORY_NOT_SPACE: r"\S+",
+CATEGORIES = {  # by how dialects are read; most of them disagree about letters beyond ASCII
+    "d": ("[0-9]", r"\d", r"\d"),
+    "w": ("[A-Za-z0-9_]", r"\w", r"[\w\x80-\U0010ffff]"),
+    "s": (r"[\t-\r ]", r"\s", r"[\s\ufeff]"),
 }
+
+
+def _translated(text: str, reading: int) -> str:
+    """Return a regex in the syntax of Python. Raises ValueError for syntax that dialects read differently."""
+    parts, opening = list[str](), ""  # `[` or `[^` inside a set of characters
+    for found in SYNTAX.finditer(text):
+        part, kind = found[0], found.lastgroup
+        if (kind == "posix" and opening) or (kind == "doubtful" and reading != PYTHON and not (opening and part[0] in "{([")):
+            raise ValueError(f"{part} is not supported: dialects read it differently")
+        if kind == "reference":
+            raise ValueError(f"{NAMES[op.GROUPREF]} is not supported: write it without")
+        if kind == "category":
+            letters = _category(found[kind], ANY - reading if opening[1:] else reading)
+            part = "".join(f"\\U{low:08x}-\\U{high:08x}" for low, high in letters)
+            part = part if opening else f"[{part}]"
+        elif kind in ("code", "control"):
+            part = f"\\U{int(found[kind], 16) if kind == 'code' else ord(found[kind]) % 32:08x}"
+        elif kind == "group" and not opening:
+            part = "("
+        elif opening:
+            part = rf"\{part}" if kind == "hyphen" else part
+            opening = opening if part != "]" else ""
+        elif part[0] == "[":
+            opening = part[:2].rstrip("]")
+        parts.append(part)
+    return "".join(parts)
+
+
+@cache
+def _category(name: str, reading: int) -> Ranges:
+    r"""Return the characters of a class such as `\d`, given the text after the backslash."""
+    if name in ("D", "W", "S"):
+        return _complement(_category(name.lower(), ANY - reading))
+    text, module = (CATEGORIES[name][reading], re) if name in CATEGORIES else (f"\\{name}", unicode_regex)
+    try:
+        found = module.finditer(f"{text}+", "".join(map(chr, range(0x110000))))
+    except unicode_regex.error as error:
+        raise ValueError(f"{text} is not supported: {error}") from error
+    return tuple((each.start(), each.end() - 1) for each in found)
 
 
 class _Regex(Nfa):
     """A regex (Thompson's construction).
 
     Args:
-        text: The regex, in the syntax of Python.
-        search: Whether a match may be anywhere in a text.
+        text: The regex, in the syntax of Python or of ECMA-262.
+        reading: How the dialects are read. Unless it is PYTHON, a match may be anywhere in a text.
     """
 
-    def __init__(self, text: str, *, search: bool) -> None:
+    def __init__(self, text: str, reading: int) -> None:
         super().__init__()
-        if (found := OTHERWISE.search(text)) is not None and search:
-            raise ValueError(f"{found[1]} is not supported")
-        self._search = search
-        self.named = False  # whether it has a class such as \d
-        self.doubtful = ""  # characters that dialects treat differently
+        self._reading = reading
+        self.controls = set[int]()  # control characters that it has
+        self.ends = False  # whether it has `$`, which may also match before a final line break
+        text = _translated(text, reading)
         try:
-            tree = parser.parse(text)
+            with warnings.catch_warnings(action="ignore"):  # of letters that may mean something else one day
+                tree = parser.parse(text)
         except (re.error, OverflowError, RecursionError) as error:
             raise ValueError(f"it is not a regular expression: {error}") from error
         start = self.state()
         end = self._built(tree, self.state(start), tree.state.flags)
-        for state in (start, end) if search else ():
+        for state in (start, end) if reading != PYTHON else ():
             self.moves[state].append((0, 0x10FFFF, state))
         self.dfa = self.determined(start, end)
 
@@ -272,7 +331,7 @@ class _Regex(Nfa):
                 case op.AT if value in (op.AT_BEGINNING, op.AT_BEGINNING_STRING):
                     state = self.state(state, anchor="^")
                 case op.AT if value in (op.AT_END, op.AT_END_STRING):
-                    self.doubtful += "\n"
+                    self.ends = True
                     state = self.state(state, anchor="$")
                 case op.LITERAL | op.NOT_LITERAL | op.ANY | op.IN:
                     after = self.state()
@@ -297,21 +356,20 @@ class _Regex(Nfa):
     def _letters(self, kind: Any, value: Any, flags: int) -> Ranges:
         """Return the characters that a part of the regex matches."""
         if kind is op.ANY:
-            self.doubtful += "\r\u2028\u2029"
-            return _complement([] if flags & re.DOTALL else [(10, 10)])
+            breaks = [] if flags & re.DOTALL else [(10, 10)]
+            return _complement(breaks if self._reading else [*breaks, (13, 13), (0x2028, 0x2029)])
         items = value if kind is op.IN else [(kind, value)]
+        negated = items[0][0] in (op.NEGATE, op.NOT_LITERAL)
         ranges: list[tuple[int, int]] = []
         for item, letters in items:
-            if item is op.CATEGORY:
-                self.named = True
-                ranges += _category(letters, self._search)
-            elif item is not op.NEGATE:
+            if item is not op.NEGATE:
                 ranges.append(letters if item is op.RANGE else (letters, letters))
+        self.controls |= {low for low, high in ranges if low == high < 0x20}
         if flags & re.IGNORECASE:
             known = {letter for low, high in ranges for letter in range(low, min(high, 0x24F) + 1)}
             cases = {case for letter in map(chr, known) for case in (letter.lower(), letter.upper()) if len(case) == 1}
             ranges += [(ord(case), ord(case)) for case in cases]
-        return _complement(ranges) if items[0][0] in (op.NEGATE, op.NOT_LITERAL) else tuple(ranges)
+        return _complement(ranges) if negated else tuple(ranges)
 
 
 def _complement(ranges: Iterable[tuple[int, int]]) -> Ranges:
@@ -323,63 +381,53 @@ def _complement(ranges: Iterable[tuple[int, int]]) -> Ranges:
     return (*kept, (first, 0x10FFFF)) if first <= 0x10FFFF else tuple(kept)
 
 
-@cache
-def _category(name: Any, ascii_only: bool) -> Ranges:
-    r"""Return the characters that a class such as `\d` matches in Python."""
-    every = "".join(map(chr, range(128 if ascii_only else 0x110000)))
-    return tuple((found.start(), found.end() - 1) for found in re.finditer(CATEGORIES[name], every))
-
-
-class Pattern(NamedTuple):
-    """A regex of a schema: `agreed` accepts the strings on which all dialects agree, `matched` those of them that match."""
-
-    matched: Dfa
-    agreed: Dfa
-
-
 @lru_cache(1024)
-def pattern(text: str) -> Pattern:
-    r"""Return the automata of the strings in which a regex of a schema finds a match.
+def pattern(text: str, *, holds: bool = True) -> Dfa:
+    r"""Return the automaton of the strings in which a regex of a schema finds a match, or finds none.
 
-    Strings on which dialects disagree are left out: without the Unicode flag, ECMA-262 counts
-    UTF-16 code units; `\d`, `\w` and `\s` are ASCII in some dialects; dialects differ in which line
-    breaks `.` matches, and in whether `$` matches before a final one.
+    Strings on which dialects disagree are in neither automaton: `\d`, `\w` and `\s` are ASCII in some
+    dialects; dialects differ in which line breaks `.` matches, and in whether `$` matches before a
+    final one; without the Unicode flag, ECMA-262 counts UTF-16 code units.
 
     Raises:
         ValueError: The pattern is invalid, or no finite automaton has its language.
     """
-    found = _Regex(text, search=True)
-    agreed = regex(f"[^{BEYOND_ASCII if found.named else BEYOND_BASIC}{found.doubtful}]*")
-    return Pattern(intersection(found.dfa, agreed), agreed)
+    found = _Regex(text, ALL if holds else ANY)
+    controls = "".join(f"|\\x{letter:02x}" for letter in found.controls)
+    known = regex(f"(?:[^{BEYOND_BASIC}]{controls})*")
+    if holds:
+        return intersection(found.dfa, known)
+    unmatched = difference(known, found.dfa)
+    return difference(unmatched, regex(r"(?s:.*)\n")) if found.ends else unmatched
 
 
 @lru_cache(1024)
 def regex(text: str) -> Dfa:
     """Return the automaton of the texts that match a regex of Python as a whole. Raises ValueError as `pattern` does."""
-    return _Regex(text, search=False).dfa
+    return _Regex(text, PYTHON).dfa
 
 
 # Character classes for regexes. LETTERS: the characters that JSON writes as they are, or as a backslash and one letter.
-# ASCII: those of them that are ASCII, except backspace. BEYOND_ASCII (without brackets): all characters that are not in ASCII.
-# BEYOND_BASIC: all that are not in LETTERS or have two UTF-16 code units.
+# ASCII: those of them that are ASCII, except backspace.
+# BEYOND_BASIC (without brackets): all characters that are not in LETTERS or have two UTF-16 code units.
 LETTERS = "[\b-\n\f-\r -\ud7ff\ue000-\U0010ffff]"
 ASCII = "[\t-\n\f-\r -~]"
-BEYOND_ASCII = "\0-\b\v\x0e-\x1f\x7f-\U0010ffff"
 BEYOND_BASIC = "\0-\a\v\x0e-\x1f\ud800-\udfff\U00010000-\U0010ffff"
 STRINGS = regex(f"{LETTERS}*")
 
 
 # Numbers: without an exponent, because automata cannot compare exponents.
 
-# At most 15 digits, of which at most 6 after the point: 64-bit floats distinguish all such numbers.
-NUMBERS = intersection(regex(r"-?(0|[1-9][0-9]*)(\.[0-9]{1,6})?"), regex(r"-?[0-9](\.?[0-9]){0,14}"))
+# With a point, at most 15 digits, of which at most 6 after the point: 64-bit floats distinguish all such numbers.
+# Without, at most 18 digits, as programs that read JSON have integers of 64 bits.
+NUMBERS = intersection(regex(r"-?(0|[1-9][0-9]*)(\.[0-9]{1,6})?"), regex(r"-?([0-9](\.?[0-9]){0,14}|[0-9]{16,18})"))
 INTEGERS = intersection(NUMBERS, regex("[0-9-]*"))
 
 
 @lru_cache(1024)
 def compared(limit: Decimal) -> tuple[Dfa, Dfa, Dfa]:
     """Return the automata of the numbers that are less than a limit, equal to it, and greater."""
-    whole, _, fraction = format(min(abs(limit), Decimal(10**15)), "f").partition(".")
+    whole, _, fraction = format(min(abs(limit), Decimal(10**18)), "f").partition(".")
     fraction = fraction.rstrip("0")[:7]  # NUMBERS have at most 6, so 7 digits still compare alike with all of them
     # Numbers are farther from zero if they have more digits, or if the first different digit is larger.
     farther = [rf"[1-9][0-9]{{{len(whole)},}}(\.[0-9]+)?", rf"{whole}\.{fraction}0*[1-9][0-9]*"]
@@ -416,7 +464,10 @@ def multiples(step: int) -> Dfa:
 
 # Texts as bytes
 
-JSON_STRINGS = regex(r'(?:[^\x00-\x1f"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
+HALVES = r"u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # of a character in UTF-16
+JSON_STRINGS = regex(
+    rf'(?:[^\x00-\x1f"\\]|\\(?:["\\/bfnrt]|u(?:[0-9a-ce-fA-CE-F][0-9a-fA-F]|[dD][0-7])[0-9a-fA-F]{{2}}|{HALVES}))*'
+)
 ESCAPES = {letter: json.dumps(chr(letter))[1:-1].encode() for letter in (*range(0x20), 0x22, 0x5C)}
 Bytes = tuple[tuple[int, int], ...]  # ranges of bytes, one after another
 

@@ -7,15 +7,17 @@ deterministic.
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial, reduce
 from typing import Any, NamedTuple, TypeVar
 
 from ..core.checks import short
 from . import dfa
-from .dfa import STRINGS, Dfa, Nfa
-from .json_schema import ANYTHING, FREE, Conjunction, Schema, Schemas, Shape
+from .dfa import STRINGS, Dfa, Nfa, TooManyStates
+from .json_schema import ANYTHING, FREE, NEVER, Conjunction, Schema, Schemas, Shape
 
 MOST_STATES = 60_000  # before the automaton is made deterministic
+Found = frozenset[int]  # conditions that some element must meet, and that have been met
 Place = TypeVar("Place", bound=Hashable)  # a place in an array or object, such as the number of items before it
 # A step from a place: a function that adds an element after a state and returns the state after the element (None: there is
 # no element), and the next place.
@@ -58,10 +60,13 @@ def schema_automaton(schema: Any, limits: Limits = LIMITS[0]) -> Dfa:
     free = schemas.of(root) == ({}, FREE.shapes[1:])  # any object
     builder = _Builder(schemas, ANY_OBJECT if free else limits)
     start = builder.state()
-    automaton = builder.determined(start, builder.value(root, start))
+    try:
+        automaton = builder.determined(start, builder.value(root, start))
+    except TooManyStates as error:
+        raise TooManyStates(f"{error}{builder.largest}") from error
     if not automaton.rows:
         raise ValueError("json_schema allows no text, or only texts with deeper recursion than is built")
-    return automaton
+    return replace(automaton, largest=builder.largest)
 
 
 class _Builder(Nfa):
@@ -72,6 +77,7 @@ class _Builder(Nfa):
         self._schemas = schemas
         self._limits = limits
         self._open: Counter[Conjunction] = Counter()  # those that enclose the current one
+        self._sizes: Counter[str] = Counter()  # states by the path of a schema
 
     def value(self, conjunction: Conjunction, state: int) -> int:
         """Add the values that conform to a conjunction."""
@@ -79,15 +85,25 @@ class _Builder(Nfa):
         if level >= self._limits.recursion and conjunction != ANYTHING:
             return self.state()  # no move leads to it, so it adds no text
         self._open[conjunction] += 1
-        values = self._schemas.of(conjunction)
-        ends = [
-            self._string(language, state) if kind == "string" else self._language(dfa.spelled(language), state)
-            for kind, language in values.texts.items()
-        ]
-        for shape in values.shapes if conjunction != ANYTHING or level < self._limits.depth else ():
-            ends.append(self._array(shape, state) if shape.kind == "array" else self._object(shape, state))
+        values, before = self._schemas.of(conjunction), len(self.moves)
+        try:
+            ends = [
+                self._string(language, state) if kind == "string" else self._language(dfa.spelled(language), state)
+                for kind, language in values.texts.items()
+            ]
+            for shape in values.shapes if conjunction != ANYTHING or level < self._limits.depth else ():
+                ends.append(self._array(shape, state) if shape.kind == "array" else self._object(shape, state))
+        finally:
+            for schema, _ in conjunction[:1]:
+                self._sizes[schema.path] += len(self.moves) - before
         self._open[conjunction] -= 1
         return self.state(*ends)
+
+    @property
+    def largest(self) -> str:
+        """The innermost schema with half of the states, as the end of a message."""
+        paths = [path for path, size in self._sizes.items() if 2 * size > len(self.moves)]
+        return f" ({max(paths, key=len)} takes most of them)" if paths else ""
 
     def _language(self, language: Dfa, state: int) -> int:
         """Add the texts of an automaton over bytes."""
@@ -140,79 +156,104 @@ class _Builder(Nfa):
         """Add arrays.
 
         A place is the number of items so far, up to the number from which all items are alike, and
-        whether one of them satisfies `contains`.
+        which of the items that it must contain it has.
         """
         units = [self._schemas.elements(schema) for schema in shape.values("elements")]
         least, most = _bounds(shape)
-        wanted = tuple((self._schemas.inner(schema, "contains"), True) for schema in shape.values("contains"))
-        if len(wanted) > 1:
-            raise shape.values("contains")[1].refused("contains", "is not supported twice for the same array")
-        top = max([least, *[len(prefix) for prefix, _ in units]]) if most is None else most
+        wanted = shape.values("contains")
+        top = max([least, *[len(prefix) for prefix, _ in units], *[low + 1 for low, *_ in wanted]]) if most is None else most
 
-        def elements(place: tuple[int, bool]) -> Iterator[Element[tuple[int, bool]]]:
+        def elements(place: tuple[int, Found]) -> Iterator[Element[tuple[int, Found]]]:
             count, found = place
-            if count != most:
-                conjunction, more = _item(units, count), min(count + 1, top)
-                yield partial(self.value, conjunction), (more, found)
-                if not found:
-                    yield partial(self.value, (*conjunction, *wanted)), (more, True)
+            fitting = [
+                (number, more)
+                for number, (low, high, more) in enumerate(wanted)
+                if low <= count and (high is None or count <= high)
+            ]
+            for conjunction, reached in _options(_item(units, count), found, fitting) if count != most else ():
+                yield partial(self.value, conjunction), (min(count + 1, top), reached)
 
-        return self._sequence(b"[]", (0, not wanted), elements, lambda place: place[1] and place[0] >= least, state)
+        def ends(place: tuple[int, Found]) -> bool:
+            return place[0] >= least and len(place[1]) == len(wanted)
+
+        return self._sequence(b"[]", (0, frozenset()), elements, ends, state)
 
     def _object(self, shape: Shape, state: int) -> int:
         """Add objects.
 
         The named properties come first, in their order; those that the schema does not name follow.
-        A place is an index in this order and, as far as it matters, the number of properties so far.
+        A place is an index in this order, the number of properties so far, as far as it matters, and
+        which of the properties that the object must have it has.
         """
-        required, allowed = {*shape.values("required")}, shape.values("names")
+        required, allowed, wanted = {*shape.values("required")}, shape.values("names"), shape.values("has")
         named = [name for schema in shape.values("members") for name in schema.fields.get("properties", ())]
         names = [*dict.fromkeys([*named, *shape.values("required")])]
         least, most = _bounds(shape)
         if most is None and least <= len(required):
             least = 0
         top = least if most is None else most
-        others = self._others(shape, names, allowed)
-
+        others = self._others(shape, names, allowed, [language for language, _ in wanted])
         needed = max([index + 1 for index, name in enumerate(names) if name in required], default=0)
+        # Names of other properties may repeat, so those that count are in different languages, in any order.
+        parts = dfa.parted(max(1, least - len(required)))
 
-        def elements(place: tuple[int, int]) -> Iterator[Element[tuple[int, int]]]:
-            index, count = place
+        def elements(first: int, place: tuple[int, int, Found]) -> Iterator[Element[tuple[int, int, Found]]]:
+            index, count, found = place
+            members = [(dfa.words([name]), self._schemas.member(shape, name)) for name in names[index : index + 1]]
+            if members and names[index] not in required:
+                yield None, (index + 1, count, found)
+            if (members and not all(language.accepts(names[index]) for language in allowed)) or count == most:
+                return
             more = min(count + 1, top)
-            if index < len(names):
-                name = names[index]
-                if count != most and all(language.accepts(name) for language in allowed):
-                    yield partial(self._member, dfa.words([name]), self._schemas.member(shape, name)), (index + 1, more)
-                if name not in required:
-                    yield None, (index + 1, count)
-            elif count != most and count + 1 >= least:  # names may repeat, so only the first counts towards `least`
-                for language, conjunction in others:
-                    yield partial(self._member, language, conjunction), (index, more)
+            if not members:
+                part = parts[(first + count) % len(parts)] if count < least else STRINGS
+                members = [(dfa.intersection(language, part), conjunction) for language, conjunction in others]
+            for language, conjunction in members:
+                fitting = [(number, part) for number, (fit, part) in enumerate(wanted) if fit.accepts(language.example)]
+                for full, reached in _options(conjunction, found, fitting):
+                    yield partial(self._member, language, full), (min(index + 1, len(names)), more, reached)
 
-        return self._sequence(b"{}", (0, 0), elements, lambda place: place[0] >= needed and place[1] >= least, state)
+        def ends(place: tuple[int, int, Found]) -> bool:
+            return place[0] >= needed and place[1] >= least and len(place[2]) == len(wanted)
+
+        firsts = [partial(elements, first) for first in range(len(parts))]
+        return self.state(*[self._sequence(b"{}", (0, 0, frozenset[int]()), each, ends, state) for each in firsts])
 
     def _member(self, names: Dfa, conjunction: Conjunction, state: int) -> int:
         """Add a property whose name is in the language `names`."""
         colon = self.path(self._spaced(self._string(names, state)), b":")
         return self.value(conjunction, self._spaced(colon))
 
-    def _others(self, shape: Shape, names: Sequence[str], allowed: Sequence[Dfa]) -> list[tuple[Dfa, Conjunction]]:
-        """Return languages of names that the schema does not name, with what their values must conform to."""
+    def _others(
+        self, shape: Shape, names: Sequence[str], allowed: Sequence[Dfa], apart: Sequence[Dfa]
+    ) -> list[tuple[Dfa, Conjunction]]:
+        """Return languages of names that the schema does not name, with what their values must conform to.
+
+        Names in a language of `apart` and other names are not in the same one.
+        """
         kinds = [dfa.difference(reduce(dfa.intersection, allowed, STRINGS), dfa.words(names))]
+        divisions = [[language, dfa.difference(STRINGS, language)] for language in apart]
         for schema in shape.values("members"):
             for text in schema.fields.get("patternProperties", ()):
-                known = self._schemas.pattern(schema, "patternProperties", text)
-                kinds = [
-                    part
-                    for kind in kinds
-                    for part in (
-                        dfa.intersection(kind, known.matched),
-                        dfa.difference(dfa.intersection(kind, known.agreed), known.matched),
-                    )
-                    if part.rows
-                ]
+                divisions.append(
+                    [self._schemas.pattern(schema, "patternProperties", text, holds=holds) for holds in (True, False)]
+                )
+        for division in divisions:
+            kinds = [part for kind in kinds for each in division if (part := dfa.intersection(kind, each)).rows]
         found = [(kind, self._schemas.member(shape, kind.example)) for kind in kinds if kind.rows]
+        found = [each for each in found if all(part.fields != NEVER for part, _ in each[1])]
         return [each for each in found if each[1] or self._limits.extras or not names]
+
+
+def _options(
+    conjunction: Conjunction, found: Found, conditions: Iterable[tuple[int, Conjunction]]
+) -> list[tuple[Conjunction, Found]]:
+    """Return what an element may conform to, and which conditions have been met then."""
+    options = [(conjunction, found)]
+    for number, more in conditions:
+        met = [((*parts, *more), some | {number}) for parts, some in options]
+        options = (options if more or number in found else []) + (met if number not in found else [])
+    return options
 
 
 def _item(units: Sequence[tuple[list[Schema], Schema | None]], place: int) -> Conjunction:

@@ -76,8 +76,9 @@ class Values(NamedTuple):
         return cls({kind: text for kind, text in texts.items() if text.rows}, tuple(dict.fromkeys(shapes)))
 
 
-FREE_NUMBERS = dfa.regex(r"-?(0|[1-9][0-9]{0,14})(\.[0-9]{1,6})?([eE][+-]?[0-9]{1,2})?")
+FREE_NUMBERS = dfa.regex(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,6})?([eE][+-]?[0-9]{1,2})?")
 SCALARS = {"null": dfa.words(["null"]), "boolean": dfa.words(["true", "false"]), "number": FREE_NUMBERS, "string": STRINGS}
+WHOLE = (FREE_NUMBERS, STRINGS)  # languages that other languages of their type need not be in
 FREE = Values(SCALARS, (Shape("array"), Shape("object")))
 NONE = Values()
 
@@ -111,7 +112,7 @@ class Schemas:
     def add(self, value: Any, outer: Schema, *names: object) -> Schema:
         """Return the schema inside another one to which `names` lead."""
         if isinstance(value, bool):
-            value = _ALWAYS if value else _NEVER
+            value = ALWAYS if value else NEVER
         if id(value) not in self._known:
             path, draft = ".".join([outer.path, *map(str, names)]), _draft(value, outer.draft)
             if not names or "$schema" in value:
@@ -146,6 +147,8 @@ class Schemas:
             self._open.add(part)
             try:
                 read = [_READ[name](Keyword(self, schema, name, holds)) for name in _keywords(schema)]
+            except TooManyStates as error:
+                raise error if str(error).startswith("json_schema") else TooManyStates(f"{schema.path}: {error}") from error
             finally:
                 self._open.discard(part)
             self._parts[part] = reduce(self._both, read, FREE) if holds else _either(read)
@@ -165,14 +168,14 @@ class Schemas:
             met = (Shape(shape.kind, tuple(dict.fromkeys(shape.facts + each.facts))) for each in fitting)
             shapes |= dict.fromkeys(each for each in met if not self._contradicts(each))
             if len(shapes) > MOST_SHAPES:
-                raise TooManyStates(f"json_schema combines more than {MOST_SHAPES} alternatives: make it smaller")
+                raise TooManyStates(f"it combines more than {MOST_SHAPES} alternatives: make it smaller")
         return Values.of(texts, shapes)
 
     def _contradicts(self, shape: Shape) -> bool:
         """Return whether the shape requires a property that it forbids."""
         required = {*shape.values("required")}
         members = [schema.fields.get("properties", {}) for schema in shape.values("members")]
-        return any(fields.get(name) in (False, _NEVER) for fields in members for name in required & fields.keys())
+        return any(fields.get(name) in (False, NEVER) for fields in members for name in required & fields.keys())
 
     def _implies(self, shape: Shape, other: Shape) -> bool:
         """Return whether all values of a shape are known to have the other shape."""
@@ -199,11 +202,10 @@ class Schemas:
             fields = schema.fields
             found: list[tuple[str, ...]] = [("properties", name)] if name in fields.get("properties", ()) else []
             for text in fields.get("patternProperties", ()):
-                known = self.pattern(schema, "patternProperties", text)
-                if not known.agreed.accepts(name):
-                    raise schema.refused(f"patternProperties={short(text)}", f"is not supported with the name {short(name)}")
-                if known.matched.accepts(name):
+                if self.pattern(schema, "patternProperties", text).accepts(name):
                     found.append(("patternProperties", text))
+                elif not self.pattern(schema, "patternProperties", text, holds=False).accepts(name):
+                    raise schema.refused(f"patternProperties={short(text)}", f"is not supported with the name {short(name)}")
             if not found and "additionalProperties" in fields:
                 found = [("additionalProperties",)]
             parts += [self.inner(schema, *names) for names in found]
@@ -216,10 +218,11 @@ class Schemas:
         rest = "additionalItems" if listed and first == "items" else "items"
         return self.listed(schema, first) if listed else [], self.inner(schema, rest) if rest in fields else None
 
-    def pattern(self, schema: Schema, keyword: str, text: str) -> dfa.Pattern:
-        """Return the automaton of a regex."""
+    def pattern(self, schema: Schema, keyword: str, text: str, *, holds: bool = True) -> Dfa:
+        """Return the automaton of the strings in which a regex finds a match, or finds none."""
         try:
-            return dfa.pattern(text)
+            found = dfa.pattern(text, holds=holds)
+            return found if self.letters == dfa.LETTERS else dfa.intersection(found, dfa.regex(f"{self.letters}*"))
         except ValueError as error:
             raise schema.refused(f"{keyword}={short(text)}", f"is not supported: {error}") from error
 
@@ -235,14 +238,14 @@ class Schemas:
         return self.add(found.contents, Schema({}, f"json_schema.{reference}", found.resolver, schema.draft))
 
 
-_ALWAYS: Fields = {}
-_NEVER: Fields = {"type": []}
+ALWAYS: Fields = {}
+NEVER: Fields = {"type": []}
 
 
 def _number(text: str) -> float:
     """Return a number of the document; a whole number as an integer, the form in which it is compared and written."""
     value = float(text)
-    return int(value) if value.is_integer() and abs(value) < 1e15 else value
+    return int(value) if value.is_integer() else value
 
 
 def _draft(fields: Any, outer: Any) -> Any:
@@ -299,8 +302,8 @@ def _keywords(schema: Schema) -> list[str]:
 
 
 def _met(one: Dfa, other: Dfa) -> Dfa:
-    if one is FREE_NUMBERS or other is FREE_NUMBERS:
-        return other if one is FREE_NUMBERS else one
+    if one in WHOLE or other in WHOLE:
+        return other if one in WHOLE else one
     return dfa.intersection(one, other)
 
 
@@ -333,6 +336,18 @@ class Keyword(NamedTuple):
     def made(self, fields: Fields) -> Part:
         """Return the part for a new schema with these fields, read as if it were in the value."""
         return self.schemas.add(fields, self.schema, self.name), True
+
+    def broken(self, name: str, kind: str, *conditions: tuple[Any, ...]) -> Values:
+        """Return arrays or objects for which one of several facts with this name holds.
+
+        A condition is the value of a fact, with a schema at the end to which an element must not conform.
+        """
+        shapes = [
+            Shape(kind, (Fact(name, (*where, () if schema.fields == NEVER else ((schema, False),))),))
+            for *where, schema in conditions
+            if schema.fields != ALWAYS
+        ]
+        return Values({}, tuple(shapes))
 
     def fact(self, kind: str, *facts: Fact) -> Values:
         """Return values of other types, and those of type `kind` for which facts hold; none if the keyword must not hold."""
@@ -388,6 +403,11 @@ def _format(keyword: Keyword) -> tuple[Dfa, Dfa]:
     return (dfa.regex(form), dfa.EMPTY) if form else (STRINGS, STRINGS)
 
 
+def _pattern(keyword: Keyword) -> Values:
+    found = keyword.schemas.pattern(keyword.schema, "pattern", keyword.value, holds=keyword.holds)
+    return Values.of({**FREE.texts, "string": found}, FREE.shapes) if keyword.holds else Values.of({"string": found})
+
+
 def _type(keyword: Keyword) -> Values:
     names, holds = keyword.value, keyword.holds
     names = {names} if isinstance(names, str) else {*names}
@@ -429,11 +449,22 @@ def _exact(value: Any) -> Fields:
 
 
 def _members(keyword: Keyword) -> Values:
-    return keyword.fact("object", Fact("members", keyword.schema))
+    schemas, schema = keyword.schemas, keyword.schema
+    if keyword.holds or keyword.name == "patternProperties":
+        return keyword.fact("object", Fact("members", schema))
+    patterns = [
+        schemas.pattern(schema, "patternProperties", text, holds=False) for text in schema.fields.get("patternProperties", ())
+    ]
+    names = reduce(dfa.intersection, patterns, dfa.difference(STRINGS, dfa.words(schema.fields.get("properties", ()))))
+    return keyword.broken("has", "object", (names, keyword.part(holds=False)[0]))
 
 
 def _elements(keyword: Keyword) -> Values:
-    return keyword.fact("array", Fact("elements", keyword.schema))
+    if keyword.holds:
+        return keyword.fact("array", Fact("elements", keyword.schema))
+    first, rest = keyword.schemas.elements(keyword.schema)
+    places = [(place, place, schema) for place, schema in enumerate(first)]
+    return keyword.broken("contains", "array", *places, *[(len(first), None, schema) for schema in (rest,) if schema])
 
 
 def _count(keyword: Keyword) -> Values:
@@ -454,7 +485,7 @@ def _required(keyword: Keyword) -> Values:
     names: list[str] = keyword.value
     if keyword.holds:
         return keyword.fact("object", *[Fact("required", name) for name in names])
-    without = [{"type": "object", "properties": {name: _NEVER}} for name in names]
+    without = [{"type": "object", "properties": {name: NEVER}} for name in names]
     return keyword.schemas.any_of((keyword.made(each),) for each in without)
 
 
@@ -467,7 +498,7 @@ def _dependent(keyword: Keyword) -> Values:
     parts: list[Part] = []
     for name, part in keyword.value.items() if keyword.holds else ():
         then = {"required": part} if isinstance(part, list) else part
-        parts.append(keyword.made({"anyOf": [{"properties": {name: _NEVER}}, then]}))
+        parts.append(keyword.made({"anyOf": [{"properties": {name: NEVER}}, then]}))
     return keyword.schemas.of(tuple(parts)) if keyword.holds else NONE
 
 
@@ -476,14 +507,12 @@ def _unique(keyword: Keyword) -> Values:
     if not keyword.value or fields.get("maxItems", 2) < 2:
         return FREE if keyword.holds else NONE
     values = fields["items"].get("enum") if isinstance(fields.get("items"), dict) else None
+    values = values and [*{json.dumps(value, sort_keys=True): value for value in values}.values()]
     if values is None or len(values) > MOST_UNIQUE:
         raise keyword.schema.refused("uniqueItems", f"is only supported for items with an enum of at most {MOST_UNIQUE} values")
     arrays = [[*some] for count in range(len(values) + 1) for some in permutations(values, count)]
-    return (
-        Values(FREE.texts, (*keyword.schemas.of((keyword.made({"enum": arrays}),)).shapes, FREE.shapes[1]))
-        if keyword.holds
-        else NONE
-    )
+    others = {"not": {"type": "array"}}
+    return keyword.schemas.of((keyword.made({"anyOf": [{"enum": arrays}, others]}),)) if keyword.holds else NONE
 
 
 def _contains(keyword: Keyword) -> Values:
@@ -494,7 +523,7 @@ def _contains(keyword: Keyword) -> Values:
         raise schema.refused("minContains", "is only supported up to 1")
     if newer and "maxContains" in schema.fields:
         raise schema.refused("maxContains")
-    return keyword.fact("array", *[Fact("contains", schema)] * least)
+    return keyword.fact("array", *[Fact("contains", (0, None, (keyword.part(holds=True),)))] * least)
 
 
 def _combined(keyword: Keyword) -> Values:
@@ -529,7 +558,7 @@ _READ: dict[str, Reading] = {
     **dict.fromkeys(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"], _scalar("number", _limit)),
     "multipleOf": _scalar("number", _multiples),
     **dict.fromkeys(["minLength", "maxLength"], _scalar("string", _length)),
-    "pattern": _scalar("string", lambda keyword: keyword.schemas.pattern(keyword.schema, "pattern", keyword.value)),
+    "pattern": _pattern,
     "format": _scalar("string", _format),
     "properties": _properties,
     **dict.fromkeys(["patternProperties", "additionalProperties"], _members),

@@ -10,7 +10,7 @@ from dlstep.text.json_automaton import ANY_OBJECT, schema_automaton
 
 TEXTS = st.text(max_size=4)
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**15) + 1, 10**15 - 1) | st.decimals(-999, 999, places=6).map(float) | TEXTS,
+    st.none() | st.booleans() | st.integers(-(10**18) + 1, 10**18 - 1) | st.decimals(-999, 999, places=6).map(float) | TEXTS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=6,
 )
