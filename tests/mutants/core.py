@@ -105,6 +105,7 @@ MUTANTS = (
     *in_file(
         "core/rule.py",
         ("check_chosen", "let a rule unmask nothing although it must", "block_pass.must and (not chosen)", "False"),
+        ("check_chosen", "write tokens of other positions", "block_pass.sampled != block_pass.block.masked", "False"),
     ),
     *in_file(
         "text/token_automaton.py",
@@ -521,7 +522,7 @@ MUTANTS = (
         ),
         ("DiffusionGemma.measure", "leave the age of a canvas out", "most - (sequence.steps - block.opened)", "most"),
         ("_consistent", "accept tokens that contradict more certain ones", "if index not in dropped", ""),
-        ("_consistent", "accept the least certain first", "[-rows.entropies[index] for", "[rows.entropies[index] for"),
+        ("_consistent", "accept the least certain first", "[-samples.entropies[index] for", "[samples.entropies[index] for"),
         (
             "_committed",
             "feed other tokens than the committed ones",
@@ -588,8 +589,8 @@ MUTANTS = (
     ),
     *in_file(
         "strategies/_verified.py",
-        ("accepted", "settle what follows a wrong proposal", "end = right + 1", "end = min(right + 2, len(rows.tokens))"),
-        ("accepted", "accept every proposal", "rows.tokens[i] != token", "False"),
+        ("accepted", "settle what follows a wrong proposal", "end = right + 1", "end = min(right + 2, len(samples.tokens))"),
+        ("accepted", "accept every proposal", "samples.tokens[i] != token", "False"),
         ("Verified.schedule", "verify with unshifted rows", "shift=1", "shift=0"),
         ("Verified.schedule", "draft with shifted rows", "shift=0", "shift=1"),
         ("Verified.schedule", "apply the adapter to verifying passes", "- 1, request.grid)", "- 1, request.grid, draft=True)"),

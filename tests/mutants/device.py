@@ -322,12 +322,6 @@ MUTANTS = (
     *in_file(
         "engine/decode.py",
         (
-            "Decode._passes_left",
-            "measure all requests with the strategy of the engine",
-            "sequence.request.strategy.measure(sequence)",
-            "self._state.strategy.measure(sequence)",
-        ),
-        (
             "Decode._catch_up",
             "catch up with a lost device by a single forward pass",
             "running and (not self._state.done)",

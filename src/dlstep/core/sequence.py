@@ -20,7 +20,8 @@ from .spec import Spec
 FinishReason = Literal["stop", "length", "nfe_limit", "repetition", "abort", "rejected", "error"]
 """All ways in which an answer ends.
 
-- `stop`, `length`, `nfe_limit`, `repetition`: a finish rule of `core/commit.py` holds for the settled tokens.
+- `stop`, `length`, `repetition`: a finish rule of `core/commit.py` holds for the settled tokens.
+- `nfe_limit`: `SequenceState.steps`, the passes that sampled the request, has reached `max_nfe`.
 - `abort`: `abort` was called (`Decode`, `Session`, `serve/engine_loop.py`): the client disconnected, a stream was closed, or
   a time limit of the request passed. The server also answers with `abort` if the request was still in its queue.
 - `rejected`: `checked` in `core/lifecycle.py` found that the request can never run; no forward pass was made.
@@ -102,7 +103,7 @@ class Progress:
     """
 
     window: tuple[Block, ...]
-    """Blocks from `final` on, in order of position: unfinished ones, and finished ones that wait to be stored."""
+    """Unfinished blocks, and finished ones that wait to be stored, in order of position."""
     final: int
     """The tokens of positions `[0, final)`, and all tokens that these positions attend to, can no longer change."""
     settled: int

@@ -1,12 +1,12 @@
 """Checks of what a rule returns: they accept exactly what is right, and say what is wrong with the rest."""
 
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 import pytest
 
-from dlstep.core import NO_SAMPLES, Block, Choice, Config, Request, Spec, add, check_chosen, init
+from dlstep.core import NO_SAMPLES, Block, Choice, Config, Request, SpanSamples, Spec, add, check_chosen, init
 from dlstep.core.errors import WrongAnswer
 from dlstep.strategies.multi_bd import MultiBD
 
@@ -57,3 +57,27 @@ def check_verdict(chosen, must):
         assert not right and str(error).startswith("Mine.chosen (test_rule.py:") and "\n" not in str(error)
     else:
         assert right
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere(Mine):
+    """A choice that samples other positions than the masked ones."""
+
+    positions: tuple[int, ...] = ()
+
+    def sampled(self, planned):
+        return self.positions
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_a_choice_that_samples_other_positions_is_refused(size):
+    """Otherwise a token sampled at one position would be written to another one."""
+    for positions in combinations(range(20, 24), size):
+        rule = Elsewhere([0], positions)
+        samples = SpanSamples((5,) * size, (0.5,) * size)
+        block_pass = pass_of(rule, SEQUENCE, BLOCK, samples, SPEC)
+        if positions == MASKED:
+            assert rule.commit(block_pass).tokens[0] == 5
+        else:
+            with pytest.raises(WrongAnswer, match=r"Elsewhere.sampled .*derive from Rule"):
+                rule.commit(block_pass)
