@@ -417,9 +417,11 @@ def _refusal_of_constraint(config: Config, params: SamplingParams, constraint: R
             )
     if constraint.feasible:
         return None
-    with_pins, room = " with the pinned tokens" if params.pinned else "", constraint.limit - constraint.start
+    room, pins, change = constraint.limit - constraint.start, "", ""
+    if params.pinned:
+        pins, change = " with the pinned tokens", ", or pin others"
     return Refusal(
-        "max_tokens", "unsatisfiable", f"no text that matches {automaton.source} fits {room} tokens{with_pins}: raise it"
+        "max_tokens", "unsatisfiable", f"no text that matches {automaton.source} fits {room} tokens{pins}: raise it{change}"
     )
 
 

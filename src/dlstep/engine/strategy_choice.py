@@ -190,7 +190,8 @@ def _check_stated(model: "Description") -> None:
             if type(value) is not int or value <= 0:
                 raise Refused("model", "invalid_value", f"{stated}, which must be an integer above 0")
         elif option not in known:
-            raise Refused("model", "unknown_field", f"{stated}, which no strategy knows: take it out of its config.json")
+            where = f"the options of family {model.family.name}" if option in model.family.options else "its config.json"
+            raise Refused("model", "unknown_field", f"{stated}, which no strategy knows: take it out of {where}")
         elif option in rules.HOLDERS:
             _check_name(model.name, value, option)
 

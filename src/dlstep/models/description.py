@@ -226,9 +226,10 @@ def _mask_id(sources: _Sources) -> int:
     """
     mask_id: Any = next((index for index in _mask_ids(sources) if index is not None), None)
     if mask_id is None:
+        known = "" if sources.family.mask is None else f"; its tokenizer has no {' or '.join(sources.family.mask.texts)}"
         raise ValueError(
             f"{sources.folder}, read as {sources.family.name}, names no mask token, so it does not look like a diffusion "
-            "language model: if it is one, give mask_token_id, or set it in its config.json"
+            f"language model: if it is one, give mask_token_id, or set it in its config.json{known}"
         )
     if sources.family.training is None and "head_shift" not in sources.own:
         raise Refused(

@@ -17,6 +17,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
+from ..core.checks import Checked
 from ..distributed.ranks import Ranks
 from .layers import ATTENTION, install
 from .quantization import CODES, SCALE, dtype_problems, is_scale, quantize_weight, restored
@@ -26,7 +27,7 @@ from .transformers_internals import INITIALIZED, new_model
 
 
 @dataclass(frozen=True, slots=True)
-class WeightRule:
+class WeightRule(Checked):
     """Where a checkpoint tensor goes if the regex `pattern` matches its whole name.
 
     `targets` are templates of parameter names, as for `re.Match.expand`. With several, the tensor's

@@ -58,6 +58,9 @@ class Worker:
         arguments: Further arguments of `target`; they must be picklable.
         name: The name of the process; every reason begins with it.
 
+    Raises:
+        ValueError: If an argument is not picklable, such as a lambda.
+
     Attributes:
         inbox: Messages, except heartbeats, that `watch` received.
         ended: Whether `watch` found that the process has ended, or has closed its connection.
@@ -75,7 +78,11 @@ class Worker:
         self._lock = threading.Lock()  # only one thread at a time may ask `Process` for the exit code
         self._reason: str | None = None
         self._failed = False  # whether the reason is the process's last words
-        packed = pickle.dumps((target, arguments))
+        try:
+            packed = pickle.dumps((target, arguments))
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            remedy = "define what you give at the top level of a module, or give the path of a .py file"
+            raise ValueError(f"{name} is another process, which cannot receive this: {error}: {remedy}") from error
         context = get_context("spawn")
         self.connection, connection = context.Pipe()
         # Only for receiving: a full pipe may block a sender for as long as the process computes.

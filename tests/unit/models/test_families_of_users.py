@@ -10,7 +10,9 @@ from dlstep import LLM, SamplingParams
 from dlstep.cli.main import main
 from dlstep.cli.models import family_rows
 from dlstep.models import FAMILIES, Signs, read_description
+from dlstep.models.weights import WeightRule
 
+from ...helpers.files import edit_tensors
 from ...helpers.random_checkpoints import write_checkpoint
 
 FILE = """
@@ -64,6 +66,26 @@ def test_a_family_is_a_path_or_a_value_and_decodes_like_its_class(folder):
         LLM(folder, family=value, decoding_strategy="multi_bd")
 
 
+def test_a_family_renames_fields_and_tensors(folder):
+    due, names = answer(folder, family=str(write(folder))), {"n_embd": "hidden_size", "n_layer": "num_hidden_layers"}
+    facts = json.loads((folder / "config.json").read_text())
+    back = {theirs: ours for ours, theirs in names.items()}
+    (folder / "config.json").write_text(json.dumps({back.get(name, name): value for name, value in facts.items()}))
+
+    def to_body(tensors):
+        for name in list(tensors):
+            tensors[name.replace("model.", "body.")] = tensors.pop(name)
+
+    def config(facts):
+        return FAMILIES["qwen3"].config({names.get(name, name): value for name, value in facts.items()})
+
+    edit_tensors(folder / "model.safetensors", to_body)
+    rules = (WeightRule(r"body\.(.*)", (r"model.\1",)),)
+    kept = {"training": "bidirectional", "decoding_strategy": "dual_cache"}
+    family = replace(FAMILIES["qwen3"], name="acme", config=config, weights=rules, **kept)
+    assert answer(folder, family=family) == due and read_description(folder, family).unknown == ()
+
+
 def test_an_entry_point_is_recognised_and_listed(folder, monkeypatch):
     write(folder)
     about = folder.parent / "acme_package-1.0.dist-info"
@@ -109,7 +131,9 @@ MISTAKES = {
     "none": (QWEN3.format("config=lambda facts: None"), "must be a mapping, not NoneType"),
     "template": (QWEN3.format(r"weights=(WeightRule('m(.*)', (r'\2',)),)"), "do not fit together: invalid group reference 2"),
     "ignored": (QWEN3.format("ignored=('a(',)"), "do not fit together: missing )"),
+    "targets": (QWEN3.format(r"weights=(WeightRule('m(.*)', r'n\1'),)"), "(acme_family.py:11)"),
     "strategy": (QWEN3.format("decoding_strategy='dual_cach'"), "asks for 'dual_cach'"),
+    "option": (QWEN3.format("options={'blocksize': 8}"), "take it out of the options of family acme"),
 }
 
 

@@ -153,6 +153,8 @@ def test_other_networks_are_refused(tmp_path, changes, message):
 def test_an_autoregressive_network_is_refused(tmp_path, class_name):
     with pytest.raises(ValueError, match="names no mask token, so it does not look like a diffusion language model"):
         described(tmp_path, QWEN3_8B | {"architectures": [class_name]})
+    with pytest.raises(ValueError, match=r"names no mask token, .*; its tokenizer has no <M>$"):
+        read_description(folder_of(tmp_path, QWEN3_8B), "open_dcoder")
     folder = folder_of(tmp_path / "named", QWEN3_8B | {"architectures": [class_name]})
     for given in ({}, {"training": BIDIRECTIONAL}):
         with pytest.raises(ValueError, match=r"^head_shift: give 1 if .* has the mask token 7, but nothing states"):

@@ -137,8 +137,11 @@ def test_worker_that_ends_in_its_start_tells_the_reason(kind, reason):
 
 
 def test_unpicklable_argument_is_an_error_of_the_caller():
-    with pytest.raises((TypeError, AttributeError)):
-        Worker(ignore, threading.Lock(), name="worker")
+    for given in (threading.Lock(), lambda: None):
+        with pytest.raises(
+            ValueError, match=r"^worker is another process, which cannot receive this: .*: define what you give at"
+        ):
+            Worker(ignore, given, name="worker")
     Worker(echo, name="the next one starts").end(0)
 
 
