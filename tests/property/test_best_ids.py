@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep import strategies
+from dlstep.core.block import moved
 from dlstep.core.trace import from_json, to_json
 from dlstep.rules.credit import Credit
 from dlstep.testing.generators import cases
@@ -26,12 +27,16 @@ def test_best_ids_come_from_the_pass_that_set_the_token(name, data):
     assert from_json(to_json(run.state)) == run.trace.replay() == run.state
     reported = {}
     for step in run.steps:
-        for span, rows in zip(step.plan.spans, step.samples.spans, strict=True):
+        for (span, before, after), rows in zip(step.served(), step.samples.spans, strict=True):
             width = step.plan.sample_spec.best
             for row, position in enumerate(span.wanted.sampled):
                 own = slice(row * width, row * width + MOST)
                 pairs = zip(rows.best_ids[own], rows.best_probabilities[own], strict=True)
                 reported.setdefault((span.who.id, position), []).append(tuple(pair for pair in pairs if pair[1]))
+            if span.wanted.sampled and before.finish_info is None and (places := after.progress.replaced):
+                gone = {(span.who.id, each.position) for each in places}
+                kept = {at: own for at, own in reported.items() if at not in gone}
+                reported = {(id_, moved(at, places) if id_ == span.who.id else at): own for (id_, at), own in kept.items()}
     spared = set() if case.strategy.exact else disturbed(run)
     for request in asking:
         sequence = run.state.finished[request.id]

@@ -9,6 +9,7 @@ from .block import (
     Block as Block,
     Extra as Extra,
     Grid as Grid,
+    Replacement as Replacement,
     open_block as open_block,
     positions as positions,
 )

@@ -11,7 +11,11 @@ where `end` is `Rows.end` of the request's span, and W is the layer's sliding wi
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
+from annotated_types import Ge
+
+from .checks import Checked
 from .frozen import built_fast
 
 
@@ -75,6 +79,26 @@ def positions(start: int, stop: int) -> tuple[int, ...]:
         stop: First position after the last one.
     """
     return _SHARED[start:stop] if stop <= len(_SHARED) else tuple(range(start, stop))
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement(Checked):
+    """A position of an open window that becomes any number of masked positions; with 0, it is removed."""
+
+    position: int
+    """The position before."""
+    count: Annotated[int, Ge(0)]
+    """How many masked positions are in its place."""
+
+
+def moved(position: int, replaced: Sequence[Replacement]) -> int:
+    """Return the new position of a token after some positions were replaced.
+
+    Args:
+        position: Its position before.
+        replaced: The replacements.
+    """
+    return position + sum([each.count - 1 for each in replaced if each.position < position])
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +205,27 @@ class Block:
         """
         masked, count = tuple(sorted((*self.masked, *chosen))), len(chosen)
         return self.written(chosen, (mask_id,) * count, (0.0,) * count, masked, self.extra)
+
+    def resized(self, replaced: Sequence[Replacement], mask_id: int) -> "Block":
+        """Return the block with some positions replaced, so that later ones move.
+
+        Args:
+            replaced: The replacements.
+            mask_id: Token id of the mask.
+        """
+        start, counts, masked = self.start, {each.position: each.count for each in replaced}, {*self.masked}
+        cells: list[tuple[int, float, bool, int]] = []  # token, probability, whether it is masked, whether it is given
+        for offset, (token, probability) in enumerate(zip(self.tokens, self.probabilities, strict=True)):
+            position = start + offset
+            own = (token, probability, position in masked, self.given >> offset & 1)
+            cells += [own] if (count := counts.get(position)) is None else [(mask_id, 0.0, True, 0)] * count
+        return replace(
+            self,
+            tokens=tuple([cell[0] for cell in cells]),
+            masked=tuple([position for position, cell in enumerate(cells, start) if cell[2]]),
+            probabilities=tuple([cell[1] for cell in cells]),
+            given=sum([cell[3] << offset for offset, cell in enumerate(cells)]),
+        )
 
     def written(
         self,

@@ -2,7 +2,8 @@
 
 After each sampling forward pass, the core checks four conditions that end an answer:
 
-- `stop`: an end-of-sequence token, stop id or stop string is settled, with everything before it;
+- `stop`: an end-of-sequence token, stop id or stop string is settled, with everything before it, or the
+  strategy ends the answer: it leaves no window;
 - `length`: the answer is full;
 - `nfe_limit`: the allowed number of sampling passes is reached;
 - `repetition`: too many consecutive settled tokens are equal.
@@ -16,8 +17,9 @@ Only settled tokens are emitted.
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from rpds import List
+from rpds import HashTrieMap, List
 
+from .block import moved
 from .checks import short
 from .config import Config
 from .contract import check_settled, request_fault, sample_spec_of, sequence_after, state_after
@@ -160,14 +162,23 @@ def after_samples(state: State, sequence: SequenceState, samples: Samples, index
 
 def _with_best(before: SequenceState, after: SequenceState, span: Span, samples: SpanSamples, width: int) -> SequenceState:
     """Return `after` with the most probable ids (`width` per row) of the positions whose token this pass set."""
-    sampled, best = span.wanted.sampled, after.best
-    # A strategy drops wrong drafts, so `after` may have fewer positions.
-    old, new = [dict(enumerate(each.cells(sampled[0], sampled[-1] + 1), sampled[0])) for each in (before, after)]
+    best, replaced = after.best, after.progress.replaced
+    gone = {each.position for each in replaced}
+    kept = [(row, position) for row, position in enumerate(span.wanted.sampled) if position not in gone]
+    if replaced:
+        best = HashTrieMap({moved(position, replaced): own for position, own in best.items() if position not in gone})
+    if not kept:
+        return replace(after, best=best)
+    start, end = kept[0][1], kept[-1][1] + 1
+    old = dict(enumerate(before.cells(start, end), start))
+    start, end = moved(start, replaced), moved(end, replaced)
+    new = dict(enumerate(after.cells(start, end), start))  # a strategy drops wrong drafts, so there may be fewer positions
     pairs = list(zip(samples.best_ids, samples.best_probabilities, strict=True))
-    for row, position in enumerate(sampled):
-        if old.get(position) != new.get(position):
+    for row, position in kept:
+        place = moved(position, replaced)
+        if old.get(position) != new.get(place):
             own = pairs[row * width : row * width + span.who.params.top_logprobs]
-            best = best.insert(position, tuple([pair for pair in own if pair[1]]))  # probability 0: forbidden
+            best = best.insert(place, tuple([pair for pair in own if pair[1]]))  # probability 0: forbidden
     return replace(after, best=best)
 
 
@@ -319,6 +330,8 @@ def apply_finish_rules(sequence: SequenceState, since: int, spec: Spec) -> Seque
         return ended(sequence, "repetition", repeated)
     if settled == request.limit:
         return ended(sequence, "length", settled)
+    if not sequence.progress.window:
+        return ended(sequence, "stop", settled)
     if params.max_nfe is not None and sequence.steps >= params.max_nfe:
         return ended(sequence, "nfe_limit", settled)
     return sequence if repeated is None else ended(sequence, "repetition", settled)

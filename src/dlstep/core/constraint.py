@@ -22,7 +22,7 @@ from functools import cache, cached_property, lru_cache
 from hashlib import blake2b
 from weakref import WeakValueDictionary
 
-from .automaton import Automaton, Moves, StateSet, digits, members, remember, sets_after, sets_before
+from .automaton import Automaton, Moves, StateSet, digits, members, packed_tables, remember, sets_after, sets_before
 from .block import Block
 from .errors import DlstepError
 
@@ -194,6 +194,21 @@ def _bind(automaton: Automaton, stop_ids: tuple[int, ...]) -> Constraint:
         return [source for source in sources if (by := arrows(source).get(state, 0)) and (letter == ANY or by >> letter & 1)]
 
     return Constraint(automaton, stop_ids, stop_class, done, last, classes, arrows, Moves(after), Moves(before))
+
+
+@lru_cache(maxsize=8)
+def all_but(forbidden: int, vocab_size: int) -> TokenMask:
+    """Return the mask that allows every id of a vocabulary but one.
+
+    Args:
+        forbidden: The id.
+        vocab_size: Number of ids of the vocabulary.
+    """
+    classes = array("i", [1]) * vocab_size
+    classes[forbidden] = 0
+    arrays = [classes.tobytes(), *[array("i", values).tobytes() for values in ([0], [0, 2], [1, 0], [0, 1], [0])]]
+    constraint = bound(Automaton.of(f"all ids but {forbidden}", packed_tables(arrays)), ())
+    return constraint.masks([(constraint.states(1), constraint.states_before(1))])[0]
 
 
 # A window read from both ends, by example.

@@ -24,9 +24,9 @@ from typing import Any, Literal, cast
 
 from rpds import List
 
-from .block import Block, Grid
+from .block import Block, Grid, Replacement
 from .checks import short, wrong_field
-from .constraint import RequestConstraint
+from .constraint import Constraint, RequestConstraint, TokenMask
 from .errors import DlstepError, Refusal, RequestFault, WrongAnswer, described
 from .plan import CARRIES, MODES, MOST, Merge, Rows, SampleSpec, SoftTokens, Span, Storing, Wanted
 from .request import Request, SamplingParams, Who
@@ -179,7 +179,21 @@ def _rare_flaw(span: Span, strategy: Strategy, sequence: SequenceState, spec: Sp
         return f"shift={short(wanted.shift)} and penalty={short(wanted.penalty)}: shift must be 0, 1 or None, penalty finite"
     if rows.positions and (flaw := _positions_flaw(span, spec)):
         return flaw
+    if wanted.masks and (
+        sequence.request.constraint or [_is_mask(mask, spec) for mask in wanted.masks] != [True] * len(wanted.sampled)
+    ):
+        return f"{len(wanted.masks)} masks: each sampled position needs one from `all_but`, and constraints set their own"
     return _scored_flaw(wanted, sample_spec_of(strategy).scored) if wanted.scored_ids else None
+
+
+def _is_mask(mask: Any, spec: Spec) -> bool:
+    """Return whether a device can look up the ids of a mask."""
+    return (
+        type(mask) is TokenMask
+        and type(mask.id) is type(mask.classes) is int
+        and type(mask.constraint) is Constraint
+        and len(mask.constraint.class_of) == spec.vocab_size
+    )
 
 
 def _canvas_flaw(span: Span, length: int) -> str | None:
@@ -248,13 +262,13 @@ def _span_flaw(span: Any, strategy: Strategy, sequence: SequenceState, spec: Spe
         return wrong_field(who) or wrong_field(rows) or wrong_field(wanted) or wrong_field(storing)
     if not _are_ids(rows.tokens, spec):
         return f"tokens={short(rows.tokens)}: ids must be in [0, {spec.vocab_size})"
-    if rows.query_only or rows.final_rows or wanted.masks:
-        found = f"query_only={short(rows.query_only)}, final_rows={short(rows.final_rows)} and {len(wanted.masks)} masks"
+    if rows.query_only or rows.final_rows:
+        found = f"query_only={short(rows.query_only)} and final_rows={short(rows.final_rows)}"
         return f"{found}: only the core may set them"
     if rows.soft is not None and (flaw := _soft_flaw(rows.soft, rows, sampled, spec)):
         return flaw
     usual = rows.mode == "encode" and rows.carry == "none" and rows.grid is request.grid and wanted.shift is None
-    usual = usual and not rows.positions and spec.canvas_length is None
+    usual = usual and not rows.positions and not wanted.masks and spec.canvas_length is None
     if (not usual or wanted.penalty or wanted.scored_ids) and (flaw := _rare_flaw(span, strategy, sequence, spec)):
         return flaw
     plain = rows.mode == "encode" and rows.soft is None and not rows.draft
@@ -310,6 +324,11 @@ def _progress_flaw(before: Progress, progress: Progress, least: int, most: int) 
         )
     if type(window) is not tuple:
         return f"window={short(window)}: it must be a tuple of Blocks"
+    replaced = progress.replaced
+    if type(replaced) is not tuple or not all(type(each) is Replacement for each in replaced):
+        return f"replaced={short(replaced)}: it must be a tuple of Replacements"
+    if not ascending([each.position for each in replaced], least):
+        return f"replaced={short(replaced)}: the positions must ascend from settled={least} on"
     start, blocks, known = None, window, len(before.past)
     if type(progress.past) is not List or (count := len(progress.past)) < known:
         return f"past={short(progress.past)}: it must be the List sequence.progress.past, with blocks pushed to its front"

@@ -216,9 +216,9 @@ def adopt(state: State, sequence: SequenceState, request_id: int) -> State:
     reason = _refusal_of_request(state.config, request) or refusal_by(
         sequence.request.strategy, state.config, state.strategy, request
     )
-    if not reason and sequence.request.limit > state.config.max_model_len:
-        most = state.config.max_model_len
-        message = f"prompt and answer may have {sequence.request.limit} tokens, more than max_model_len={most}: raise it"
+    length, most = sequence.request.limit + len(request.params.suffix), state.config.max_model_len
+    if not reason and length > most:
+        message = f"prompt and answer may have {length} tokens, more than max_model_len={most}: raise it"
         reason = Refusal("sequence", "context_length_exceeded", message)
     if reason:
         raise Refused(*reason)
@@ -306,13 +306,13 @@ def prune(state: State) -> State:
 
 def sized(request: Request, max_model_len: int) -> Request:
     """Return `request` with `max_tokens` cut to the room in `max_model_len`, but at least 1."""
-    room = max(1, min(request.params.max_tokens, max_model_len - len(request.prompt)))
+    room = max(1, min(request.params.max_tokens, request.room(max_model_len)))
     return replace(request, params=request.params.shortened(room))
 
 
 def refusal_of_max_tokens(config: Config, request: Request) -> Refusal | None:
     """Return why an answer of `max_tokens` does not fit after the prompt; None if it fits, or if not even one token does."""
-    most, room = request.params.max_tokens, config.max_model_len - len(request.prompt)
+    most, room = request.params.max_tokens, request.room(config.max_model_len)
     if 0 < room < most:
         return Refusal(
             "max_tokens",
@@ -361,11 +361,12 @@ def _refusal_of_request(config: Config, request: AddedRequest) -> Refusal | None
     """Return why `request` could never run under any strategy; None if it can."""
     spec, params = config.spec, request.params
     length = len(request.prompt)
-    if length >= config.max_model_len:
+    if (room := request.room(config.max_model_len)) < 1:
+        after = f" and the suffix {len(params.suffix)}" if params.suffix else ""
         return Refusal(
             "prompt",
             "context_length_exceeded",
-            f"it has {length} tokens; max_model_len={config.max_model_len} leaves no room for an answer",
+            f"it has {length} tokens{after}; max_model_len={config.max_model_len} leaves no room for an answer",
         )
     if params.stop and not spec.pieces:
         return Refusal(
@@ -378,8 +379,9 @@ def _refusal_of_request(config: Config, request: AddedRequest) -> Refusal | None
         or _refusal_of_ids("stop_token_ids", params.stop_token_ids, spec)
         or _refusal_of_ids("pinned", [token for _, token in params.pinned], spec)
         or _refusal_of_ids("canvas", params.canvas, spec)
+        or _refusal_of_ids("suffix", params.suffix, spec)
     )
-    room, last = config.max_model_len - length, params.pinned[-1][0] if params.pinned else 0
+    last = params.pinned[-1][0] if params.pinned else 0
     if not reason and last >= room:
         message = f"offset {last} must be below {room}, the room for an answer in max_model_len={config.max_model_len}"
         reason = Refusal("pinned", "out_of_range", message)
@@ -454,6 +456,7 @@ def refusal_by(strategy: Strategy, config: Config, base: Strategy, request: Requ
         "pinned": bool(params.pinned) and not strategy.holds_pins,
         (params.constraint_source or ("automaton",))[0]: request.automaton is not None and not strategy.takes_constraints,
         "canvas": bool(params.canvas) and not strategy.takes_canvas,
+        "suffix": bool(params.suffix) and not strategy.takes_suffix,
     }
     field = next((field for field, given in ineffective.items() if given), None)
     message = f"it has no effect in {name}, which does not support it: leave it out"
@@ -499,8 +502,8 @@ def _refusal_of_processors(strategy: Strategy, processors: tuple[Processor, ...]
 
 
 def answer_limit(request: Request, config: Config) -> int:
-    """Return the first position past the answer, from `max_tokens` and `max_model_len`."""
-    return min(len(request.prompt) + request.params.max_tokens, config.max_model_len)
+    """Return the first position past the longest answer, from `max_tokens` and `max_model_len`."""
+    return len(request.prompt) + min(request.params.max_tokens, request.room(config.max_model_len))
 
 
 def stop_ids(params: SamplingParams, spec: Spec) -> tuple[int, ...]:

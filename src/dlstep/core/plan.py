@@ -251,7 +251,7 @@ class Wanted:
     scored_ids: tuple[int, ...] = ()
     """Ids to report probabilities of, equally many per sampled position in turn; -1 is none."""
     masks: tuple[TokenMask, ...] = ()
-    """Ids that each sampled position may hold, empty without a constraint; only the core sets them."""
+    """Ids that each sampled position may hold; empty: any id. Under a constraint, the core sets them."""
     penalty: float = 0.0
     """Subtracted at each sampled position from the logit of the previous token in its group."""
     shift: int | None = None

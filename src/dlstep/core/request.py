@@ -152,6 +152,8 @@ class SamplingParams:
     """Options of the strategy by name, for this request only."""
     pinned: Pins = ()
     """Token ids by offset in the answer, counted from 0; fixed like the prompt."""
+    suffix: tuple[int, ...] = ()
+    """Token ids after the answer, which fills the gap between them and the prompt (dreamon)."""
     canvas: tuple[int, ...] = ()
     """Ids of the initial canvas instead of random ones (diffusion_gemma); pinned tokens win."""
     regex: str | None = None
@@ -348,3 +350,11 @@ class Request:
             raise Refused("prompt", "missing", "it is empty: give at least one token")
         if self.params.n > 1 or self.params.seeds:
             raise Refused("params", "conflict", "a request has one answer: give each of `params.each` to a request of its own")
+
+    def room(self, max_model_len: int) -> int:
+        """Return how many tokens prompt and suffix leave for the answer; negative if they are too long.
+
+        Args:
+            max_model_len: Maximum number of tokens of all three together.
+        """
+        return max_model_len - len(self.prompt) - len(self.params.suffix)

@@ -129,10 +129,10 @@ def scheduled_span(state: State, sequence: SequenceState) -> Span:
     try:
         span = strategy.schedule(sequence, spec)
         check_span(strategy, sequence, span, spec)
-        masks = span_masks(sequence, span.wanted.sampled) if sequence.request.constraint else ()
+        masks = span_masks(sequence, span.wanted.sampled) if sequence.request.constraint else span.wanted.masks
     except BaseException as error:
         raise request_fault(sequence, state.step, error) from error
-    if not (masks or sequence.request.params.processors):
+    if masks is span.wanted.masks and not sequence.request.params.processors:
         return span
     so_far = _so_far(sequence, span.rows, spec) if sequence.request.params.processors else None
     return replace(span, wanted=replace(span.wanted, masks=masks, so_far=so_far))

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from rpds import HashTrieMap, List
 
-from .block import Block, Extra, Grid
+from .block import Block, Extra, Grid, Replacement
 from .constraint import RequestConstraint, TokenMask
 from .errors import Refusal
 from .frozen import built_fast
@@ -20,7 +20,8 @@ from .spec import Spec
 FinishReason = Literal["stop", "length", "nfe_limit", "repetition", "abort", "rejected", "error"]
 """All ways in which an answer ends.
 
-- `stop`, `length`, `repetition`: a finish rule of `core/commit.py` holds for the settled tokens.
+- `stop`, `length`, `repetition`: a finish rule of `core/commit.py` holds for the settled tokens; `stop` also if the strategy
+  ends the answer before `limit`.
 - `nfe_limit`: `SequenceState.steps`, the passes that sampled the request, has reached `max_nfe`.
 - `abort`: `abort` was called (`Decode`, `Session`, `serve/engine_loop.py`): the client disconnected, a stream was closed, or
   a time limit of the request passed. The server also answers with `abort` if the request was still in its queue.
@@ -83,7 +84,7 @@ class AddedRequest(Request):
     """A request with the values that `checked` derives from the request, the strategy and the engine's limits."""
 
     limit: int
-    """First position past the answer."""
+    """First position past the answer, or past the longest one if its length changes."""
     stop_ids: tuple[int, ...]
     """Ids that end the answer, ascending."""
     grid: Grid
@@ -103,7 +104,7 @@ class Progress:
     """
 
     window: tuple[Block, ...]
-    """Unfinished blocks, and finished ones that wait to be stored, in order of position."""
+    """Unfinished blocks, and finished ones that wait to be stored, in order of position. Empty: the answer ends."""
     final: int
     """The tokens of positions `[0, final)`, and all tokens that these positions attend to, can no longer change."""
     settled: int
@@ -112,6 +113,8 @@ class Progress:
     """Finished blocks, newest first. Positions before the first block hold only the prompt."""
     extra: Extra | None = None
     """State that the strategy keeps for the sequence."""
+    replaced: tuple[Replacement, ...] = ()
+    """The positions that the last sampling pass replaced, ascending, none of them settled before."""
 
 
 @built_fast
@@ -292,6 +295,8 @@ class Strategy(Options, ABC):
     """Whether requests may pin tokens; blocks open with them, and full blocks are skipped."""
     takes_canvas: ClassVar[bool] = False
     """Whether requests may set an initial canvas."""
+    takes_suffix: ClassVar[bool] = False
+    """Whether requests may set tokens after the answer. Spans feed them after the window."""
     carries: ClassVar[bool] = False
     """Whether the network carries state from one forward pass of a sequence to its next."""
     takes_constraints: ClassVar[bool] = False

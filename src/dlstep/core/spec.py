@@ -60,6 +60,7 @@ EDITS = "block-causal, corrects tokens"
 PROMPT_IN_FULL = "prompt in full, blocks causal"
 SUB_BLOCKS = "block-causal, shifted head, sub-blocks"
 BIDIRECTIONAL = "bidirectional"
+RESIZES = "bidirectional, changes lengths"
 CAUSAL = "strictly causal, shifted head"
 JOINT = "causal and bidirectional in blocks"
 REORDERED = "strictly causal, tokens before masks"
@@ -73,6 +74,7 @@ TRAININGS: dict[str, tuple[str, ...]] = {
     PROMPT_IN_FULL: ("d2f", "multi_bd"),
     SUB_BLOCKS: ("fast_dllm_v2", "multi_bd"),
     BIDIRECTIONAL: ("dual_cache", "d2f"),
+    RESIZES: ("dreamon",),
     CAUSAL: ("strided", "autoregressive"),
     JOINT: ("causal_blocks", "self_speculation", "autoregressive"),
     REORDERED: ("wedlm",),

@@ -178,7 +178,8 @@ class Observation:
             raise ValueError(f"offset={offset} was not sampled in this pass: give one of {[p - start for p in span.sampled]}")
         heads = span.attentions[layer][:, span.rows_of_sampled[span.sampled.index(start + offset)]]
         sequence = state.find(request)
-        known = sequence.unmasked_tokens if sequence else {}
+        fed = {p: token for p, token in zip(span.positions, span.tokens, strict=True) if token != state.config.spec.mask_id}
+        known = fed | (sequence.unmasked_tokens if sequence else {})
         texts = [f"{p - start}: {piece(state.config.spec, known.get(p))}" for p in range(start, len(span.sources))]
         return heat_map(
             f"Attention of the row of offset {offset}, layer {layer}, step {self.samples.plan.step}",

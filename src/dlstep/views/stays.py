@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from ..core.block import moved
 from ..core.trace import Trace
 
 
@@ -9,7 +10,7 @@ class Stay(NamedTuple):
     """The time for which a position of an answer holds a token. Sampling forward passes count from 1."""
 
     offset: int
-    """Offset of the position in the answer."""
+    """Offset of the position in the answer; its last one, if positions before it were added or removed."""
     token: int
     """Token id."""
     since: int
@@ -37,7 +38,10 @@ def stays(trace: Trace, request_id: int = 0) -> tuple[Stay, ...]:
         sequence = state.find(request_id)
         if sequence is None or sequence.steps <= steps:
             continue
-        start = len(sequence.request.prompt)
+        start, places = len(sequence.request.prompt), sequence.progress.replaced
+        current = {
+            at: stay._replace(offset=at) for offset, stay in current.items() for at in [moved(start + offset, places) - start]
+        }
         steps, now = sequence.steps, {position - start: token for position, token in sequence.unmasked_tokens.items()}
         for offset, stay in list(current.items()):
             if now.get(offset) != stay.token:

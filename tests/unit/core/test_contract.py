@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from dlstep.core import Block, Config, Grid, Request, SamplingParams, Spec, add, init
+from dlstep.core import Block, Config, Grid, Replacement, Request, SamplingParams, Spec, add, init
+from dlstep.core.constraint import all_but
 from dlstep.core.contract import check_span, sequence_after
 from dlstep.core.errors import WrongAnswer
 from dlstep.strategies.multi_bd import MultiBD
@@ -24,7 +25,10 @@ MASK = 49
             {"grid": Grid(1, 2)},
             r"grid=Grid\(.*\): a span with joins=True needs Grid\(origin=0, size=32\), the grid of the request",
         ),
-        ({"final_rows": 1}, "query_only=0, final_rows=1 and 0 masks: only the core may set them"),
+        ({"final_rows": 1}, "query_only=0 and final_rows=1: only the core may set them"),
+        ({"masks": (all_but(3, 50),)}, "1 masks: each sampled position needs one from `all_but`"),
+        ({"masks": (all_but(3, 51),) * 4}, "4 masks: each sampled position needs one"),
+        ({"masks": (3,) * 4}, "4 masks: each sampled position needs one"),
     ],
 )
 def test_each_fault_of_a_span_has_its_own_message(changes, message):
@@ -45,3 +49,12 @@ def test_finished_blocks_stay_in_the_progress_of_a_sequence():
         progress = replace(sequence.progress, past=lost)
         with pytest.raises(WrongAnswer, match="past="):
             sequence_after(sequence, "commit", progress)
+
+
+@pytest.mark.parametrize("replaced", [None, [], ((3, 1),), (Replacement(4, 1), Replacement(3, 0)), (Replacement(1, 2),)])
+def test_positions_that_are_settled_or_out_of_order_are_not_replaced(replaced):
+    (sequence,) = add(init(Config(Spec(MASK, (48,), 50)), MultiBD()), Request(0, (1, 2))).waiting
+    fine = replace(sequence.progress, replaced=(Replacement(3, 0), Replacement(4, 2)))
+    assert sequence_after(sequence, "commit", fine).progress == fine
+    with pytest.raises(WrongAnswer, match="replaced="):
+        sequence_after(sequence, "commit", replace(fine, replaced=replaced))

@@ -65,7 +65,7 @@ def test_random_schedules_leave_no_page_owned(name, count, report):
         preemptions, aborts = preemptions + preempted, aborts + aborted
     report(f"{count} random schedules of {name}, {preemptions} preemptions, {aborts} aborts: {owned} pages owned at the end")
     # A sequence that feeds its whole canvas at once holds all of its pages from the start.
-    assert not owned and (preemptions > count // 3 or name == "dual_cache") and aborts > count // 3
+    assert not owned and (preemptions > count // 3 or name in ("dual_cache", "dreamon")) and aborts > count // 3
 
 
 SCRIPT = """
