@@ -29,7 +29,14 @@ from dlstep.core.lifecycle import apply
 from dlstep.testing.harness import shadow
 
 SPECS = [Spec(mask_id=mask, eos_ids=(48,), vocab_size=50, head_shift=shift) for mask in (49, None) for shift in (0, 1)]
-SIZES = {"block_size": 4, "buffer_size": 2, "canvas_length": 4, "max_denoising_steps": 4}
+SIZES = {
+    "block_size": 4,
+    "buffer_size": 2,
+    "canvas_length": 4,
+    "max_denoising_steps": 4,
+    "initial_masks": 6,
+    "expand_token_id": 3,
+}
 CHOICES = ("add", "add", "abort", "fail", "prune", "adopt", "rebuild", "step", "step", "step", "step", "late abort")
 
 

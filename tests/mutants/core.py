@@ -638,4 +638,38 @@ MUTANTS = (
         ("CausalBlocks._progress", "never store a block", "final, stop = (end, end + 1)", "stop = end + 1"),
         noticed_by=("reference/test_causal_loops.py",),
     ),
+    *in_file(
+        "core/block.py",
+        ("Block.resized", "forget which positions were given", "self.given >> offset & 1", "0"),
+        ("Block.resized", "remove no position", "* count", "* max(count, 1)"),
+        noticed_by=("unit/strategies/test_dreamon.py",),
+    ),
+    *in_file(
+        "core/commit.py",
+        ("_with_best", "leave the most probable ids at the old positions", "{moved(position, replaced): own", "{position: own"),
+        noticed_by=("property/test_best_ids.py",),
+    ),
+    *in_file(
+        "core/schedule.py",
+        ("scheduled_span", "let processors undo the masks of a strategy", "else span.wanted.masks", "else ()"),
+        noticed_by=("unit/strategies/test_dreamon.py",),
+    ),
+    *in_file(
+        "core/request.py",
+        ("Request.room", "leave no room for the suffix", " - len(self.params.suffix)", ""),
+        noticed_by=("unit/strategies/test_dreamon.py",),
+    ),
+    *in_file(
+        "strategies/dreamon.py",
+        ("DreamOn.commit", "expand beyond the limit", "2 if room else 1", "2"),
+        (
+            "DreamOn.commit",
+            "remove tokens of earlier passes",
+            "for position in block.masked if",
+            "for position in range(block.start, block.end) if",
+        ),
+        ("DreamOn.schedule", "sample expansions without room", "not self._room(sequence, block)", "False"),
+        ("DreamOn._left", "forget the expansions so far", " - _expanded(sequence)", ""),
+        noticed_by=("reference/test_dreamon.py",),
+    ),
 )

@@ -33,6 +33,10 @@ VALUES: dict[str, Sequence[Any]] = {  # for each option, the values to draw from
     "buffer_size": range(1, 5),
     "canvas_length": (2, 4, 8),
     "max_denoising_steps": range(1, 6),
+    "expand_token_id": (None, 0, 1, 2, 3),
+    "initial_masks": range(1, 9),
+    "expand_budget": (None, None, 0, 1, 3),
+    "tokens_per_pass": (1, 1, 2, 3),
     "max_post_edit_steps": range(4),
     "steps_per_block": (None, None, *range(1, 5)),
     "least_taken": range(1, 5),
@@ -227,6 +231,8 @@ def _at_least(low: float) -> st.SearchStrategy[float]:
 def params(draw: st.DrawFn, strategy: Strategy, *, often: bool = False) -> SamplingParams:
     """Generate all kinds of limits and stops, most of them unset. Pin tokens rarely, or `often`."""
     plain = draw(_unpinned(frozenset(options_of(strategy).keys() & OWN_OPTIONS)))
+    if strategy.takes_suffix:
+        plain = replace(plain, suffix=draw(TAILS))
     if draw(st.integers(0, 1 if often else 7)):
         return plain
     pinned, canvas = draw(pins(plain.max_tokens)), ()
