@@ -62,6 +62,10 @@ def dream(heads: tuple[int, int], biases: bool) -> Facts:
     return shape(heads) | remote("Dream", "DreamModel", "dream") | {"mask_token_id": MASK_ID, "max_window_layers": 28}
 
 
+def dreamon(heads: tuple[int, int], biases: bool) -> Facts:
+    return dream(heads, biases) | {"expand_token_id": MASK_ID + 3}
+
+
 def dream_reasoner(heads: tuple[int, int], biases: bool) -> Facts:
     own = {"mask_token_id": MASK_ID, "head_dim": 16, "attention_bias": biases, "hidden_size": 32}
     return shape(heads) | remote("Dream", "DreamModel", "dream") | own
@@ -303,6 +307,7 @@ def wedlm(norms: bool) -> Callable[[tuple[int, int], bool], Facts]:
 FACTS: dict[str, Callable[[tuple[int, int], bool], Facts]] = {
     "dream": dream,
     "diffucoder": dream,
+    "dreamon": dreamon,
     "dream_reasoner": dream_reasoner,
     "stable_diffcoder": stable_diffcoder,
     "llada": llada,
@@ -410,6 +415,7 @@ def as_diffusion_gemma(facts: Facts) -> Reference:
 REFERENCES: dict[str, Callable[[Facts], Reference]] = {
     "dream": as_qwen2,
     "diffucoder": as_qwen2,
+    "dreamon": as_qwen2,
     "dream_reasoner": as_qwen3,
     "stable_diffcoder": as_llama,
     "llada": as_llada,

@@ -25,6 +25,7 @@ from ..unit.models.test_adapter import noisy_adapter
 from . import left_padded
 from .authors_code import p2
 from .causal import Draws
+from .dreamon import Rules, decode
 from .engine import Pair, compare_crowds, crowds
 from .loops import CAUSAL_OPTIONS, causal_loop_of, loop_of
 from .models import EOS, MASK, ROWS, BiasedHead, before_end
@@ -32,11 +33,14 @@ from .models import EOS, MASK, ROWS, BiasedHead, before_end
 # peft asks networks for this when it wraps them.
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 BLOCK = 4
+EXPAND = 5
 EOS_IDS = {"eos_token_id": EOS, "pad_token_id": PAD_ID}
 
 
 def loop_for(name, **own):
     """The loop of a strategy, as a function of its fields."""
+    if name == "dreamon":
+        return dreamon_loop
     if name not in CAUSAL_OPTIONS:
         return loop_of(name, **own if name in ("multi_bd", "d2f") else {})
     causal = causal_loop_of(name)
@@ -83,10 +87,18 @@ AUTHORS = dict.fromkeys(("a2d_qwen3", "a2d_qwen2", "a2d_llama", "illada", "llada
     "open_dcoder": whole_answer(partial(RunningConfidence, confidence="current"), None, 2, 5, 30),
     "rnd1": whole_answer(partial(Quota, order="entropy"), None),
     "sdlm": lambda random: options_of("sdlm", random),
+    "dreamon": lambda random: options_of("dreamon", random),
     "wedlm": lambda random: options_of("wedlm", random),
     "wedlm_qwen3": lambda random: options_of("wedlm", random),
 }
 LOOPS = {"a2d_qwen3_bd3lm": left_padded.decode, "open_dcoder": decode_p2}
+
+
+def dreamon_loop(network, prompt, limit, fields):
+    """DreamOn's loop without a suffix, whose prompt may hold any token."""
+    most = limit - len(prompt)
+    rules = Rules(EXPAND, fields["initial_masks"], most, most, fields["delete_right"])
+    return decode(network, prompt, (), rules, Draws(network, 0, 0.0), released=True, start=len(prompt))[0]
 
 
 def options_of(name, random):
@@ -103,6 +115,7 @@ def options_of(name, random):
         "self_speculation": size,
         "causal_blocks": accept | size,
         "sdlm": accept | size,
+        "dreamon": {"expand_token_id": EXPAND, "initial_masks": random.choice((1, 4)), "delete_right": random.random() < 0.5},
         "wedlm": size | {"entropy_threshold": random.choice((0.3, 1.0)), "position_penalty": random.choice((0.0, 0.1))},
         "dual_cache": {"block_size": 4} | random.choice((cached, shares)),
     }
@@ -176,4 +189,4 @@ def test_answers_are_those_of_the_loop(family, name, how, count, tmp_path, repor
     assert tally.compared > count / 2, tally
     if count == 200:
         report(f"{family}: {tally}")
-        assert name == "dual_cache" or (tally.preempted and tally.shared), "a canvas stores nothing"
+        assert name in ("dual_cache", "dreamon") or (tally.preempted and tally.shared), "a canvas stores nothing"

@@ -167,6 +167,7 @@ def llama(facts: Facts) -> Arguments:
 
 # I-DLM and UNO share SDAR's class and model_type, but masks attend causally and row p-1 predicts p.
 CAUSAL_MASKS = "use_regular_causal"
+EXPAND = "expand_token_id"
 QK_NORM = "qk_norm"
 
 
@@ -426,7 +427,7 @@ HARMLESS: dict[str, tuple[str, ...]] = {
         "bos_token_id", "boi_token_id", "eoi_token_id", "image_token_id", "pad_token_id",
     ),
     "is read elsewhere: token ids, the size of a block, and this engine's own section": (
-        "block_size", "bd_size", "canvas_length", "dlstep", "eos_token_id", "include_qkv_bias", "mask_token_id",
+        "block_size", "bd_size", "canvas_length", "dlstep", "eos_token_id", EXPAND, "include_qkv_bias", "mask_token_id",
         "vision_config",
     ),
 }  # fmt: skip

