@@ -18,7 +18,7 @@ from .session import Session, observed, trace_of
 from .stream import Draft, Drafts, Stream
 from .text.chat import Conversation, as_conversations, chat_prompt
 from .text.output import LogLikelihood, Output, Prompt, ReadOutput, output_of
-from .text.prompts import as_list, encode, encode_pins, ids_of, numbered, params_of
+from .text.prompts import as_list, encode, encode_pins, encode_suffix, ids_of, numbered, params_of
 from .text.read_templates import TemplatePart, encode_template
 
 if TYPE_CHECKING:
@@ -311,6 +311,17 @@ class LLM:
             ValueError: For a text without tokens, and for texts that overlap.
         """
         return encode_pins(self._engine, texts)
+
+    def suffix(self, text: str) -> tuple[int, ...]:
+        """Return the token ids of the text after an answer, for `SamplingParams(suffix=...)`.
+
+        Args:
+            text: The text. The ids end with an end-of-sequence token.
+
+        Raises:
+            ValueError: If the model has no tokenizer, or it cannot encode the text.
+        """
+        return encode_suffix(self._engine, text)
 
     def read(self, prompts: Prompt | Sequence[Prompt], template: Sequence[TemplatePart]) -> list[ReadOutput]:
         """Return the probabilities of a template's labels after each prompt, in one forward pass per prompt.

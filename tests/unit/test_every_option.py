@@ -120,6 +120,7 @@ SAMPLING = {
     "max_repetition_run": ({"pinned": {0: 5, 1: 5, 2: 5}}, {"max_repetition_run": 2}),
     "pinned": ({}, {"pinned": {0: 5}}),
     "canvas": ({}, {"canvas": (5, 6)}),
+    "suffix": ({}, {"suffix": (5, 6)}),
     "regex": ({}, {"regex": "no"}),
     "choice": ({}, {"choice": ("no", "maybe")}),
     "json_schema": ({}, {"json_schema": '{"const": 1}'}),
@@ -140,7 +141,7 @@ LINES = {
     ],
     "generate": [
         "STORY | STORY STORY | --json | --config short.yaml | --profile profile.json | --pinned '{0: 5}' | --print_config",
-        "STORY --json | --chat",
+        "STORY --json | --chat | --suffix x",
         "STORY --chat | --system short | --chat_template_kwargs '{a: 1}'",
         "!progress terminal",
     ],

@@ -34,10 +34,11 @@ dlstep generate 'a question' --chat --system 'Answer briefly.' --model org/x
 dlstep generate 'a prompt' --model org/x --lora_path /path/to/adapter
 dlstep generate 'a prompt' --stop+ ';' --stop+ 'END'
 dlstep generate 'a prompt' --json_schema schema.json
-dlstep generate 'a prompt' --pinned '{"5": 42, "9": " shells"}'"""
+dlstep generate 'a prompt' --pinned '{"5": 42, "9": " shells"}'
+dlstep generate 'def add(a, b):' --suffix 'print(add(1, 2))' --model org/x"""
 
 
-OF_REQUEST = (*OF_STRATEGY, "pinned")  # pinned tokens may be texts, so `--pinned` is separate
+OF_REQUEST = (*OF_STRATEGY, "pinned", "suffix")  # both may be texts, so `--pinned` and `--suffix` are separate
 PINS = '{"5": 42, "9": " shells"}'
 RATIOS = ("tokens_per_forward", "tokens_per_step")  # properties of an output
 
@@ -63,6 +64,8 @@ class GenerateCommand:
     """Write a trace of the decode, as JSON."""
     pinned: Any = None
     """Pinned tokens: offsets in the answer, each with an id or a text, like '{"5": 42, "9": " shells"}'."""
+    suffix: str | None = None
+    """Text after the answer, which fills the gap before it (dreamon)."""
 
 
 COMMAND = GenerateCommand
@@ -89,6 +92,8 @@ def run(options: Namespace) -> int:
         with waiting_line(f"loading {config.model or 'an embedded model'}"):
             llm = LLM.from_config(config)
         prompts = prompts_of(llm, options)
+        if options.suffix:
+            params = replace(params, suffix=llm.suffix(options.suffix))
         if options.max_tokens is None:
             params = replace(params, max_tokens=llm.engine.max_tokens)
         else:

@@ -59,10 +59,13 @@ def encode_text(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = T
     return ids
 
 
-def encode(texts: TextEncoder, prompt: Prompt, *, special: bool | None = None, ends: bool = True) -> tuple[int, ...]:
+def encode(
+    texts: TextEncoder, prompt: Prompt, *, special: bool | None = None, ends: bool = True, infills: bool = False
+) -> tuple[int, ...]:
     """Return the token ids of a prompt, which is text or a list of ids. Raises Refused for anything else.
 
-    The tokenizer adds its special tokens to text unless `special` is False; `ends`: add `prompt_end` to text without it.
+    The tokenizer adds its special tokens to text unless `special` is False; `ends`: add `prompt_end` to text without it;
+    `infills`: a suffix follows the answer, and text begins with the beginning-of-sequence token, as DreamOn was trained.
     """
     ids = listed(prompt)
     if ids is not None:
@@ -83,7 +86,18 @@ def encode(texts: TextEncoder, prompt: Prompt, *, special: bool | None = None, e
     if texts.tokenizer is None:
         raise Refused("prompt", "unsupported", f"{short(text)} is text and the engine has no tokenizer: give token ids")
     end = "" if not ends or not text or text.endswith(texts.prompt_end) else texts.prompt_end
-    return encode_text(texts.tokenizer, text + end, add_special_tokens=special is not False)
+    encoded = encode_text(texts.tokenizer, text + end, add_special_tokens=special is not False)
+    begin = texts.tokenizer.bos_token_id if infills and special is not False else None
+    return encoded if begin in (None, *encoded[:1]) else (begin, *encoded)
+
+
+def encode_suffix(texts: TextEncoder, suffix: Prompt) -> tuple[int, ...]:
+    """Return the ids of a suffix; a text gets an end-of-sequence token, as DreamOn was trained. Raises Refused."""
+    try:
+        ids = encode(texts, suffix, special=False, ends=False)
+    except Refused as error:
+        raise Refused("suffix", error.refusal.code, error.refusal.message) from error
+    return ids + texts.first.config.spec.eos_ids[:1] if isinstance(suffix, str) else ids
 
 
 def encode_pins(texts: TextEncoder, pins: object) -> dict[int, int]:
@@ -157,7 +171,7 @@ def ids_of(
 
     If `explicit`, raise Refused instead, even for a value that equals a default.
     """
-    ids = encode(engine, prompt, **how)
+    ids = encode(engine, prompt, infills=bool(params.suffix), **how)
     reason = refusal_of_max_tokens(engine.first.config, Request(0, ids, params))
     if reason and explicit:
         raise Refused(*reason)

@@ -253,7 +253,7 @@ class CompletionRequest(Sampling):
     echo: bool | None = None
     logprobs: int | None = sampled("top_logprobs")
     best_of: One = None
-    suffix: Annotated[str, *_neutral("")] | None = None
+    suffix: Annotated[Text | None, Field(description="Text after the answer, which fills the gap (dreamon).")] = None
     add_special_tokens: bool | None = None
 
 

@@ -19,7 +19,7 @@ from ...text.chat import chat_prompt, template_of
 from ...text.constraints import Marks, compiled
 from ...text.detokenize import decode, special_ids
 from ...text.limited_worker import NotDoneError
-from ...text.prompts import encode, encode_pins, numbered, with_stop_ids
+from ...text.prompts import encode, encode_pins, encode_suffix, numbered, with_stop_ids
 from ...text.read_templates import ReadTemplate, encode_template
 from ...views.frames import Frame, FrameRecorder
 from ..messages import Facts, Submit
@@ -86,7 +86,7 @@ def _completion_prompts(facts: Facts, body: CompletionRequest) -> tuple[list[tup
         )
     prompts = prompts_of(body)
     check_count(facts, len(prompts), body.n or 1)
-    encoded = [encoded_prompt(facts, prompt, body.add_special_tokens) for prompt in prompts]
+    encoded = [encoded_prompt(facts, prompt, body.add_special_tokens, infills=bool(body.suffix)) for prompt in prompts]
     pairs = zip(prompts, encoded, strict=True)
     return encoded, [_echoed(facts, prompt, tokens) if body.echo else "" for prompt, tokens in pairs]
 
@@ -177,6 +177,9 @@ def params_of(facts: Facts, body: Sampling) -> SamplingParams:
     known |= constraint_of(body) | dict.fromkeys(facts.first.strategy.OWN_PARAMS) | {"processors": _processors(facts, body)}
     params: dict[str, Any] = {name: known[name] for name in PARAMS if known.get(name) is not None}
     params |= {name: tuple(value) for name, value in params.items() if isinstance(value, list)}
+    if suffix := params.pop("suffix", ""):
+        check_length(facts, len(suffix), "suffix")
+        params["suffix"] = encode_suffix(facts, suffix)
     params["pinned"] = encode_pins(facts, {int(offset): token for offset, token in own.pinned.items()})
     return with_stop_ids(SamplingParams(**params), facts.tokenizer)
 
@@ -297,11 +300,13 @@ def check_length(facts: Facts, characters: int, param: str) -> None:
         )
 
 
-def encoded_prompt(facts: Facts, prompt: str | list[int], special: bool | None = None) -> tuple[int, ...]:
+def encoded_prompt(
+    facts: Facts, prompt: str | list[int], special: bool | None = None, *, infills: bool = False
+) -> tuple[int, ...]:
     """Return the tokens of a prompt, including the model's `prompt_end`. Raises Refused."""
     if isinstance(prompt, str):
         check_length(facts, len(prompt), "prompt")
-    return encode(facts, prompt, special=special)
+    return encode(facts, prompt, special=special, infills=infills)
 
 
 def _echoed(facts: Facts, prompt: str | list[int], tokens: tuple[int, ...]) -> str:
