@@ -87,7 +87,7 @@ def encode(
         raise Refused("prompt", "unsupported", f"{short(text)} is text and the engine has no tokenizer: give token ids")
     end = "" if not ends or not text or text.endswith(texts.prompt_end) else texts.prompt_end
     encoded = encode_text(texts.tokenizer, text + end, add_special_tokens=special is not False)
-    begin = texts.tokenizer.bos_token_id if infills and special is not False else None
+    begin: Any = texts.tokenizer.bos_token_id if infills and special is not False else None
     return encoded if begin in (None, *encoded[:1]) else (begin, *encoded)
 
 
