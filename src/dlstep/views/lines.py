@@ -21,7 +21,7 @@ def run_text(first: int, last: int) -> str:
 
 
 def runs_text(positions: Iterable[int]) -> str:
-    """Return ascending positions as text: `19 to 24, 30`."""
+    """Return positions as text: `19 to 24, 30`."""
     groups = groupby(enumerate(positions), lambda item: item[1] - item[0])  # equal within a contiguous run
     runs = [[position for _, position in group] for _, group in groups]
     return listed([run_text(run[0], run[-1]) for run in runs], most=4)

@@ -87,6 +87,7 @@ def _span_lines(span: Span, pages: tuple[int, ...]) -> list[str]:
     window = len(rows.tokens) - rows.query_only - rows.final_rows
     kinds = {"only as queries": rows.query_only, "final": rows.final_rows, "of the window": window}
     parts = [f"feeds {rows.start} to {rows.stop - 1}"]
+    parts += [f"in the order {runs_text(rows.positions)}"] if rows.positions else []
     parts += [f"{number} {kind}" for kind, number in kinds.items() if number]
     parts += [f"samples {len(sampled)}: {runs_text(sampled)}" if sampled else "samples none", f"sees below {rows.end}"]
     parts += [f"new pages {runs_text(pages)}"] if pages else []

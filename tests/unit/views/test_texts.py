@@ -69,6 +69,10 @@ def test_lines_show_what_a_state_holds_and_fit_a_terminal(name):
         for value in (trace, *trace.states(), *samples, *(each.plan for each in samples)):
             for line in str(value).splitlines():
                 assert len(line) <= 80 and line.isprintable()
+        for plan in [each.plan for each in samples]:
+            reordered = [span for span in plan.spans if span.rows.positions]
+            assert str(plan).count("in the order") == len(reordered)
+            assert all(f"in the order {span.rows.positions[0]}" in str(plan) for span in reordered)
         lines, last = str(trace).splitlines(), trace.state
         counts = f": {len(last.running)} running, {len(last.waiting)} waiting, {counted(len(last.cache.owners), 'page')} held"
         assert lines[-1].endswith(counts) and lines[-1][:6].strip() == str(len(trace.events) - 1)
