@@ -182,8 +182,8 @@ class Session:
         """
         resumed, taken = self._events[: self._points[0].events], len(self._points) - 1
         passes = [number for number, event in enumerate(resumed) if isinstance(event, Samples)]
-        if not 1 <= steps <= taken + len(passes):
-            raise ValueError(f"this session can go back 1 to {taken + len(passes)} steps, got {short(steps)}")
+        if not 1 <= steps <= (most := taken + len(passes)):
+            raise ValueError(f"this session can go back {'1 to ' if most else ''}{most} steps, got {short(steps)}")
         if steps <= taken:
             del self._points[-steps:]
         else:

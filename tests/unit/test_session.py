@@ -63,7 +63,9 @@ def test_a_resumed_trace_goes_back_through_its_steps(llm, session):
             resumed = llm.resume(before)
             passes = [number for number, event in enumerate(before.events) if isinstance(event, Samples)]
             if steps > len(passes):
-                with pytest.raises(ValueError, match=f"can go back 1 to {len(passes)} steps, got {steps}"):
+                with pytest.raises(
+                    ValueError, match=f"can go back {'1 to ' if passes else ''}{len(passes)} steps, got {steps}"
+                ):
                     resumed.back(steps)
                 continue
             end = passes[-steps]
