@@ -23,8 +23,8 @@ def test_every_mutant_applies_compiles_and_differs():
     assert not stale, "\n".join(stale)
 
 
-def test_the_catalogue_holds_at_most_310_different_mutants():
-    assert len({(mutant.file, mutant.function, mutant.fault) for mutant in MUTANTS}) == len(MUTANTS) <= 310
+def test_the_catalogue_holds_at_most_320_different_mutants():
+    assert len({(mutant.file, mutant.function, mutant.fault) for mutant in MUTANTS}) == len(MUTANTS) <= 320
 
 
 def test_every_mutant_has_tests_that_exist():

@@ -457,6 +457,7 @@ MUTANTS = (
     *in_file(
         "rules/threshold.py",
         ("Threshold.chosen", "unmask at a probability equal to the threshold", "probability > accept", "probability >= accept"),
+        ("Threshold._penalized", "penalize by the distance from the block's start", "masked[0]", "block_pass.block.start"),
         noticed_by=("reference/test_zoo.py",),
     ),
     *in_file(
@@ -586,6 +587,29 @@ MUTANTS = (
             "self.block_size + 1",
         ),
         noticed_by=("reference/test_causal_loops.py",),
+    ),
+    *in_file(
+        "strategies/wedlm.py",
+        ("WeDLM.schedule", "feed rows in the order of positions", " if position not in masked]) + block.masked", "])"),
+        ("WeDLM._progress", "let a token after a mask leave the window", "block.masked[0] if", "block.masked[-1] if"),
+        ("WeDLM._progress", "forget the known tokens of a window that slides", "if known else", "if not start else"),
+        noticed_by=("reference/test_causal_loops.py",),
+    ),
+    *in_file(
+        "strategies/sdlm.py",
+        (
+            "_Beginning.commit",
+            "keep tokens after an uncertain first one",
+            "if probability <= self.accept_threshold or position in",
+            "if position in",
+        ),
+        ("SDLM.schedule", "feed the window with causal rows", "Grid(block.start, size)", "request.grid"),
+        noticed_by=("reference/test_causal_loops.py",),
+    ),
+    *in_file(
+        "core/lifecycle.py",
+        ("_lacking", "let a request feed more than the engine has room for", "strategy.fed_end(request) >", "0 >"),
+        noticed_by=("unit/strategies/test_sdlm.py",),
     ),
     *in_file(
         "strategies/_verified.py",

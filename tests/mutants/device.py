@@ -227,6 +227,7 @@ MUTANTS = (
     *in_file(
         "driver/lowering.py",
         ("gather", "ignore a span's own shift", "span.wanted.row_shift(target.head_shift)", "target.head_shift"),
+        ("_reordered", "place rows in any order at positions in order", "= rows.positions", "= positions[first]"),
         ("_predecessors", "apply a penalty across groups", "!= span.rows.grid.start(position) else", "else"),
         (
             "_settings",

@@ -98,13 +98,14 @@ def dream(random: Random) -> tuple[Rule, Slow]:
 
 def entropic_threshold(random: Random) -> tuple[Rule, Slow]:
     most, inclusive = random.choice((0.0, 0.1, 0.5, 0.7, 1.2)), random.random() < 0.5
+    penalty = random.choice((0.0, 0.0, 0.1, 0.5))
 
     def slow(view: View) -> None:
-        doubt = {position: view.entropy(position) for position in view.masked}
+        doubt = {position: view.entropy(position) + penalty * (position - view.masked[0]) for position in view.masked}
         chosen = [position for position in doubt if doubt[position] < most or (inclusive and doubt[position] == most)]
         view.unmask_any(chosen, lambda position: -doubt[position])
 
-    return Threshold(inclusive=inclusive, order="entropy", entropy_threshold=most), slow
+    return Threshold(inclusive=inclusive, order="entropy", entropy_threshold=most, position_penalty=penalty), slow
 
 
 def threshold(random: Random) -> tuple[Rule, Slow]:
