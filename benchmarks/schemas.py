@@ -20,11 +20,13 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from jsonschema.validators import validator_for
 
-from dlstep.core.automaton import Automaton, members
+from dlstep.core.automaton import Automaton, bitmap_of, members
+from dlstep.text.constraints import array_edges
 from dlstep.text.limited_worker import LimitedWorker
 
 from . import entry
 from .constraint import pieces
+from .schema_answers import spelled
 
 VOCABULARY = 131_072
 PIECES = (*pieces(VOCABULARY - 2), b"", b"")  # the last two are mask and end
@@ -36,30 +38,9 @@ DRAFTS = {
 }
 
 
-def in_order(value: Any, orders: list[list[str]]) -> Any:
-    """Return a value with the properties of its objects in the order of the `properties` that name most of them."""
-    if isinstance(value, list):
-        return [in_order(part, orders) for part in value]
-    if not isinstance(value, dict):
-        return value
-    names = max(orders, key=lambda order: len(value.keys() & {*order}), default=[])
-    known = [name for name in names if name in value]
-    return {name: in_order(value[name], orders) for name in (*known, *(name for name in value if name not in known))}
-
-
-def orders_of(schema: Any) -> Iterator[list[str]]:
-    """Yield the names of each `properties` in a schema."""
-    for key, part in schema.items() if isinstance(schema, dict) else enumerate(schema) if isinstance(schema, list) else ():
-        if key == "properties" and isinstance(part, dict):
-            yield [*part]
-        yield from orders_of(part)
-
-
 def instances(line: dict[str, Any]) -> list[tuple[bytes, bool]]:
     """Return the instances of a schema as text, with their properties in its order, and whether they are valid."""
-    orders = [*orders_of(line["schema"])]
-    texts = [json.dumps(in_order(test["data"], orders), ensure_ascii=False) for test in line["tests"]]
-    return [(text.encode(errors="surrogatepass"), test["valid"]) for text, test in zip(texts, line["tests"], strict=True)]
+    return [(spelled(test["data"], line["schema"]), test["valid"]) for test in line["tests"]]
 
 
 def texts_of(automaton: Automaton, count: int, random: Random) -> Iterator[bytes]:
@@ -67,10 +48,8 @@ def texts_of(automaton: Automaton, count: int, random: Random) -> Iterator[bytes
     of_class: dict[int, list[int]] = {}
     for byte in range(256):
         of_class.setdefault(automaton.class_of[byte], []).append(byte)
-    rows = [
-        {letter: to for letter, to in automaton.row(state).items() if letter in of_class}
-        for state in range(automaton.state_count)
-    ]
+    spelled_letters = bitmap_of(of_class)
+    rows = [{letter: to for to, classes in row for letter in members(classes & spelled_letters)} for row in automaton.edges]
     ends = {*members(automaton.accepting)}
     before: list[list[int]] = [[] for _ in rows]
     for state, row in enumerate(rows):
@@ -102,7 +81,7 @@ def measured(line: dict[str, Any], worker: LimitedWorker) -> dict[str, Any]:
     except ValueError as error:
         return {"refused": str(error)}
     seconds, _, tables = answer.partition(b" ")
-    automaton = Automaton.of(line["name"], tables)
+    automaton = Automaton.of(line["name"], tables, array_edges)
     kind = validator_for(schema, default=Draft202012Validator)
     validator, counts = kind(schema), Counter[str]()
     for text, valid in instances(line):

@@ -124,14 +124,9 @@ MUTANTS = (
     ),
     *in_file(
         "core/constraint.py",
-        ("_bind", "allow a class whose ids all end the answer", "empty = {", "empty = set() and {"),
-        ("_bind", "stop where the language does not end", "last >> state & 1 and stop_ids", "stop_ids"),
-        (
-            "_bind",
-            "allow text after a stop id",
-            "of_state[done] = 1 << stop_class",
-            "of_state[done] = 1 << stop_class | 2",
-        ),
+        ("_bind", "allow a class whose ids all end the answer", "if sizes[letter]", ""),
+        ("_bind", "stop where the language does not end", "states & stoppable", "states"),
+        ("_bind", "read the end from the right at states that need more text", "sources | stoppable", "-1"),
         ("RequestConstraint.ends", "forget the pins behind the window", "letters[offset] = ", "_ = "),
         (
             "RequestConstraint.window_masks",
@@ -139,13 +134,13 @@ MUTANTS = (
             "self.ends[settled + len(letters) - self.start]",
             "constraint.states_before(constraint.last)",
         ),
-        ("Constraint._named", "give different masks one name", "{digits(classes)}", ""),
+        ("Constraint.named", "give different masks one name", "{classes:x}", ""),
         ("RequestConstraint.window_masks", "constrain positions past the answer", "constraint.anything", "masks[-1]"),
         noticed_by=("unit/core/test_constraint.py",),
     ),
+    *in_file("text/edges.py", ("_Neighbors.union", "keep what is no longer led to", "-1.0", "0.0")),
     *in_file(
         "core/automaton.py",
-        ("Moves._union", "lose states of the second eight", "8 * place + bit", "bit"),
         ("Moves.add", "cache moves without limit", "filled.clear()", "pass"),
         ("Moves.add", "keep the moves of sets that the cache no longer holds", "self._filled.append(states)", "pass"),
     ),

@@ -12,12 +12,11 @@ letters lead from it.
 from array import array
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from functools import cached_property, reduce
 from hashlib import blake2b
 from itertools import accumulate, pairwise
 from operator import getitem
-from typing import TypeVar
+from typing import Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from .errors import DlstepError
@@ -26,6 +25,9 @@ Key = TypeVar("Key")
 Result = TypeVar("Result")
 
 MOST_KEPT = 1 << 13  # entries of a cache, up to 0.5 kB each; a full cache is cleared
+
+
+ANY = -1  # the letter of a gap
 
 
 class StateSet(dict[int, "StateSet"]):
@@ -50,14 +52,14 @@ class StateSet(dict[int, "StateSet"]):
 class Moves:
     """The moves between sets of states in one direction: to next states or to previous states.
 
-    `by_letter` returns, for a letter and a state, the states that the letter leads to.
+    `step` returns, for the bitmap of a set and a letter, the bitmap of the states that the letter
+    leads to. At most `most` results are cached.
     """
 
-    def __init__(self, by_letter: Callable[[int, int], Collection[int]]) -> None:
-        self._by_letter, self._count = by_letter, 0
+    def __init__(self, step: Callable[[int, int], int], most: int = MOST_KEPT) -> None:
+        self._step, self._most, self._count = step, most, 0
         self._sets: dict[int, StateSet] = {}
         self._filled: list[StateSet] = []  # sets with entries, including sets in use that `_sets` no longer holds
-        self._eight: dict[tuple[int, int, int], int] = {}
 
     def state_set(self, bitmap: int) -> StateSet:
         """Return the set of the states in `bitmap`."""
@@ -68,31 +70,15 @@ class Moves:
 
     def add(self, states: StateSet, letter: int) -> StateSet:
         """Return the set that `letter` leads to from any of `states`, and cache it."""
-        if self._count == MOST_KEPT:  # sets in use stay valid: their moves are computed again
+        if self._count == self._most:  # sets in use stay valid: their moves are computed again
             for filled in self._filled:
                 filled.clear()
             self._filled, self._sets, self._count = [], {}, 0
         if not states:
             self._filled.append(states)
         self._count += 1
-        reached = states[letter] = self.state_set(self._union(states.bitmap, letter))
+        reached = states[letter] = self.state_set(self._step(states.bitmap, letter))
         return reached
-
-    def _union(self, states: int, letter: int) -> int:
-        """Return the bitmap of the states that `letter` leads to from any of `states`.
-
-        A set may have thousands of states, so the result is combined from cached results for each byte
-        of the bitmap (eight states).
-        """
-        union = 0
-        for place, byte in enumerate(states.to_bytes(-(-states.bit_length() // 8), "little")):
-            if byte:
-                known = self._eight.get((letter, place, byte))
-                if known is None:
-                    known = bitmap_of({state for bit in members(byte) for state in self._by_letter(letter, 8 * place + bit)})
-                    remember(self._eight, (letter, place, byte), known)
-                union |= known
-        return union
 
 
 def moved(states: StateSet, letters: Iterable[int]) -> StateSet:
@@ -120,7 +106,48 @@ def remember(memory: dict[Key, Result], key: Key, result: Result, most: int = MO
 DEAD = -1
 MOST_STATES = 1 << 16  # a set of states is a bitmap, and decoding keeps thousands of sets
 DIGEST_SIZE = 16
-PARTS = 6  # arrays in the tables of an automaton
+PARTS = 11  # arrays in the tables of an automaton
+
+
+class Edges(Protocol):
+    """The edges of an automaton, read for sets of states: bitmaps, in which states without edges are ignored.
+
+    `dlstep.testing` defines the results in plain Python; the text package has a form for large automata.
+    """
+
+    def after(self, states: int, letter: int) -> int:
+        """Return the states that a letter leads to from any of `states`."""
+        ...
+
+    def before(self, states: int, letter: int) -> int:
+        """Return the states from which a letter leads to any of `states`."""
+        ...
+
+    def classes(self, pairs: Sequence[tuple[int, int]]) -> list[int]:
+        """Return, for each pair, the bitmap of the classes that lead from a state of the first set to one of the second set."""
+        ...
+
+
+class NoEdges:
+    """The edges of an automaton that only names sets of ids, or that was read from a trace without its tables."""
+
+    def __init__(self, automaton: "Automaton", gap: int) -> None:
+        pass
+
+    def after(self, states: int, letter: int) -> int:
+        """Return no states."""
+        return 0
+
+    def before(self, states: int, letter: int) -> int:
+        """Return no states."""
+        return 0
+
+    def classes(self, pairs: Sequence[tuple[int, int]]) -> list[int]:
+        """Return no classes."""
+        return [0] * len(pairs)
+
+
+EdgesOf = Callable[["Automaton", int], Edges]  # of an automaton, given the bitmap of the classes that gaps may hold
 
 
 @dataclass(frozen=True)  # without slots, because cached properties need a `__dict__`
@@ -130,23 +157,25 @@ class Automaton:
     `source` describes the language in messages and traces. `digest` identifies the automaton: equal
     digests mean equal tables. Only these two fields are compared and written to traces.
 
-    `tables` has the digest and, as native 32-bit integers, the lengths and the contents of `_arrays`.
+    `tables` has the digest and, as native 32-bit integers, the lengths and the contents of `arrays`.
     Passing bytes between processes is fast.
     """
 
     source: str
     digest: bytes = field(repr=False)
     tables: bytes = field(default=b"", compare=False, repr=False)
+    edges_of: EdgesOf = field(default=NoEdges, compare=False, repr=False)
+    """Builds the form of the edges that decoding reads."""
 
     @classmethod
-    def of(cls, source: str, tables: bytes) -> "Automaton":
+    def of(cls, source: str, tables: bytes, edges_of: EdgesOf) -> "Automaton":
         """Return the automaton with these tables: the same object while an equal one is in use."""
-        made = cls(source, tables[:DIGEST_SIZE], tables)
+        made = cls(source, tables[:DIGEST_SIZE], tables, edges_of)
         # Equal tables may have another source, such as an equivalent regex: then both automata are kept.
         return _KNOWN.setdefault((source, made.digest), made)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Automaton, (self.source, self.digest, self.tables)
+        return Automaton, (self.source, self.digest, self.tables, self.edges_of)
 
     @property
     def loaded(self) -> "Automaton":
@@ -161,12 +190,17 @@ class Automaton:
         return known
 
     @cached_property
-    def _arrays(self) -> list[memoryview]:
+    def arrays(self) -> list[memoryview]:
         """The arrays of the tables.
 
-        They are the class of each id, the accepting states, where the moves of each state begin, the
-        moves (pairs of a class and the next state), where the previous states of each state begin,
-        and the previous states.
+        They are:
+
+        - the class of each id, the number of ids of each class, and the accepting states;
+        - the labels of edges. A label is a set of classes, as a bitmap in little-endian bytes. There
+          are few labels, because many edges have the same one;
+        - where the edges from each state begin, and their targets;
+        - where the edges to each state begin, and their sources;
+        - where the edges of each label begin, their sources and their targets.
         """
         view = memoryview(self.tables)[DIGEST_SIZE:].cast("i")
         return [view[begin:end] for begin, end in pairwise(accumulate(view[:PARTS], initial=PARTS))]
@@ -177,41 +211,46 @@ class Automaton:
         return len(self.class_of)
 
     @property
-    def class_of(self) -> Sequence[int]:
+    def class_of(self) -> memoryview:
         """The class of each id; ids of class 0 occur in no string of the language."""
-        return self._arrays[0]
+        return self.arrays[0]
 
-    @cached_property
-    def class_count(self) -> int:
-        """The number of classes."""
-        return max(self.class_of, default=0) + 1
+    @property
+    def sizes(self) -> Sequence[int]:
+        """The number of ids of each class."""
+        return self.arrays[1]
 
     @cached_property
     def accepting(self) -> int:
         """The bitmap of the accepting states. Every state can reach one of them."""
-        return bitmap_of(self._arrays[1])
+        return bitmap_of(self.arrays[2])
 
     @property
     def state_count(self) -> int:
         """The number of states."""
-        return len(self._arrays[2]) - 1
+        return len(self.arrays[4]) - 1
+
+    @cached_property
+    def edges(self) -> list[list[tuple[int, int]]]:
+        """For each state, its next states, each with the bitmap of the classes that lead to it. Decoding does not use it."""
+        size, packed = 4 * label_words(len(self.sizes)), self.arrays[3].tobytes()
+        starts, sources, targets = self.arrays[8:]
+        found: list[list[tuple[int, int]]] = [[] for _ in range(self.state_count)]
+        for label, (begin, end) in enumerate(pairwise(starts)):
+            classes = int.from_bytes(packed[size * label : size * (label + 1)], "little")
+            for source, target in zip(sources[begin:end], targets[begin:end], strict=True):
+                found[source].append((target, classes))
+        return found
 
     def row(self, state: int) -> dict[int, int]:
         """Return the next state by class; other classes lead nowhere."""
-        _, _, starts, moves, _, _ = self._arrays
-        row = moves[starts[state] : starts[state + 1]]
-        return dict(zip(row[::2], row[1::2], strict=True))
-
-    def sources(self, state: int) -> Sequence[int]:
-        """Return the states with a move to `state`."""
-        starts, sources = self._arrays[4:]
-        return sources[starts[state] : starts[state + 1]]
+        return {letter: target for target, classes in self.edges[state] for letter in members(classes)}
 
     def accepts(self, tokens: Sequence[int]) -> bool:
         """Return whether this string of ids is in the language."""
         state = 0
         for token in tokens:
-            state = self.row(state).get(self.class_of[token], DEAD)
+            state = next((to for to, classes in self.edges[state] if classes >> self.class_of[token] & 1), DEAD)
             if state == DEAD:
                 return False
         return bool(self.accepting >> state & 1)
@@ -238,12 +277,12 @@ def bitmap_of(numbers: Collection[int]) -> int:
     return int.from_bytes(packed, "little")
 
 
-def digits(bitmap: int) -> str:
-    """Return the decimal digits of a number, however many: `str` refuses more than 4,300."""
-    return str(Decimal(bitmap))
+def label_words(classes: int) -> int:
+    """Return the number of 32-bit words of a label, given the number of classes."""
+    return -(-classes // 32)
 
 
 def packed_tables(arrays: Sequence[bytes]) -> bytes:
-    """Return the tables of an automaton, given its arrays of native 32-bit integers (see `Automaton._arrays`)."""
+    """Return the tables of an automaton, given its arrays of native 32-bit integers (see `Automaton.arrays`)."""
     contents = [array("i", [len(each) // 4 for each in arrays]).tobytes(), *arrays]
     return b"".join([blake2b(b"".join(contents), digest_size=DIGEST_SIZE).digest(), *contents])

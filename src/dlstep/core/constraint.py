@@ -15,19 +15,33 @@ A *letter* is what the automaton reads: a class of ids, or `ANY` for a gap.
 """
 
 from array import array
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from weakref import WeakValueDictionary
 
-from .automaton import Automaton, Moves, StateSet, digits, members, packed_tables, remember, sets_after, sets_before
+from .automaton import (
+    ANY,
+    MOST_KEPT,
+    Automaton,
+    Edges,
+    Moves,
+    NoEdges,
+    StateSet,
+    bitmap_of,
+    members,
+    packed_tables,
+    remember,
+    sets_after,
+    sets_before,
+)
 from .block import Block
 from .errors import DlstepError
 
-ANY = -1  # the letter of a gap
 MOST_BLOCKS = 1 << 10  # entries of the cache of letters, 0.7 kB for 32 positions
+MOST_BYTES = 1 << 20  # of cached sets in one direction
+SET_BYTES = 400  # of a set, besides its bitmap
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +86,13 @@ class Constraint:
     """The bitmap of the states in which an answer may end."""
     class_of: Sequence[int] = field(repr=False)
     """The class of each id; `stop_class` for stop ids."""
-    arrows: Callable[[int], Mapping[int, int]] = field(repr=False)
-    """For a state, the bitmap of the classes that lead to each of its next states."""
+    sizes: Sequence[int] = field(repr=False)
+    """The number of ids of each class."""
+    _edges: Edges = field(repr=False)
+    _stoppable: int = field(repr=False)
+    """The bitmap of the states that a stop id may follow."""
+    _most: int = field(repr=False)
+    """The number of sets and of masks that are cached."""
     _next: Moves = field(repr=False)
     _previous: Moves = field(repr=False)
     _masks: dict[tuple[StateSet, StateSet], TokenMask] = field(
@@ -84,11 +103,6 @@ class Constraint:
 
     def __reduce__(self) -> tuple[object, ...]:
         return bound, (self.automaton, self.stop_ids)
-
-    @cached_property
-    def sizes(self) -> "Counter[int]":
-        """The number of ids of each class."""
-        return Counter(self.class_of)
 
     def letters(self, start: int, tokens: tuple[int, ...], masked: tuple[int, ...]) -> list[int]:
         """Return the class of each token, and ANY at the `masked` positions; the first token is at position `start`.
@@ -116,31 +130,26 @@ class Constraint:
 
     def masks(self, pairs: Sequence[tuple[StateSet, StateSet]]) -> list[TokenMask]:
         """Return, for each pair, the mask of the ids that lead from a state of the first set to one of the second set."""
-        known = self._masks.get  # most pairs are in the cache
-        return [known(pair) or self._mask(pair) for pair in pairs]
-
-    def _mask(self, pair: tuple[StateSet, StateSet]) -> TokenMask:
-        """Compute a mask and cache it."""
-        states, following = pair
-        classes = 0
-        for state in members(states.bitmap):
-            for target, of_arrow in self.arrows(state).items():
-                if following.bitmap >> target & 1:
-                    classes |= of_arrow
-        mask = self._named(classes)
-        remember(self._masks, pair, mask)
-        return mask
+        if missing := [pair for pair in dict.fromkeys(pairs) if pair not in self._masks]:
+            if len(self._masks) + len(missing) > self._most:
+                self._masks.clear()
+                missing = [*dict.fromkeys(pairs)]
+            found = self._edges.classes([(states.bitmap, following.bitmap) for states, following in missing])
+            for (states, following), classes in zip(missing, found, strict=True):
+                stop = states.bitmap & self._stoppable and following.bitmap >> self.done & 1
+                self._masks[states, following] = self.named(classes | stop << self.stop_class)
+        return [self._masks[pair] for pair in pairs]
 
     @property
     def anything(self) -> TokenMask:
         """The mask that allows every id."""
-        return self._named((2 << self.stop_class) - 1)
+        return self.named((2 << self.stop_class) - 1)
 
-    def _named(self, classes: int) -> TokenMask:
+    def named(self, classes: int) -> TokenMask:
         """Return the mask that allows these classes."""
         known = self._by_classes.get(classes)
         if known is None:
-            named = f"({self.automaton.digest!r}, {self.stop_ids}, {digits(classes)})".encode()
+            named = f"({self.automaton.digest!r}, {self.stop_ids}, {classes:x})".encode()
             known = TokenMask(int.from_bytes(blake2b(named, digest_size=8).digest()) >> 2, self, classes)
             remember(self._by_classes, classes, known)
         return known
@@ -160,40 +169,33 @@ def bound(automaton: Automaton, stop_ids: tuple[int, ...]) -> Constraint:
 
 
 def _bind(automaton: Automaton, stop_ids: tuple[int, ...]) -> Constraint:
-    """Build the constraint. The moves of a state are computed when it is first used, because most answers use few states."""
-    classes, stop_class, done = array("i", automaton.class_of), automaton.class_count, automaton.state_count
+    """Build the constraint."""
+    classes, sizes, done = array("i"), [*automaton.sizes, len(stop_ids)], automaton.state_count
+    classes.frombytes(automaton.class_of.tobytes())
+    stop_class = len(automaton.sizes)
     # Stop ids move to a separate class. A class that has no other ids must lead nowhere: otherwise a
     # gap could be filled with a letter that no id has. Class 0 has only ids that lead nowhere.
-    lost = [classes[token] for token in stop_ids]
-    empty = {letter for letter in lost if classes.count(letter) == lost.count(letter)} | {0}
     for token in stop_ids:
+        sizes[classes[token]] -= 1
         classes[token] = stop_class
-    ends = [*members(automaton.accepting), done] if stop_ids else []
+    gap = bitmap_of([letter for letter in range(1, stop_class) if sizes[letter]])
+    edges = automaton.edges_of(automaton, gap)
     last = automaton.accepting | 1 << done
+    stoppable = last if stop_ids else 0
 
-    @cache
-    def arrows(state: int) -> dict[int, int]:
-        """Return, for each next state, the bitmap of the classes that lead to it."""
-        of_state: dict[int, int] = {}
-        for letter, target in automaton.row(state).items() if state != done else ():
-            if letter not in empty:
-                of_state[target] = of_state.get(target, 0) | 1 << letter
-        if last >> state & 1 and stop_ids:
-            of_state[done] = 1 << stop_class
-        return of_state
+    def after(states: int, letter: int) -> int:
+        """Return the next states of any of `states`."""
+        reached = 0 if letter == stop_class else edges.after(states, letter)
+        return reached | 1 << done if letter in (ANY, stop_class) and states & stoppable else reached
 
-    def after(letter: int, state: int) -> Collection[int]:
-        """Return the next states of a state."""
-        return [target for target, of_arrow in arrows(state).items() if letter == ANY or of_arrow >> letter & 1]
+    def before(states: int, letter: int) -> int:
+        """Return the previous states of any of `states`."""
+        sources = 0 if letter == stop_class else edges.before(states, letter)
+        return sources | stoppable if letter in (ANY, stop_class) and states >> done & 1 else sources
 
-    def before(letter: int, state: int) -> Collection[int]:
-        """Return the previous states of a state."""
-        sources = automaton.sources(state) if state != done else ends
-        if letter == ANY and len(empty) == 1:
-            return sources
-        return [source for source in sources if (by := arrows(source).get(state, 0)) and (letter == ANY or by >> letter & 1)]
-
-    return Constraint(automaton, stop_ids, stop_class, done, last, classes, arrows, Moves(after), Moves(before))
+    most = max(1 << 9, min(MOST_KEPT, MOST_BYTES // (done // 8 + SET_BYTES)))
+    moves = Moves(after, most), Moves(before, most)
+    return Constraint(automaton, stop_ids, stop_class, done, last, classes, sizes, edges, stoppable, most, *moves)
 
 
 @lru_cache(maxsize=8)
@@ -206,9 +208,9 @@ def all_but(forbidden: int, vocab_size: int) -> TokenMask:
     """
     classes = array("i", [1]) * vocab_size
     classes[forbidden] = 0
-    arrays = [classes.tobytes(), *[array("i", values).tobytes() for values in ([0], [0, 2], [1, 0], [0, 1], [0])]]
-    constraint = bound(Automaton.of(f"all ids but {forbidden}", packed_tables(arrays)), ())
-    return constraint.masks([(constraint.states(1), constraint.states_before(1))])[0]
+    arrays = [classes, *[array("i", values) for values in ([1, vocab_size - 1], [0], [], [0, 0], [], [0, 0], [], [0], [], [])]]
+    tables = packed_tables([each.tobytes() for each in arrays])
+    return bound(Automaton.of(f"all ids but {forbidden}", tables, NoEdges), ()).named(2)
 
 
 # A window read from both ends, by example.

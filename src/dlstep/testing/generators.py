@@ -4,11 +4,12 @@ Generators without parameters are created once, because Hypothesis validates eac
 """
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import lru_cache
-from itertools import accumulate, chain
 from math import ceil, floor, isfinite
+from operator import itemgetter
 from random import Random
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -17,11 +18,12 @@ from hypothesis import reject, strategies as st
 
 from .. import rules
 from ..core import Config, Options, Request, Rule, SamplingParams, Spec, Strategy, options_of
-from ..core.automaton import Automaton, packed_tables
+from ..core.automaton import Automaton, bitmap_of, label_words, packed_tables
 from ..core.checks import limits_of
 from ..core.lifecycle import least_pages, probe, sized
 from ..core.spec import AcceptRule
 from ..text.dfa import explored
+from .edges import PlainEdges
 
 VOCABULARY = 50
 MASK, EOS = VOCABULARY - 1, VOCABULARY - 2
@@ -323,12 +325,22 @@ def table_automaton(
     source: str, class_of: Sequence[int], accepting: Sequence[int], rows: Sequence[Mapping[int, int]]
 ) -> Automaton:
     """Return the automaton with these classes of ids and these next states by state and class."""
-    flat = [[*chain.from_iterable(sorted(row.items()))] for row in rows]
-    sources = [[state for state, row in enumerate(rows) if to in row.values()] for to in range(len(rows))]
-    arrays: list[Iterable[int]] = [class_of, sorted(accepting)]
-    for lists in (flat, sources):
-        arrays += [accumulate(map(len, lists), initial=0), chain.from_iterable(lists)]
-    return Automaton.of(source, packed_tables([array("i", each).tobytes() for each in arrays]))
+    sizes, labels = [0] * (max(class_of, default=0) + 1), dict[int, int]()
+    for letter in class_of:
+        sizes[letter] += 1
+    edges: list[tuple[int, int, int]] = []  # source, target, label
+    for state, row in enumerate(rows):
+        for target in sorted({*row.values()}):
+            classes = bitmap_of([letter for letter, to in row.items() if to == target])
+            edges.append((state, target, labels.setdefault(classes, len(labels))))
+    packed = b"".join([classes.to_bytes(4 * label_words(len(sizes)), "little") for classes in labels])
+    arrays: list[Iterable[int]] = []
+    for key, count, others in ((0, len(rows), (1,)), (1, len(rows), (0,)), (2, len(labels), (0, 1))):
+        edges.sort(key=itemgetter(key))
+        arrays.append([bisect_left(edges, number, key=itemgetter(key)) for number in range(count + 1)])
+        arrays += [[edge[other] for edge in edges] for other in others]
+    first, last = ([array("i", each).tobytes() for each in part] for part in ((class_of, sizes, sorted(accepting)), arrays))
+    return Automaton.of(source, packed_tables([*first, packed, *last]), PlainEdges)
 
 
 def ample(spec: Spec) -> Config:

@@ -5,7 +5,7 @@ from hashlib import blake2b
 from threading import Event, Lock
 
 from ..core import Add, Refused, Spec, Trace
-from ..core.automaton import Automaton
+from ..core.automaton import Automaton, Edges
 from ..core.checks import short
 from ..extras import require
 from .limited_worker import LimitedWorker, LimitError, NotDoneError
@@ -83,6 +83,13 @@ def _checked(kind: str, result: Automaton | str) -> Automaton:
     return result
 
 
+def array_edges(automaton: Automaton, gap: int) -> Edges:
+    """Return the edges of an automaton as arrays. Processes that read no constraint start without NumPy."""
+    from .edges import ArrayEdges
+
+    return ArrayEdges(automaton, gap)
+
+
 def stop(compilation: Event) -> None:
     """Stop a compilation: `compiled` raises NotDoneError."""
     _worker.stop(compilation)
@@ -96,7 +103,7 @@ def _compiled(kind: str, text: str, spec: Spec, stopped: Event | None, marks: Ma
     forbidden = (*spec.eos_ids, *(() if spec.mask_id is None else (spec.mask_id,)))
     try:
         job = ("dlstep.text.compilation:tables", kind, text, spec.pieces[: spec.vocab_size], forbidden, marks)
-        return Automaton.of(source, _worker.ask(*job, stopped=stopped))
+        return Automaton.of(source, _worker.ask(*job, stopped=stopped), array_edges)
     except NotDoneError as error:
         raise NotDoneError(f"{source} was not compiled: {error}") from error
     except LimitError as error:

@@ -7,12 +7,15 @@ Ids with the same function are one class.
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from ..core.automaton import MOST_STATES, Automaton, packed_tables
+from ..core.automaton import MOST_STATES, Automaton, label_words, packed_tables
+from .constraints import array_edges
 from .dfa import Dfa, Row, TooManyStates
+from .edges import edges_by
 
 Ints = npt.NDArray[np.int32]
 States = npt.NDArray[np.int64]
@@ -69,18 +72,27 @@ def token_automaton(
         letter = class_of_function[function] = classes.setdefault(kept.tobytes(), len(classes))
         if letter == len(made):
             made.append(np.stack([kept[0], np.full(kept.shape[1], letter, np.int32), kept[1]]))
-    return Automaton.of(
-        source, _tables(class_of_function[function_of], np.sort(number[ends]), states, np.concatenate(made, axis=1))
-    )
+    tables = _tables(class_of_function[function_of], np.sort(number[ends]), states, np.concatenate(made, axis=1))
+    return Automaton.of(source, tables, array_edges)
 
 
 def _tables(class_of: Ints, accepting: Ints, states: int, moves: Ints) -> bytes:
-    """Return the tables of an automaton; `moves` has states, classes and next states."""
-    moves = moves[:, np.lexsort((moves[1], moves[0]))]
-    sources = np.unique(moves[2].astype(np.int64) * states + moves[0])
-    starts = [np.searchsorted(sorted_states, np.arange(states + 1)) for sorted_states in (moves[0], sources // states)]
-    arrays = [class_of, accepting, 2 * starts[0], moves[1:].T, starts[1], sources % states]
-    return packed_tables([each.astype(np.int32).tobytes() for each in arrays])
+    """Return the tables of an automaton; `moves` has states, classes and next states, ordered by class."""
+    arrows = moves[0].astype(np.int64) * states + moves[2]
+    order = np.argsort(arrows, kind="stable")
+    arrows, letters = arrows[order], moves[1, order]
+    begins = np.flatnonzero(np.diff(arrows, prepend=-1))
+    sets: dict[bytes, int] = {}  # of the classes of an edge
+    bounds = [*begins.tolist(), len(arrows)]
+    labels = [sets.setdefault(letters[begin:end].tobytes(), len(sets)) for begin, end in pairwise(bounds)]
+    sizes = np.bincount(class_of)
+    bits = np.zeros((len(sets), 32 * label_words(len(sizes))), np.bool_)
+    for label, of_label in enumerate(sets):
+        bits[label, np.frombuffer(of_label, np.int32)] = True
+    sources, targets = (each.astype(np.int32) for each in np.divmod(arrows[begins], states))
+    words = np.packbits(bits, axis=1, bitorder="little").view(np.int32)
+    edges = edges_by(sources, targets, np.array(labels, np.int32), states, len(sets))
+    return packed_tables([each.astype(np.int32).tobytes() for each in (class_of, sizes, accepting, words, *edges)])
 
 
 def _functions(

@@ -1,9 +1,7 @@
 """Sets of states: their moves combine those of each state, also after the cache was cleared."""
 
-import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import automaton
 from dlstep.core.automaton import Moves, members, moved, sets_after, sets_before
 
 STATES = 20  # more than two bytes of a bitmap
@@ -18,26 +16,28 @@ TABLES = st.lists(st.dictionaries(st.integers(0, STATES - 1), BITMAPS), min_size
 )
 def test_moves_are_the_union_of_the_moves_of_each_state(tables, walks, most):
     """The number of cached moves is limited, including moves of sets in use that `Moves` no longer holds."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(automaton, "MOST_KEPT", most)
-        moves, used = Moves(lambda letter, state: members(tables[letter % len(tables)].get(state, 0))), []
-        for bitmap, letters in walks:
-            assert moves.state_set(bitmap) is moves.state_set(bitmap)
-            expected = [bitmap]
-            for letter in letters:
-                table, union = tables[letter % len(tables)], 0
-                for state in members(expected[-1]):
-                    union |= table.get(state, 0)
-                expected.append(union)
-            sets = sets_after(moves.state_set(bitmap), letters)
-            assert [each.bitmap for each in sets] == expected
-            assert [each.bitmap for each in sets_before(letters[::-1], moves.state_set(bitmap))] == expected[::-1]
-            assert moved(used[0] if used and used[0].bitmap == bitmap else sets[0], letters).bitmap == expected[-1]
-            used += sets
-            assert sum(len(each) for each in {*used}) <= most
+
+    def step(bitmap, letter):
+        union = 0
+        for state in members(bitmap):
+            union |= tables[letter % len(tables)].get(state, 0)
+        return union
+
+    moves, used = Moves(step, most), []
+    for bitmap, letters in walks:
+        assert moves.state_set(bitmap) is moves.state_set(bitmap)
+        expected = [bitmap]
+        for letter in letters:
+            expected.append(step(expected[-1], letter))
+        sets = sets_after(moves.state_set(bitmap), letters)
+        assert [each.bitmap for each in sets] == expected
+        assert [each.bitmap for each in sets_before(letters[::-1], moves.state_set(bitmap))] == expected[::-1]
+        assert moved(used[0] if used and used[0].bitmap == bitmap else sets[0], letters).bitmap == expected[-1]
+        used += sets
+        assert sum(len(each) for each in {*used}) <= most
 
 
 def test_sets_are_compared_by_identity():
-    moves = Moves(lambda letter, state: [0])
+    moves = Moves(lambda bitmap, letter: 1)
     one, other = moves.state_set(1), moves.state_set(2)
     assert one != other and len({one, other}) == 2 and one[0] is one
