@@ -3,6 +3,9 @@
 The vocabulary is synthetic: every byte, and words made of letters and JSON punctuation. Samples are
 drawn under the token masks, so that answers grow as those of a network would. Lowering includes the
 upload of new token masks. Times are microseconds per request and step.
+
+With `--schemas`, masks of answers to real schemas are measured instead (`benchmarks.schema_answers`),
+at the 131,072 ids of a file of the package mistral-common: `--vocabulary .../data/tekken_240911.json`.
 """
 
 from collections.abc import Iterator
@@ -17,6 +20,7 @@ from dlstep.text.constraints import compiled
 
 from . import entry
 from .host import build, least_times, mean_us
+from .schema_answers import measure_answers
 from .scripts import EOS, MASK, SCRIPTS, RowsOf, StrategyScript, fed_tokens
 
 SCHEMA = """{"type": "object", "required": ["title", "kind", "count", "tags", "authors"], "properties": {
@@ -93,10 +97,21 @@ def measure_constraint(strategy: str, batches: tuple[int, ...], buffers: tuple[i
             }
 
 
+def measure(
+    strategy: str, batches: tuple[int, ...], schemas: tuple[str, ...], vocabulary: str, every: int, record: str
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of `measure_answers` if there are schemas, otherwise those of `measure_constraint`."""
+    return measure_answers(schemas, vocabulary, every, record) if schemas else measure_constraint(strategy, batches)
+
+
 if __name__ == "__main__":
     entry.run(
         __doc__,
-        measure_constraint,
+        measure,
         strategy=("multi_bd", "A strategy that takes constraints."),
         batches=((1, 8, 32), "Requests at a time."),
+        schemas=((), "Files of schemas, with one JSON object a line."),
+        vocabulary=("", "A file with the bytes of each id."),
+        every=(1, "Only every n-th schema of a file."),
+        record=("", "A folder for digests of the masks, to be compared with those of other versions."),
     )
