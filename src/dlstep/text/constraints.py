@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from hashlib import blake2b
+from pkgutil import resolve_name
 from threading import Event, Lock
 
 from ..core import Add, Refused, Spec, Trace
@@ -84,10 +85,9 @@ def _checked(kind: str, result: Automaton | str) -> Automaton:
 
 
 def array_edges(automaton: Automaton, gap: int) -> Edges:
-    """Return the edges of an automaton as arrays. Processes that read no constraint start without NumPy."""
-    from .edges import ArrayEdges
-
-    return ArrayEdges(automaton, gap)
+    """Return the edges of an automaton as arrays. By name, because processes that read no constraint do without NumPy."""
+    edges: Edges = resolve_name("dlstep.text.edges:ArrayEdges")(automaton, gap)
+    return edges
 
 
 def stop(compilation: Event) -> None:
