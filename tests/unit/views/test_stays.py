@@ -2,7 +2,10 @@
 
 import pytest
 
-from dlstep import SamplingParams
+from dlstep import Request, SamplingParams, Spec
+from dlstep.strategies.dreamon import DreamOn
+from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY
+from dlstep.testing.harness import alone
 from dlstep.views import filling_picture, stays
 
 from ...helpers.shadow_llm import make_llm
@@ -51,6 +54,21 @@ def test_a_stay_covers_exactly_the_states_between_its_forward_passes(options):
     remasks = options.get("rule") in ("remdm", "running_confidence")
     assert any(stay.until for stay in found) == (remasks or "strategy" in options)
     assert any(stay.replaced for stay in found) == ("strategy" in options)
+
+
+def test_a_token_stays_when_positions_before_it_are_added_or_removed():
+    moves = 0
+    for seed in range(30):
+        params = SamplingParams(max_tokens=16, temperature=1.0, seed=seed)
+        strategy = DreamOn(expand_token_id=3, initial_masks=8, delete_right=False)
+        run = alone(Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES), strategy, Request(0, (1, 2), params))
+        found = sorted(stays(run.trace), key=lambda stay: stay.offset)
+        assert tuple(stay.token for stay in found) == run.state.finished[0].answer
+        assert [(stay.offset, stay.until) for stay in found] == [(offset, None) for offset in range(len(found))]
+        replaced = [step.after.find(0).progress.replaced for step in run.steps]
+        assert sorted(stay.since for stay in found) == [number for number, each in enumerate(replaced, 1) if not each]
+        moves += sum(map(bool, replaced))
+    assert moves > 10
 
 
 @pytest.mark.parametrize("options", RULES, ids=lambda options: options.get("rule", "threshold"))
