@@ -131,7 +131,7 @@ MUTANTS = (
         (
             "RequestConstraint.window_masks",
             "forget what follows the window",
-            "self.ends[settled + len(letters) - self.start]",
+            "self._ends(settled + len(letters) - self.start, before[-1])",
             "constraint.states_before(constraint.last)",
         ),
         ("Constraint.named", "give different masks one name", "{classes:x}", ""),

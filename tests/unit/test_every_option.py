@@ -124,6 +124,7 @@ SAMPLING = {
     "regex": ({}, {"regex": "no"}),
     "choice": ({}, {"choice": ("no", "maybe")}),
     "json_schema": ({}, {"json_schema": '{"const": 1}'}),
+    "end_reserve": ({"json_schema": '{"type": "string"}', "max_tokens": 16, "temperature": 50.0}, {"end_reserve": 8}),
     "strategy_options": ({}, {"strategy_options": {"accept_threshold": 0.1}}),
     "processors": ({}, {"processors": {"min_tokens": {"count": 16}}, "max_tokens": 17}),
     "top_logprobs": ({}, {"top_logprobs": 2}),

@@ -228,9 +228,9 @@ def all_but(forbidden: int, vocab_size: int) -> TokenMask:
 class RequestConstraint:
     """The constraint of one request, whose answer has the positions `[start, limit)`.
 
-    `pinned` holds pairs of an offset from `start` and the token pinned there. The tables of the
-    automaton are looked up only when the request is planned, because a trace is read before its
-    automata are compiled.
+    `pinned` holds pairs of an offset from `start` and the token pinned there. Masks leave `reserve`
+    times the tokens of the shortest end free. The tables of the automaton are looked up only when the
+    request is planned, because a trace is read before its automata are compiled.
     """
 
     automaton: Automaton
@@ -238,9 +238,10 @@ class RequestConstraint:
     start: int
     limit: int
     pinned: tuple[tuple[int, int], ...] = ()
+    reserve: int = 1
 
     def __reduce__(self) -> tuple[object, ...]:
-        return RequestConstraint, (self.automaton, self.stop_ids, self.start, self.limit, self.pinned)
+        return RequestConstraint, (self.automaton, self.stop_ids, self.start, self.limit, self.pinned, self.reserve)
 
     @cached_property
     def constraint(self) -> Constraint:
@@ -255,6 +256,16 @@ class RequestConstraint:
             if offset < len(letters):
                 letters[offset] = constraint.class_of[token]
         return sets_before(letters, constraint.states_before(constraint.last))
+
+    def _ends(self, offset: int, reached: StateSet) -> StateSet:
+        """Return the states at `offset` that masks may lead to, given the states that can be reached there.
+
+        From these states, the answer can end within a fraction of the positions left, or, if none of
+        them can be reached, as soon as possible. Filters ignore the reserve, so it never stops a decode.
+        """
+        ends, last = self.ends, len(self.ends) - 1
+        first = offset if self.pinned or not self.stop_ids else last - (last - offset) // self.reserve
+        return next((ends[place] for place in range(first, offset, -1) if ends[place].bitmap & reached.bitmap), ends[offset])
 
     @property
     def feasible(self) -> bool:
@@ -280,12 +291,14 @@ class RequestConstraint:
             sampled: The sampled positions, ascending, none below `settled`.
         """
         constraint, limit, letters = self.constraint, self.limit, list[int]()
+        # The reserve applies from the first of the blocks that only have gaps.
+        read = max([block.start for block in window if len(block.masked) < len(block.tokens)] + [*sampled[-1:]], default=0)
         for block in window:
-            if block.end > settled:
+            if block.end > settled and block.start <= read:
                 of_block = constraint.letters(block.start, block.tokens, block.masked)
                 letters += of_block[max(0, settled - block.start) : limit - block.start]
         before = sets_after(constraint.states(1 << state), letters)
-        after = sets_before(letters, self.ends[settled + len(letters) - self.start])
+        after = sets_before(letters, self._ends(settled + len(letters) - self.start, before[-1]))
         pairs = list(zip(before, after[1:], strict=False))
         inside = sampled if not sampled or sampled[-1] < limit else [position for position in sampled if position < limit]
         masks = constraint.masks([pairs[position - settled] for position in inside])
@@ -307,7 +320,8 @@ class RequestConstraint:
         letters = constraint.letters(block.start, block.tokens, block.masked)
         for offset, letter in enumerate(letters, block.start - self.start):
             possible = states.bitmap & ends[offset].bitmap
-            pairs = [(constraint.states(possible), ends[offset + 1])] if possible else []
+            before = constraint.states(possible)
+            pairs = [(before, self._ends(offset + 1, before[ANY]))] if possible else []
             masks += constraint.masks(pairs) or [constraint.anything]
             states = states[letter]
         return tuple(masks)

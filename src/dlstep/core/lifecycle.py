@@ -340,7 +340,8 @@ def checked(config: Config, base: Strategy, request: Request) -> tuple[AddedRequ
     """
     params, start, limit = request.params, len(request.prompt), answer_limit(request, config)
     stops, automaton = stop_ids(params, config.spec), request.automaton
-    constraint = None if automaton is None else RequestConstraint(automaton, stops, start, limit, params.pinned)
+    reserve = params.end_reserve or (1 if params.json_schema is None else 2)
+    constraint = None if automaton is None else RequestConstraint(automaton, stops, start, limit, params.pinned, reserve)
     given = {field.name: getattr(request, field.name) for field in fields(Request) if field.init}
     added = AddedRequest(**given, limit=limit, stop_ids=stops, grid=Grid(start, 1), strategy=base, constraint=constraint)
     reason = _refusal_of_request(config, added)

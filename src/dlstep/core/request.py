@@ -162,6 +162,10 @@ class SamplingParams:
     """Texts, one of which is the answer."""
     json_schema: str | None = None
     """A JSON schema that the answer conforms to; also a dictionary or a pydantic class."""
+    end_reserve: Annotated[int, Ge(1)] | None = None
+    """Under a constraint, leave this many times as many tokens free as its shortest end takes, or as many times as
+    `max_tokens` allows, so that strings end before they have used up the answer's tokens. 1 excludes no valid answer. By
+    default 2 with `json_schema`, otherwise 1. No effect with `pinned`."""
     top_logprobs: Annotated[int, Interval(ge=0, le=20)] = 0
     """How many of the most probable tokens to report for each token of the answer."""
     processors: tuple[Processor, ...] = ()

@@ -70,12 +70,23 @@ def window_of(cells, size, start=1):
 
 
 @given(
-    automaton=automata(), cells=CELLS, behind=st.lists(st.sampled_from([None, None, 0, 1]), max_size=2), size=st.integers(1, 3)
+    automaton=automata(),
+    cells=CELLS,
+    behind=st.lists(st.sampled_from([None, None, 0, 1]), max_size=2) | st.integers(0, 4).map(lambda count: [None] * count),
+    size=st.integers(1, 3),
+    reserve=st.integers(1, 3),
 )
-def test_masks_are_exact(automaton, cells, behind, size):
-    """Pins stand in the window and behind it; each mask has the ids of all completions, no more and no fewer."""
+def test_masks_are_exact(automaton, cells, behind, size, reserve):
+    """Pins stand in the window and behind it; each mask has the ids of all completions, no more and no fewer.
+
+    With a reserve, these are the completions after which a fraction of the positions left suffices, or as few as possible.
+    """
     pins = {len(cells) + place: token for place, token in enumerate(behind) if token is not None}
-    of = RequestConstraint(automaton, (STOP,), 1, 1 + len(cells) + len(behind), tuple(pins.items()))
+    count = len(cells) + len(behind)
+    of = RequestConstraint(automaton, (STOP,), 1, 1 + count, tuple(pins.items()), reserve)
+    if not pins:
+        fitting = (left for left in range(len(behind) // reserve, len(behind)) if answers(automaton, (*cells, *behind[:left])))
+        behind = behind[: next(fitting, len(behind))]
     gaps = (*cells, *behind)
     complete = answers(automaton, gaps)
     assume(complete)
@@ -92,6 +103,31 @@ def test_masks_are_exact(automaton, cells, behind, size):
 def test_a_request_is_feasible_if_an_answer_exists(automaton, length, pinned):
     of = RequestConstraint(automaton, (STOP,), 3, 3 + length, tuple(sorted(pinned.items())))
     assert of.feasible == bool(answers(automaton, tuple([pinned.get(place) for place in range(length)])))
+
+
+@given(automaton=automata(), count=st.integers(1, 9), reserve=st.integers(1, 4), data=st.data())
+def test_autoregressive_masks_leave_the_same_reserve(automaton, count, reserve, data):
+    of, settled = RequestConstraint(automaton, (STOP,), 1, 1 + count, (), reserve), []
+    assume(of.feasible)
+    for position in range(1, 1 + count):
+        (block,) = window_of((None,), 1, position)
+        state = of.run(0, settled)
+        (mask,) = of.window_masks(state, position, (block,), [position])
+        assert of.causal_masks(state, block) == (mask,)
+        settled.append(data.draw(st.sampled_from(mask.ids())))
+
+
+@given(automaton=automata(), count=st.integers(1, 9), size=st.integers(1, 3), reserve=st.integers(1, 4), data=st.data())
+def test_any_allowed_token_leaves_an_answer_with_a_reserve(automaton, count, size, reserve, data):
+    of, cells = RequestConstraint(automaton, (STOP,), 1, 1 + count, (), reserve), [None] * count
+    assume(of.feasible)
+    for settled in range(0, count, size):
+        for position in data.draw(st.permutations(range(settled, min(count, settled + size)))):
+            window = window_of(tuple(cells[: settled + size]), size)
+            (mask,) = of.window_masks(0, 1, window, [1 + position])
+            cells[position] = data.draw(st.sampled_from(mask.ids()))
+    end = cells.index(STOP) if STOP in cells else count
+    assert automaton.accepts(cells[:end]) and {*cells[end:]} <= {STOP}
 
 
 @given(automaton=automata(), cells=CELLS, size=st.integers(1, 3), data=st.data())

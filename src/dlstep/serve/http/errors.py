@@ -39,7 +39,7 @@ UNSUPPORTED = {
 
 # Names of fields in bodies, by regexes of their names in Python. All other fields have the same name.
 NAMES = {
-    r"(canvas|pinned|processors|max_nfe|max_repetition_run)": r"dlstep.\1",
+    r"(canvas|pinned|processors|max_nfe|max_repetition_run|end_reserve)": r"dlstep.\1",
     "pins": "dlstep.pinned",
     "strategy_options|sequence": "dlstep",
     "decoding_strategy": "model",
