@@ -164,7 +164,7 @@ COMMANDS = [
     command("generate STORY --rule treshold", "rule 'treshold' is unknown: did you mean threshold?"),
     command("generate STORY --rule multi_bd", "rule 'multi_bd' is unknown: did you mean decoding_strategy='multi_bd'?"),
     command("generate STORY --decoding_strategy multibd", "'multibd' is unknown: did you mean multi_bd?"),
-    command("generate STORY --json_schema missing.json", "--json_schema: it takes JSON text or the path", "'missing.json'"),
+    command("generate STORY --json_schema missing.json", "--json_schema: it takes a text or the path", "'missing.json'"),
     command("generate STORY --pinned '{x: 5}'", "--pinned: it takes offsets in the answer", "got {'x': 5}"),
     command("generate STORY --system short", "--system and --chat_template_kwargs apply only to conversations: add --chat"),
     command("generate STORY --block_size 0", "--block_size: must be more than 0, got 0"),

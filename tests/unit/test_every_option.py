@@ -123,6 +123,7 @@ SAMPLING = {
     "suffix": ({}, {"suffix": (5, 6)}),
     "regex": ({}, {"regex": "no"}),
     "choice": ({}, {"choice": ("no", "maybe")}),
+    "grammar": ({}, {"grammar": 'root ::= "no"'}),
     "json_schema": ({}, {"json_schema": '{"const": 1}'}),
     "end_reserve": ({"json_schema": '{"type": "string"}', "max_tokens": 16, "temperature": 50.0}, {"end_reserve": 8}),
     "strategy_options": ({}, {"strategy_options": {"accept_threshold": 0.1}}),

@@ -130,21 +130,22 @@ def sampling_params(options: Namespace) -> SamplingParams:
     values = {field.name: options[field.name] for field in fields(SamplingParams) if field.name not in OF_REQUEST}
     if values["max_tokens"] is None:
         del values["max_tokens"]
-    if isinstance(values["json_schema"], str):
-        values["json_schema"] = schema_in(values["json_schema"])
+    for name, begin in (("json_schema", r"\s*\{"), ("grammar", r"(?s).*\n|.*::=|.*:\s")):
+        if isinstance(values[name], str):
+            values[name] = text_in(name, values[name], begin)
     return SamplingParams(**values)
 
 
-def schema_in(source: str) -> str:
-    """Return the text of the file at `source`, or `source` itself if it begins like a JSON object.
+def text_in(name: str, source: str, begin: str) -> str:
+    """Return the text of the file at `source`, or `source` itself if the regex `begin` matches its beginning.
 
-    Raises Refused if the file cannot be read.
+    Raises Refused, for the option `name`, if the file cannot be read.
     """
     try:
-        return source if source.lstrip().startswith("{") else Path(source).read_text("utf-8-sig")
+        return source if re.match(begin, source) else Path(source).read_text("utf-8-sig")
     except (OSError, ValueError) as error:
-        message = f"it takes JSON text or the path of a JSON file; the file {short(source)} cannot be read: {error}"
-        raise Refused("json_schema", "invalid_value", message) from error
+        message = f"it takes a text or the path of a file; the file {short(source)} cannot be read: {error}"
+        raise Refused(name, "invalid_value", message) from error
 
 
 def shown(text: str) -> str:

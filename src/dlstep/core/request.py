@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 Probability = Annotated[float, Interval(ge=0.0, le=1.0)]
 Seed = Annotated[int, Interval(ge=-(1 << 63), le=(1 << 64) - 1)]  # 64 bits, signed or unsigned
 Pins = tuple[tuple[int, int], ...]  # (offset in the answer, token id) pairs, sorted by offset
-CONSTRAINTS = ("regex", "choice", "json_schema")
+CONSTRAINTS = ("regex", "choice", "grammar", "json_schema")
 SEEDS = 1 << 64
 COLDEST = 1e-30  # with a lower temperature, scaled logits overflow single precision
 
@@ -160,12 +160,14 @@ class SamplingParams:
     """A regular expression that the whole answer matches."""
     choice: tuple[str, ...] = ()
     """Texts, one of which is the answer."""
+    grammar: str | None = None
+    """A grammar in GBNF or Lark's syntax that derives the whole answer; on the command line, a file or its text."""
     json_schema: str | None = None
     """A JSON schema that the answer conforms to; also a dictionary or a pydantic class."""
     end_reserve: Annotated[int, Ge(1)] | None = None
-    """Under a constraint, leave this many times as many tokens free as its shortest end takes, or as many times as
-    `max_tokens` allows, so that strings end before they have used up the answer's tokens. 1 excludes no valid answer. By
-    default 2 with `json_schema`, otherwise 1. No effect with `pinned`."""
+    """Under a constraint, leave this many times as many tokens free as its shortest end takes, if possible, so that strings
+    end before they have used up the answer's tokens. 1 excludes no valid answer. By default 2 with `json_schema`, otherwise
+    1. No effect with `pinned`."""
     top_logprobs: Annotated[int, Interval(ge=0, le=20)] = 0
     """How many of the most probable tokens to report for each token of the answer."""
     processors: tuple[Processor, ...] = ()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ..core.checks import short
 from .constraints import Marks
 from .dfa import Dfa, TooManyStates, explored, product, regex, spelled, words
+from .grammar import DEPTHS, grammar_regex
 from .json_automaton import LIMITS, schema_automaton
 from .token_automaton import token_automaton
 
@@ -44,19 +45,22 @@ def _builders(kind: str, text: str) -> Iterator[Callable[[], Dfa]]:
         schema = json.loads(text)
         for limits in LIMITS:
             yield lambda limits=limits: schema_automaton(schema, limits)
+    elif kind == "grammar":
+        for depth in DEPTHS:
+            yield lambda depth=depth: spelled(_regex(kind, grammar_regex(text, depth)))
     elif kind == "regex":
-        yield lambda: spelled(_regex(text))
+        yield lambda: spelled(_regex(kind, text))
     else:
         yield lambda: spelled(words(json.loads(text)))
 
 
-def _regex(text: str) -> Dfa:
+def _regex(kind: str, text: str) -> Dfa:
     try:
         return regex(text)
     except TooManyStates:
         raise
     except ValueError as error:
-        raise ValueError(f"regex={short(text)} cannot be compiled: {error}") from error
+        raise ValueError(f"{kind}={short(text)} cannot be compiled: {error}") from error
 
 
 def _after_text(automaton: Dfa, opening: bytes, closing: bytes) -> Dfa:

@@ -35,10 +35,10 @@ def recompiled(trace: Trace) -> Trace:
 
 
 def compiled(kind: str, text: str, spec: Spec, stopped: Event | None = None, marks: Marks = None) -> Automaton:
-    """Return the automaton of a regex, of choices or of a JSON schema. It is compiled with limited time and memory.
+    """Return the automaton of a constraint, which is compiled with limited time and memory.
 
     Args:
-        kind: The parameter of `SamplingParams`: "regex", "choice" or "json_schema".
+        kind: The parameter of `SamplingParams`: "regex", "choice", "grammar" or "json_schema".
         text: The value of the parameter; choices as a JSON list.
         spec: Facts of the model, with the bytes of each token id.
         stopped: Identifies the compilation for `stop`.

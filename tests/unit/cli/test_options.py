@@ -33,6 +33,15 @@ def test_a_schema_is_a_file_or_a_text(tmp_path, mark):
     assert params_of("--json_schema", json.dumps(SCHEMA, indent=1)) == expected
 
 
+@pytest.mark.parametrize("text", ['root ::= "a"', 'start: "a"', 'start:\n  "a"'])
+def test_a_grammar_is_given_as_a_file_or_as_text(tmp_path, text):
+    path = tmp_path / "list.gbnf"
+    path.write_text(text)
+    assert params_of("--grammar", str(path)) == params_of("--grammar", text) == SamplingParams(grammar=text)
+    with pytest.raises(ValueError, match=r"grammar: it takes a text or the path of a file; the file 'no\.gbnf' cannot be read"):
+        params_of("--grammar", "no.gbnf")
+
+
 @pytest.mark.parametrize("given", [SCHEMA, json.dumps(SCHEMA), "schema.json"])
 def test_an_option_file_holds_a_schema_as_a_mapping_or_as_these(tmp_path, monkeypatch, given):
     monkeypatch.chdir(tmp_path)

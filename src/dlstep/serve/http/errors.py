@@ -30,9 +30,8 @@ EXPECTED = {
 }
 # Messages for fields of other servers, whatever their value is.
 UNSUPPORTED = {
-    f"guided_{kind}": f'give structured_outputs={{"{kind}": ...}} instead' for kind in ("json", "regex", "choice")
+    f"guided_{kind}": f'give structured_outputs={{"{kind}": ...}} instead' for kind in ("json", "regex", "choice", "grammar")
 } | {
-    "guided_grammar": "dlstep does not support grammars: give structured_outputs with a regex or a JSON schema",
     "previous_response_id": "dlstep stores no responses: send the items of the earlier turns in input, and leave this out",
 }
 

@@ -182,14 +182,17 @@ class StructuredOutputs(Strict):
 
     regex: str | None = sampled("regex")
     choice: Annotated[list[Text], FEW] | None = sampled("choice")
+    grammar: str | None = sampled("grammar")
     json_: Annotated[JsonObject | None, Field(alias="json", description=HELP["json_schema"])] = None
     json_object: bool | None = None
 
     @model_validator(mode="after")
     def _one(self) -> "StructuredOutputs":
-        given = [name for name in ("regex", "choice", "json_", "json_object") if getattr(self, name) not in (None, False)]
+        given = [
+            name for name in ("regex", "choice", "grammar", "json_", "json_object") if getattr(self, name) not in (None, False)
+        ]
         if len(given) != 1:
-            raise wrong("give exactly one of regex, choice, json and json_object", "conflict")
+            raise wrong("give exactly one of regex, choice, grammar, json and json_object", "conflict")
         return self
 
 
@@ -247,7 +250,52 @@ class Sampling(Strict):
         return self.max_tokens
 
 
-class CompletionRequest(Sampling):
+class NamedSchema(Strict):
+    """A JSON schema. Answers always conform to it, also if `strict` is false."""
+
+    name: str
+    description: str | None = None
+    json_schema: dict[str, Any] = Field(alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(Strict):
+    """The form of answers: any text, JSON objects (that conform to `schema` if given), or JSON of a `json_schema`."""
+
+    type: Annotated[str, Field(json_schema_extra={"enum": [*FORMS]})]
+    json_schema: NamedSchema | None = None
+    object_schema: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
+
+    @model_validator(mode="after")
+    def _has_its_schema(self) -> "ResponseFormat":
+        if self.type not in FORMS:
+            raise wrong(f"type must be {', '.join(FORMS[:-1])} or {FORMS[-1]}, got {short(self.type)}")
+        if (self.json_schema is not None) != (self.type == "json_schema"):
+            raise wrong('give json_schema={"name": ..., "schema": ...} with the type json_schema, and with no other type')
+        if self.object_schema is not None and self.type != "json_object":
+            raise wrong("schema goes only with the type json_object: leave it out, or give json_schema")
+        return self
+
+    @property
+    def constraint(self) -> dict[str, Any] | None:
+        """The JSON schema of the answers; None for any text."""
+        if self.json_schema is not None:
+            return self.json_schema.json_schema
+        return None if self.type == "text" else self.object_schema or {"type": "object"}
+
+
+class Formatted(Sampling):
+    """A body with the form of its answers."""
+
+    response_format: ResponseFormat | None = None
+
+    @property
+    def form(self) -> dict[str, Any] | None:
+        """The JSON schema of `response_format`; None if the answer may be any text."""
+        return None if self.response_format is None else self.response_format.constraint
+
+
+class CompletionRequest(Formatted):
     """The body of `/v1/completions`. Prompts are texts or token ids."""
 
     prompt: Prompts
@@ -369,40 +417,6 @@ class Message(Open):
         return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content or ())
 
 
-class NamedSchema(Strict):
-    """A JSON schema. Answers always conform to it, also if `strict` is false."""
-
-    name: str
-    description: str | None = None
-    json_schema: dict[str, Any] = Field(alias="schema")
-    strict: bool | None = None
-
-
-class ResponseFormat(Strict):
-    """The form of answers: any text, JSON objects (that conform to `schema` if given), or JSON of a `json_schema`."""
-
-    type: Annotated[str, Field(json_schema_extra={"enum": [*FORMS]})]
-    json_schema: NamedSchema | None = None
-    object_schema: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
-
-    @model_validator(mode="after")
-    def _has_its_schema(self) -> "ResponseFormat":
-        if self.type not in FORMS:
-            raise wrong(f"type must be {', '.join(FORMS[:-1])} or {FORMS[-1]}, got {short(self.type)}")
-        if (self.json_schema is not None) != (self.type == "json_schema"):
-            raise wrong('give json_schema={"name": ..., "schema": ...} with the type json_schema, and with no other type')
-        if self.object_schema is not None and self.type != "json_object":
-            raise wrong("schema goes only with the type json_object: leave it out, or give json_schema")
-        return self
-
-    @property
-    def constraint(self) -> dict[str, Any] | None:
-        """The JSON schema of the answers; None for any text."""
-        if self.json_schema is not None:
-            return self.json_schema.json_schema
-        return None if self.type == "text" else self.object_schema or {"type": "object"}
-
-
 class Conversation(Strict):
     """A conversation, and what the chat template renders with it."""
 
@@ -416,13 +430,12 @@ class Conversation(Strict):
     add_special_tokens: No = None
 
 
-class ChatRequest(Sampling, Conversation):
+class ChatRequest(Formatted, Conversation):
     """The body of `/v1/chat/completions`."""
 
     max_completion_tokens: int | None = sampled("max_tokens")
     logprobs: bool | None = None
     top_logprobs: int | None = sampled("top_logprobs")
-    response_format: ResponseFormat | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     modalities: Annotated[list[str], *_neutral(["text"])] | None = None
@@ -432,11 +445,6 @@ class ChatRequest(Sampling, Conversation):
     def most(self) -> int | None:
         """The maximum number of tokens of an answer, if it is given."""
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
-
-    @property
-    def form(self) -> dict[str, Any] | None:
-        """The JSON schema of `response_format`; None if the answer may be any text."""
-        return None if self.response_format is None else self.response_format.constraint
 
 
 def _kind(body: Any) -> str:

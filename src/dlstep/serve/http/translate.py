@@ -31,6 +31,7 @@ from .schema import (
     CompletionRequest,
     Conversation,
     DetokenizeRequest,
+    Formatted,
     Message,
     ReadRequest,
     Sampling,
@@ -62,9 +63,10 @@ def named(body: Any) -> AbstractContextManager[None]:
     """Rename the fields of refusals that the `with` block raises to those of completions, chats, forks or reads."""
     chats, form = isinstance(body, Conversation), getattr(body, "response_format", None)
     constraint = "response_format" if form is not None else "tools"
+    constraint = "structured_outputs" if getattr(body, "structured_outputs", None) else constraint
     names = {
         **NAMES,
-        "regex|choice|json_schema|automaton": "structured_outputs" if getattr(body, "structured_outputs", None) else constraint,
+        "regex|choice|grammar|json_schema|automaton": constraint,
         **({"prompt|chat_template": "messages"} if chats else {}),
     }
     return renaming(names, getattr(getattr(body, "dlstep", None), "model_extra", None) or {})
@@ -211,7 +213,7 @@ def _check_ids(facts: Facts, ids: Iterable[int], field: str) -> None:
 
 def constraint_of(body: Sampling) -> dict[str, Any]:
     """Return the constraint of a body as a field of `SamplingParams`; {} without one. Raises Refused."""
-    asked, form = body.structured_outputs, body.form if isinstance(body, ChatRequest) else None
+    asked, form = body.structured_outputs, body.form if isinstance(body, Formatted) else None
     if isinstance(body, ChatRequest) and called_function(body) is not None:
         if asked is not None or form is not None:
             raise Refused("tools", "conflict", "they constrain the answer: leave out response_format and structured_outputs")
@@ -221,7 +223,7 @@ def constraint_of(body: Sampling) -> dict[str, Any]:
     if form is not None:
         raise Refused("structured_outputs", "conflict", "it differs from response_format: give one of them")
     schema = {"type": "object"} if asked.json_object else asked.json_
-    given = {"regex": asked.regex, "choice": asked.choice, "json_schema": schema}
+    given = {"regex": asked.regex, "choice": asked.choice, "grammar": asked.grammar, "json_schema": schema}
     return {name: value for name, value in given.items() if value is not None}
 
 

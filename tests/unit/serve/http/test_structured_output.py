@@ -1,6 +1,7 @@
 """OpenAI's client gets structured answers and calls of functions, whole and streamed."""
 
 import json
+import re
 
 import pytest
 from jsonschema import validate
@@ -45,6 +46,26 @@ def test_a_schema_of_json_object_binds_the_answer(client):
     form = {"type": "json_object", "schema": Total.model_json_schema()}
     answer = client.chat.completions.create(model="tiny-bd", messages=MESSAGES, max_tokens=60, response_format=form)
     Total.model_validate_json(answer.choices[0].message.content or "")
+
+
+GRAMMAR = 'root ::= sum "=" number\nsum ::= number | sum [-+] number\nnumber ::= [0-9]{1,3}'
+
+
+def test_a_grammar_and_the_form_of_completions_bind_the_answer(client):
+    chat = client.chat.completions.create(
+        model="tiny-bd", messages=MESSAGES, max_tokens=30, extra_body={"structured_outputs": {"grammar": GRAMMAR}}
+    )
+    assert re.fullmatch(r"\d{1,3}([-+]\d{1,3})*=\d{1,3}", chat.choices[0].message.content)
+    form = {"type": "json_schema", "json_schema": {"name": "total", "schema": Total.model_json_schema()}}
+    facts = {"model": "tiny-bd", "prompt": STORY, "max_tokens": 60}
+    answer = client.completions.create(**facts, extra_body={"response_format": form})
+    Total.model_validate_json(answer.choices[0].text)
+    with pytest.raises(BadRequestError, match="the rule foo, which root names, is not defined") as caught:
+        client.completions.create(**facts, extra_body={"structured_outputs": {"grammar": "root ::= foo"}})
+    assert caught.value.param == "structured_outputs"
+    with pytest.raises(BadRequestError, match=r"json_schema\.type is malformed") as caught:
+        client.completions.create(**facts, extra_body={"response_format": {"type": "json_object", "schema": {"type": "x"}}})
+    assert caught.value.param == "response_format"
 
 
 def test_a_compilation_that_was_killed_is_tried_again(client):
