@@ -180,4 +180,9 @@ MUTANTS = (
             "tokenizer and tokenizer.chat_template or template",
         ),
     ),
+    *in_file(
+        "text/prompts.py",
+        ("encode_suffix", "let a suffix go on", " + texts.first.config.spec.eos_ids[:1]", ""),
+        noticed_by=("unit/test_llm_infill.py",),
+    ),
 )

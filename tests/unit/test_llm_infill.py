@@ -86,6 +86,8 @@ def test_http_infills_by_the_field_of_openai(llm):
             (expected,) = llm.generate(PROMPT, params_of(llm, seed=seed), progress=False)
             found = client.completions.create(**body, seed=seed, suffix=SUFFIX, logprobs=2)
             assert (found.choices[0].text, found.choices[0].finish_reason) == (expected.text, expected.finish_reason)
+            given = llm.engine.tokenizer.encode(PROMPT)
+            assert found.usage.prompt_tokens == len(given) + len(llm.suffix(SUFFIX))
             assert found.usage.completion_tokens == len(expected.token_ids) == len(found.choices[0].logprobs.tokens)
             stream = client.completions.create(
                 **body, seed=seed, suffix=SUFFIX, stream=True, extra_body={"dlstep": {"stream": "drafts"}}
