@@ -165,7 +165,10 @@ class _MaskBits:
         order = np.argsort(class_of, kind="stable")  # ids, class by class
         sizes = np.bincount(class_of, minlength=constraint.stop_class + 1)
         self._ids_of, self._largest = np.split(order, np.cumsum(sizes)[:-1]), int(sizes.argmax())
-        self._last = [(0, np.zeros(-(-len(class_of) // 32), dtype=np.int32)) for _ in range(2)]
+        bits = np.zeros((2, 32 * -(-len(class_of) // 32)), dtype=np.bool_)
+        bits[1, : len(class_of)] = class_of == self._largest
+        words = np.packbits(bits, axis=1, bitorder="little").view(np.int32)
+        self._last = [(0, words[0]), (1 << self._largest, words[1])]
 
     def words(self, classes: int) -> Int32[np.ndarray, " words"]:
         """Return the bits of the ids whose class is in the bitmap."""
