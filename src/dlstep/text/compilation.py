@@ -22,17 +22,19 @@ def tables(kind: str, text: str, pieces: Sequence[bytes], forbidden: Sequence[in
     for build in _builders(kind, text):
         for cached in (product, spelled):  # results of earlier attempts count against the memory limit
             cached.cache_clear()
+        largest = ""
         try:
             automaton = build()
+            largest = automaton.largest
             if marks is not None:
                 automaton = _after_text(automaton, *[mark.encode() for mark in marks])
             return token_automaton(source, automaton, pieces, forbidden).tables
         # Keep only the message: the error refers to everything that this attempt has built.
         except (TooManyStates, RecursionError) as error:
-            reason = str(error)
+            reason = f"{error}{largest}"
         except MemoryError:
             reason = ""
-    if not reason:  # the error ends this process; in a new one, this constraint has all the memory
+    if not reason:  # the error ends this process, so that its parent reports the limit
         raise MemoryError
     raise ValueError(f"{source} cannot be compiled: {reason}")
 

@@ -18,6 +18,7 @@ from dlstep.core.automaton import Automaton
 from dlstep.engine.decode import constrained
 from dlstep.text import compilation, constraints, limited_worker
 from dlstep.text.constraints import compiled
+from dlstep.text.dfa import TooManyStates
 from dlstep.text.limited_worker import LimitedWorker, NotDoneError
 from dlstep.text.token_automaton import token_automaton
 
@@ -165,6 +166,16 @@ def test_a_schema_that_takes_too_much_memory_is_compiled_with_smaller_limits(mon
     monkeypatch.setattr(compilation, "token_automaton", limited)
     assert compilation.tables("json_schema", '{"type": "string", "maxLength": 600}', SPEC.pieces, ())
     assert states[0] > states[1]
+
+
+def test_a_schema_whose_automaton_over_ids_is_too_large_is_refused_with_its_largest_part(monkeypatch):
+    def refused(*_):
+        raise TooManyStates("its automaton has more than 1 moves: give a simpler pattern")
+
+    monkeypatch.setattr(compilation, "token_automaton", refused)
+    schema = {"properties": {"a": {"type": "null"}, "b": {"type": "string", "maxLength": 90}}, "type": "object"}
+    with pytest.raises(ValueError, match=r"simpler pattern \(json_schema.properties.b takes most of them\)"):
+        compilation.tables("json_schema", json.dumps(schema | {"additionalProperties": False}), SPEC.pieces, ())
 
 
 ARRAY = json.dumps({"type": "array", "items": {"type": "string", "maxLength": 500}, "maxItems": 2})
