@@ -207,7 +207,7 @@ class _Builder(Nfa):
             more = min(count + 1, top)
             if not members:
                 part = parts[(first + count) % len(parts)] if count < least else STRINGS
-                members = [(dfa.intersection(language, part), conjunction) for language, conjunction in others]
+                members = [(both, other) for language, other in others if (both := dfa.intersection(language, part)).rows]
             for language, conjunction in members:
                 fitting = [(number, part) for number, (fit, part) in enumerate(wanted) if fit.accepts(language.example)]
                 for full, reached in _options(conjunction, found, fitting):

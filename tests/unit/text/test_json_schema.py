@@ -117,6 +117,7 @@ FORMS = {
     "closed oneOf": lambda inner: st.lists(st.dictionaries(NAMES, inner, min_size=1, max_size=2), min_size=2, max_size=3).map(
         lambda parts: {
             "oneOf": [{"type": "object", "properties": each, "additionalProperties": False} for each in parts],
+            "minProperties": len(parts) - 1,
         }
     ),
     "open oneOf": lambda inner: st.lists(inner, min_size=2, max_size=2).map(
@@ -373,6 +374,12 @@ EXACT = [
     {"oneOf": [{"type": "array", "items": {"type": "string"}}, {"type": "array", "items": {"type": "integer"}}]},
     {"not": {**AB, "additionalProperties": {"type": "integer"}}},
     {"not": {**AB, "patternProperties": {"^b": {}}, "additionalProperties": False}, "type": "object"},
+    {
+        "oneOf": [{"additionalProperties": {"type": "integer"}}, {"additionalProperties": {"type": "string"}}],
+        "propertyNames": {"enum": ["a", "b"]},
+        "minProperties": 2,
+        "type": "object",
+    },
     {"not": {"prefixItems": [{"type": "integer"}], "items": {"type": "string"}}},
     {"contains": {"type": "integer"}, "allOf": [{"contains": {"type": "string"}}], "type": "array"},
     {"type": "object", "additionalProperties": {"type": "integer"}, "minProperties": 1},
