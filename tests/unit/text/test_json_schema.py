@@ -319,6 +319,11 @@ WHOLE += [{"a": one, "b": other} for one, other in product(SCALARS, repeat=2)] +
 DRAFT_2019 = "https://json-schema.org/draft/2019-09/schema"
 AB = {"properties": {"a": {}, "b": {}}}
 CLOSED = {"type": "object", "additionalProperties": False}
+MAPS = {
+    "oneOf": [{"additionalProperties": {"type": "integer"}}, {"additionalProperties": {"type": "string"}}],
+    "minProperties": 2,
+    "type": "object",
+}
 EXACT = [
     {},
     {"type": ["integer", "array"]},
@@ -374,12 +379,7 @@ EXACT = [
     {"oneOf": [{"type": "array", "items": {"type": "string"}}, {"type": "array", "items": {"type": "integer"}}]},
     {"not": {**AB, "additionalProperties": {"type": "integer"}}},
     {"not": {**AB, "patternProperties": {"^b": {}}, "additionalProperties": False}, "type": "object"},
-    {
-        "oneOf": [{"additionalProperties": {"type": "integer"}}, {"additionalProperties": {"type": "string"}}],
-        "propertyNames": {"enum": ["a", "b"]},
-        "minProperties": 2,
-        "type": "object",
-    },
+    *({"anyOf": [{"type": "null"}, {**MAPS, "propertyNames": {"enum": names}}]} for names in (["a", "b"], ["b", "x"])),
     {"not": {"prefixItems": [{"type": "integer"}], "items": {"type": "string"}}},
     {"contains": {"type": "integer"}, "allOf": [{"contains": {"type": "string"}}], "type": "array"},
     {"type": "object", "additionalProperties": {"type": "integer"}, "minProperties": 1},
