@@ -20,6 +20,7 @@ from .edges import edges_by
 Ints = npt.NDArray[np.int32]
 States = npt.NDArray[np.int64]
 MOST_ENTRIES = 6_000_000
+MOST_EDGES = 200_000  # of which the masks of a pass take 5 to 10 ms
 
 
 def token_automaton(
@@ -41,7 +42,7 @@ def token_automaton(
 
     Raises:
         ValueError: No string of ids is in the language.
-        TooManyStates: The automaton would have more than `max_entries` moves or MOST_STATES states.
+        TooManyStates: The automaton would have more than `max_entries` moves, MOST_EDGES edges or MOST_STATES states.
     """
     rows = automaton.rows or ((),)  # the empty language has no rows
     functions, function_of = _functions(rows, pieces, forbidden, max_entries)
@@ -82,6 +83,8 @@ def _tables(class_of: Ints, accepting: Ints, states: int, moves: Ints) -> bytes:
     order = np.argsort(arrows, kind="stable")
     arrows, letters = arrows[order], moves[1, order]
     begins = np.flatnonzero(np.diff(arrows, prepend=-1))
+    if len(begins) > MOST_EDGES:
+        raise TooManyStates(f"its automaton has more than {MOST_EDGES} edges: give a simpler pattern")
     sets: dict[bytes, int] = {}  # of the classes of an edge
     bounds = [*begins.tolist(), len(arrows)]
     labels = [sets.setdefault(letters[begin:end].tobytes(), len(sets)) for begin, end in pairwise(bounds)]

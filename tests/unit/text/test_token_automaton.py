@@ -67,12 +67,15 @@ def test_ids_that_move_alike_share_a_class():
     assert {*made.class_of} == {1}  # in one state, two letters are one letter
 
 
-def test_a_table_over_the_limit_is_refused():
+def test_a_table_over_a_limit_is_refused(monkeypatch):
     count = random.Random(0)
     rows = [tuple((byte, byte, count.randrange(60)) for byte in range(97, 123)) for _ in range(60)]
     pieces = tuple(bytes([one, other]) for one in range(97, 123) for other in range(97, 123))
     with pytest.raises(TooManyStates, match="more than 2000 moves"):
         token_automaton("random", Dfa(tuple(rows), frozenset([0])), pieces, max_entries=2000)
+    monkeypatch.setattr("dlstep.text.token_automaton.MOST_EDGES", 1000)
+    with pytest.raises(TooManyStates, match="more than 1000 edges"):
+        token_automaton("random", Dfa(tuple(rows), frozenset([0])), pieces)
 
 
 @pytest.mark.parametrize("length", [15_000, MOST_STATES])
