@@ -16,7 +16,7 @@ from functools import cached_property, reduce
 from hashlib import blake2b
 from itertools import accumulate, pairwise
 from operator import getitem
-from typing import Protocol, TypeVar
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from .errors import DlstepError
@@ -109,41 +109,30 @@ DIGEST_SIZE = 16
 PARTS = 11  # arrays in the tables of an automaton
 
 
-class Edges(Protocol):
+class Edges:
     """The edges of an automaton, read for sets of states: bitmaps, in which states without edges are ignored.
 
-    `dlstep.testing` defines the results in plain Python; the text package has a form for large automata.
+    This class has no edges: it serves automata that only name sets of ids, or that were read from a trace without their
+    tables. `dlstep.testing` defines the results in plain Python; the text package has a form for large automata.
+
+    Args:
+        automaton: The automaton.
+        gap: The bitmap of the classes that a gap may hold.
     """
-
-    def after(self, states: int, letter: int) -> int:
-        """Return the states that a letter leads to from any of `states`."""
-        ...
-
-    def before(self, states: int, letter: int) -> int:
-        """Return the states from which a letter leads to any of `states`."""
-        ...
-
-    def classes(self, pairs: Sequence[tuple[int, int]]) -> list[int]:
-        """Return, for each pair, the bitmap of the classes that lead from a state of the first set to one of the second set."""
-        ...
-
-
-class NoEdges:
-    """The edges of an automaton that only names sets of ids, or that was read from a trace without its tables."""
 
     def __init__(self, automaton: "Automaton", gap: int) -> None:
         pass
 
     def after(self, states: int, letter: int) -> int:
-        """Return no states."""
+        """Return the states that a letter leads to from any of `states`."""
         return 0
 
     def before(self, states: int, letter: int) -> int:
-        """Return no states."""
+        """Return the states from which a letter leads to any of `states`."""
         return 0
 
     def classes(self, pairs: Sequence[tuple[int, int]]) -> list[int]:
-        """Return no classes."""
+        """Return, for each pair, the bitmap of the classes that lead from a state of the first set to one of the second set."""
         return [0] * len(pairs)
 
 
@@ -164,7 +153,7 @@ class Automaton:
     source: str
     digest: bytes = field(repr=False)
     tables: bytes = field(default=b"", compare=False, repr=False)
-    edges_of: EdgesOf = field(default=NoEdges, compare=False, repr=False)
+    edges_of: EdgesOf = field(default=Edges, compare=False, repr=False)
     """Builds the form of the edges that decoding reads."""
 
     @classmethod

@@ -27,7 +27,6 @@ from .automaton import (
     Automaton,
     Edges,
     Moves,
-    NoEdges,
     StateSet,
     bitmap_of,
     members,
@@ -210,7 +209,7 @@ def all_but(forbidden: int, vocab_size: int) -> TokenMask:
     classes[forbidden] = 0
     arrays = [classes, *[array("i", values) for values in ([1, vocab_size - 1], [0], [], [0, 0], [], [0, 0], [], [0], [], [])]]
     tables = packed_tables([each.tobytes() for each in arrays])
-    return bound(Automaton.of(f"all ids but {forbidden}", tables, NoEdges), ()).named(2)
+    return bound(Automaton.of(f"all ids but {forbidden}", tables, Edges), ()).named(2)
 
 
 # A window read from both ends, by example.

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from ..core.automaton import ANY, Automaton, bitmap_of
+from ..core.automaton import ANY, Automaton, Edges, bitmap_of
 
 
-class PlainEdges:
+class PlainEdges(Edges):
     """The edges of a small automaton.
 
     Args:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..core.automaton import ANY, Automaton, label_words, remember
+from ..core.automaton import ANY, Automaton, Edges, label_words, remember
 
 Ints = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
@@ -19,7 +19,7 @@ WIDTH = 32  # pairs of sets that are read together
 MOST_LETTERS = 128  # whose edges are cached
 
 
-class ArrayEdges:
+class ArrayEdges(Edges):
     """The edges of a large automaton (`Edges`).
 
     Args:
@@ -31,44 +31,37 @@ class ArrayEdges:
         _, sizes, _, words, *edges = [np.frombuffer(each, np.int32) for each in automaton.arrays]
         size, self._states = 4 * label_words(len(sizes)), automaton.state_count
         self._labels: Bytes = words.view(np.uint8).reshape(-1, size) & _packed(gap, size)
-        kept = np.bitwise_or.reduce(self._labels, axis=1) != 0
-        if not kept.all():  # some classes have only ids that end the answer
-            starts, sources, targets = edges[4:]
-            labels = np.repeat(np.where(kept, np.cumsum(kept, dtype=np.int32) - 1, -1), np.diff(starts))
-            places, self._labels = np.flatnonzero(labels >= 0), self._labels[kept]
-            edges = edges_by(sources[places], targets[places], labels[places], self._states, len(self._labels))
+        self._in_gaps = np.bitwise_or.reduce(self._labels, axis=1) != 0
+        self._all_in_gaps = bool(self._in_gaps.all())  # False if the ids of some label all end the answer
         self._next, self._previous = _Neighbors(*edges[:2]), _Neighbors(*edges[2:4])
-        self._starts, self._sources, self._targets = edges[4:]  # by label
-        self._of_letters: dict[int, tuple[Ints, Ints]] = {}
+        self._starts, *self._ends = edges[4:]  # the sources and the targets by label
+        self._of_letters: dict[int, list[Ints]] = {}
 
     def after(self, states: int, letter: int) -> int:
         """Return the states that a letter leads to from any of `states`."""
-        if letter == ANY:
-            return self._next.union(self._flags(states))
-        sources, targets = self._of_letter(letter)
-        return self._step(states, sources, targets)
+        return self._step(states, letter, self._next, slice(None))
 
     def before(self, states: int, letter: int) -> int:
         """Return the states from which a letter leads to any of `states`."""
-        if letter == ANY:
-            return self._previous.union(self._flags(states))
-        sources, targets = self._of_letter(letter)
-        return self._step(states, targets, sources)
+        return self._step(states, letter, self._previous, slice(None, None, -1))
 
-    def _step(self, states: int, here: Ints, there: Ints) -> int:
-        """Return the states `there` of those edges whose states `here` are in a set."""
+    def _step(self, states: int, letter: int, neighbors: "_Neighbors", order: slice) -> int:
+        flags = np.unpackbits(_packed(states, self._states // 8 + 1), count=self._states, bitorder="little")
+        if letter == ANY and self._all_in_gaps:
+            return neighbors.union(flags)
+        here, there = self._of_letter(letter)[order]
         reached = np.zeros(self._states, np.uint8)
-        reached[there[self._flags(states).take(here).view(np.bool_)]] = 1
+        reached[there[flags.take(here).view(np.bool_)]] = 1
         return _bitmap(reached)
 
-    def _of_letter(self, letter: int) -> tuple[Ints, Ints]:
+    def _of_letter(self, letter: int) -> list[Ints]:
         """Return the sources and the targets of the edges with a letter."""
         known = self._of_letters.get(letter)
         if known is None:
-            labels = np.flatnonzero(self._labels[:, letter >> 3] >> (letter & 7) & 1)
-            starts = self._starts
-            places = np.concatenate([np.arange(0), *[np.arange(starts[label], starts[label + 1]) for label in labels]])
-            known = self._sources[places], self._targets[places]
+            bits = self._in_gaps if letter == ANY else self._labels[:, letter >> 3] & 1 << (letter & 7)
+            parts = [np.arange(*self._starts[label : label + 2]) for label in np.flatnonzero(bits)]
+            places = np.concatenate([np.arange(0), *parts])
+            known = [each[places] for each in self._ends]
             remember(self._of_letters, letter, known, MOST_LETTERS)
         return known
 
@@ -77,18 +70,13 @@ class ArrayEdges:
         found: list[int] = []
         for first in range(0, len(pairs), WIDTH):
             part = pairs[first : first + WIDTH]
-            words = self._words([states for states, _ in part]).take(self._sources)
-            words &= self._words([following for _, following in part]).take(self._targets)
+            words = self._words([states for states, _ in part]).take(self._ends[0])
+            words &= self._words([following for _, following in part]).take(self._ends[1])
             of_label = np.bitwise_or.reduceat(words, self._starts[:-1])
             for place in range(len(part)):
                 rows = self._labels[of_label >> place & 1 != 0]
                 found.append(int.from_bytes(np.bitwise_or.reduce(rows, axis=0).tobytes(), "little"))
         return found
-
-    def _flags(self, states: int) -> Bytes:
-        """Return whether each state is in a set."""
-        size = self._states // 8 + 1  # a byte more than needed, for the state after the end of an answer
-        return np.unpackbits(_packed(states, size), count=self._states, bitorder="little")
 
     def _words(self, sets: Sequence[int]) -> npt.NDArray[Any]:
         """Return an unsigned integer for each state, whose bit i is set if the state is in the i-th set."""
@@ -124,24 +112,17 @@ class _Neighbors:
         if 2 * len(changed) > len(flags):
             (last, counts), changed = self._nothing, np.flatnonzero(flags)
         sizes = self._degrees[changed]
-        places = np.repeat(self._starts[changed] - np.cumsum(sizes) + sizes, sizes)
-        others = self._others[places + np.arange(len(places))]
+        others = self._others[spans(self._starts[changed], sizes)]
         signs = np.repeat(np.where(flags[changed], 1.0, -1.0), sizes)
         counts = counts + np.bincount(others, signs, len(flags))
         self._last = flags, counts  # at once, as several threads may read one constraint
         return _bitmap(counts > 0)
 
 
-def edges_by(sources: Ints, targets: Ints, labels: Ints, states: int, count: int) -> list[Ints]:
-    """Return edges by source, by target and by label, as `Automaton.arrays` describes them; `count` is that of labels."""
-    by_label = _grouped(labels, count, sources, targets)
-    return [*_grouped(sources, states, targets), *_grouped(targets, states, sources), *by_label]
-
-
-def _grouped(keys: Ints, count: int, *others: Ints) -> list[Ints]:
-    """Return where the edges of each of `count` keys begin, and `others` in this order."""
-    order = np.argsort(keys, kind="stable")
-    return [np.searchsorted(keys[order], np.arange(count + 1)).astype(np.int32), *[each[order] for each in others]]
+def spans(starts: npt.NDArray[np.integer], sizes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+    """Return the numbers of spans, one span after the other, given where each begins and its size."""
+    shifts = np.repeat(starts - np.cumsum(sizes) + sizes, sizes)
+    return shifts + np.arange(len(shifts))
 
 
 def _packed(bitmap: int, size: int) -> Bytes:

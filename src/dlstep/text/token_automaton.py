@@ -15,10 +15,11 @@ import numpy.typing as npt
 from ..core.automaton import MOST_STATES, Automaton, label_words, packed_tables
 from .constraints import array_edges
 from .dfa import Dfa, Row, TooManyStates
-from .edges import edges_by
+from .edges import spans
 
 Ints = npt.NDArray[np.int32]
 States = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.integer]
 MOST_ENTRIES = 6_000_000
 MOST_EDGES = 200_000  # of which the masks of a pass take 5 to 10 ms
 
@@ -92,10 +93,20 @@ def _tables(class_of: Ints, accepting: Ints, states: int, moves: Ints) -> bytes:
     bits = np.zeros((len(sets), 32 * label_words(len(sizes))), np.bool_)
     for label, of_label in enumerate(sets):
         bits[label, np.frombuffer(of_label, np.int32)] = True
-    sources, targets = (each.astype(np.int32) for each in np.divmod(arrows[begins], states))
+    sources, targets = np.divmod(arrows[begins], states)
     words = np.packbits(bits, axis=1, bitorder="little").view(np.int32)
-    edges = edges_by(sources, targets, np.array(labels, np.int32), states, len(sets))
+    edges = [
+        *_grouped(sources, states, targets),
+        *_grouped(targets, states, sources),
+        *_grouped(np.array(labels, np.int32), len(sets), sources, targets),
+    ]
     return packed_tables([each.astype(np.int32).tobytes() for each in (class_of, sizes, accepting, words, *edges)])
+
+
+def _grouped(keys: Numbers, count: int, *others: States) -> list[Numbers]:
+    """Return where the edges of each of `count` keys begin, and `others` in this order."""
+    order = np.argsort(keys, kind="stable")
+    return [np.searchsorted(keys[order], np.arange(count + 1)), *[each[order] for each in others]]
 
 
 def _functions(
@@ -147,8 +158,6 @@ def _reached(starts: States, before: States, after: States, states: int) -> npt.
     found = np.zeros(states, np.bool_)
     while len(starts):
         found[starts] = True
-        counts = bounds[starts + 1] - bounds[starts]
-        shifts = np.repeat(bounds[starts] - np.cumsum(counts) + counts, counts)
-        starts = np.unique(after[shifts + np.arange(len(shifts))])
+        starts = np.unique(after[spans(bounds[starts], bounds[starts + 1] - bounds[starts])])
         starts = starts[~found[starts]]
     return found
