@@ -9,7 +9,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from dlstep.core.spec import BIDIRECTIONAL, TRAININGS
+from dlstep.core.spec import BIDIRECTIONAL, RESIZES, TRAININGS
 from dlstep.models import load_checkpoint, read_description
 from dlstep.models.check import check
 from dlstep.models.checkpoint import SMALL, default_dtype
@@ -49,7 +49,7 @@ def test_only_a_canvas_as_long_as_the_answer_has_a_default_length(folder):
     own = json.loads((folder / "config.json").read_text())["dlstep"]
     for training, able in TRAININGS.items():
         edit(folder / "config.json", dlstep=own | {"training": training, "decoding_strategy": able[0]})
-        assert read_description(folder).max_tokens == (24 if training == BIDIRECTIONAL else None), training
+        assert read_description(folder).max_tokens == (24 if training in (BIDIRECTIONAL, RESIZES) else None), training
     edit(folder / "config.json", dlstep=own | {"training": BIDIRECTIONAL, "decoding_strategy": "dual_cache"})
     edit(folder / "generation_config.json", max_new_tokens=None)
     assert read_description(folder).max_tokens == 512
