@@ -313,10 +313,10 @@ class LLM:
         return encode_pins(self._engine, texts)
 
     def suffix(self, text: str) -> tuple[int, ...]:
-        """Return the token ids of the text after an answer, for `SamplingParams(suffix=...)`.
+        """Return the token ids of a suffix and an end-of-sequence token, for `SamplingParams(suffix=...)`.
 
         Args:
-            text: The text. The ids end with an end-of-sequence token.
+            text: The text that follows the answer.
 
         Raises:
             ValueError: If the model has no tokenizer, or it cannot encode the text.

@@ -65,7 +65,7 @@ class GenerateCommand:
     pinned: Any = None
     """Pinned tokens: offsets in the answer, each with an id or a text, like '{"5": 42, "9": " shells"}'."""
     suffix: str | None = None
-    """Text after the answer, which fills the gap before it (dreamon)."""
+    """Text after the gap that the answer fills (dreamon)."""
 
 
 COMMAND = GenerateCommand
@@ -137,7 +137,7 @@ def sampling_params(options: Namespace) -> SamplingParams:
 
 
 def text_in(name: str, source: str, begin: str) -> str:
-    """Return the text of the file at `source`, or `source` itself if the regex `begin` matches its beginning.
+    """Return `source` if the regex `begin` matches at its start, otherwise the text of the file at this path.
 
     Raises Refused, for the option `name`, if the file cannot be read.
     """

@@ -113,7 +113,7 @@ def facts_of(report: "CheckpointReport", requests: int = 1, length: int | None =
 
 def lines(facts: dict[str, Any]) -> list[str]:
     """Return the report as lines of text."""
-    stored = f"{facts['stored_bytes']:,} bytes of tensors, " if "family" in facts else ""  # not read if it is refused
+    stored = f"{facts['stored_bytes']:,} bytes of tensors, " if "family" in facts else ""  # not read if the model is refused
     text = [f"{facts['folder']}: {stored}{facts['download_bytes']:,} bytes to download"]
     if "family" in facts:
         per_token = ", ".join(f"{size:,} bytes in {dtype}" for dtype, size in facts["kv_bytes_per_token"].items())

@@ -110,10 +110,10 @@ PARTS = 11  # arrays in the tables of an automaton
 
 
 class Edges:
-    """The edges of an automaton, read for sets of states: bitmaps, in which states without edges are ignored.
+    """The edges of an automaton, for sets of states. Sets are bitmaps; they may contain states without edges.
 
     This class has no edges: it serves automata that only name sets of ids, or that were read from a trace without their
-    tables. `dlstep.testing` defines the results in plain Python; the text package has a form for large automata.
+    tables. `dlstep.testing` has the reference in plain Python; `dlstep.text` has an implementation for large automata.
 
     Args:
         automaton: The automaton.
@@ -136,7 +136,7 @@ class Edges:
         return [0] * len(pairs)
 
 
-EdgesOf = Callable[["Automaton", int], Edges]  # of an automaton, given the bitmap of the classes that gaps may hold
+EdgesOf = Callable[["Automaton", int], Edges]  # builds them, given the bitmap of the classes that gaps may hold
 
 
 @dataclass(frozen=True)  # without slots, because cached properties need a `__dict__`
@@ -154,7 +154,7 @@ class Automaton:
     digest: bytes = field(repr=False)
     tables: bytes = field(default=b"", compare=False, repr=False)
     edges_of: EdgesOf = field(default=Edges, compare=False, repr=False)
-    """Builds the form of the edges that decoding reads."""
+    """Builds the edges that decoding reads."""
 
     @classmethod
     def of(cls, source: str, tables: bytes, edges_of: EdgesOf) -> "Automaton":

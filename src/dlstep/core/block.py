@@ -83,20 +83,20 @@ def positions(start: int, stop: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Replacement(Checked):
-    """A position of an open window that becomes any number of masked positions; with 0, it is removed."""
+    """The change of a position of the window into any number of masked positions; 0 removes the position."""
 
     position: int
-    """The position before."""
+    """The position, as counted before the replacements of its pass."""
     count: Annotated[int, Ge(0)]
-    """How many masked positions are in its place."""
+    """Number of masked positions that take its place."""
 
 
 def moved(position: int, replaced: Sequence[Replacement]) -> int:
     """Return the new position of a token after some positions were replaced.
 
     Args:
-        position: Its position before.
-        replaced: The replacements.
+        position: Its position before the replacements.
+        replaced: The replacements, in any order; only those before `position` move the token.
     """
     return position + sum([each.count - 1 for each in replaced if each.position < position])
 

@@ -113,9 +113,9 @@ class BlockPass(NamedTuple):
     spec: Spec
     """Facts of the model."""
     must: bool = True
-    """Whether the `measure` of the block has to decrease. A `Choice` without a `measure` of its own then unmasks at least
-    one position. False only in a block after the first open one, if the share of unmasked positions in the block before it
-    was below `semi_complete_threshold` when the pass was planned, and `spec.accept_rule` is A."""
+    """Whether the `measure` of the block has to decrease. A `Choice` that does not override `measure` must then unmask
+    at least one position. False only in a block after the first open one, if the share of unmasked positions in the block
+    before it was below `semi_complete_threshold` when the pass was planned, and `spec.accept_rule` is A."""
 
     @property
     def number(self) -> int:

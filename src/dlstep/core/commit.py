@@ -3,7 +3,7 @@
 After each sampling forward pass, the core checks four conditions that end an answer:
 
 - `stop`: an end-of-sequence token, stop id or stop string is settled, with everything before it, or the
-  strategy ends the answer: it leaves no window;
+  strategy returns an empty window;
 - `length`: the answer is full;
 - `nfe_limit`: the allowed number of sampling passes is reached;
 - `repetition`: too many consecutive settled tokens are equal.

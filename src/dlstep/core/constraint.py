@@ -91,7 +91,7 @@ class Constraint:
     _stoppable: int = field(repr=False)
     """The bitmap of the states that a stop id may follow."""
     _most: int = field(repr=False)
-    """The number of sets and of masks that are cached."""
+    """The maximum number of cached sets in each direction, and of cached masks."""
     _next: Moves = field(repr=False)
     _previous: Moves = field(repr=False)
     _masks: dict[tuple[StateSet, StateSet], TokenMask] = field(
@@ -227,8 +227,8 @@ def all_but(forbidden: int, vocab_size: int) -> TokenMask:
 class RequestConstraint:
     """The constraint of one request, whose answer has the positions `[start, limit)`.
 
-    `pinned` holds pairs of an offset from `start` and the token pinned there. Masks leave `reserve`
-    times the tokens of the shortest end free. The tables of the automaton are looked up only when the
+    `pinned` holds pairs of an offset from `start` and the token pinned there. Masks keep `reserve` times
+    as many tokens free as the shortest valid rest of the answer takes. The tables of the automaton are looked up only when the
     request is planned, because a trace is read before its automata are compiled.
     """
 
@@ -259,8 +259,9 @@ class RequestConstraint:
     def _ends(self, offset: int, reached: StateSet) -> StateSet:
         """Return the states at `offset` that masks may lead to, given the states that can be reached there.
 
-        From these states, the answer can end within a fraction of the positions left, or, if none of
-        them can be reached, as soon as possible. Filters ignore the reserve, so it never stops a decode.
+        From these states, the answer can end within 1/`reserve` of the positions left. If none of them can
+        be reached, the limit is raised until one can. Only masks depend on the reserve, not the check of
+        sampled tokens (`filtering.py`), so the reserve never stops a decode.
         """
         ends, last = self.ends, len(self.ends) - 1
         first = offset if self.pinned or not self.stop_ids else last - (last - offset) // self.reserve
@@ -290,7 +291,7 @@ class RequestConstraint:
             sampled: The sampled positions, ascending, none below `settled`.
         """
         constraint, limit, letters = self.constraint, self.limit, list[int]()
-        # The reserve applies from the first of the blocks that only have gaps.
+        # Later blocks have only gaps: the reserve applies to them.
         read = max([block.start for block in window if len(block.masked) < len(block.tokens)] + [*sampled[-1:]], default=0)
         for block in window:
             if block.end > settled and block.start <= read:

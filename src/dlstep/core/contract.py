@@ -182,7 +182,7 @@ def _rare_flaw(span: Span, strategy: Strategy, sequence: SequenceState, spec: Sp
     if wanted.masks and (
         sequence.request.constraint or [_is_mask(mask, spec) for mask in wanted.masks] != [True] * len(wanted.sampled)
     ):
-        return f"{len(wanted.masks)} masks: each sampled position needs one from `all_but`, and constraints set their own"
+        return f"{len(wanted.masks)} masks: give one from `all_but` per sampled position, and none under a constraint"
     return _scored_flaw(wanted, sample_spec_of(strategy).scored) if wanted.scored_ids else None
 
 
@@ -328,7 +328,7 @@ def _progress_flaw(before: Progress, progress: Progress, least: int, most: int) 
     if type(replaced) is not tuple or not all(type(each) is Replacement for each in replaced):
         return f"replaced={short(replaced)}: it must be a tuple of Replacements"
     if not ascending([each.position for each in replaced], least):
-        return f"replaced={short(replaced)}: the positions must ascend from settled={least} on"
+        return f"replaced={short(replaced)}: the positions must be ascending, none below settled={least}"
     start, blocks, known = None, window, len(before.past)
     if type(progress.past) is not List or (count := len(progress.past)) < known:
         return f"past={short(progress.past)}: it must be the List sequence.progress.past, with blocks pushed to its front"

@@ -251,7 +251,7 @@ class Wanted:
     scored_ids: tuple[int, ...] = ()
     """Ids to report probabilities of, equally many per sampled position in turn; -1 is none."""
     masks: tuple[TokenMask, ...] = ()
-    """Ids that each sampled position may hold; empty: any id. Under a constraint, the core sets them."""
+    """Ids that each sampled position may hold; if empty, any id. Under a constraint, the core sets them."""
     penalty: float = 0.0
     """Subtracted at each sampled position from the logit of the previous token in its group."""
     shift: int | None = None
@@ -292,8 +292,9 @@ ALONE = Storing(joins=False)
 class Span:
     """Consecutive positions of one request to feed in one forward pass.
 
-    Queries see positions below `rows.end` under `rows.grid`. A strategy plans only the window and how it is sampled and
-    stored; the core adds rows of final tokens (`with_prefix`), and to `wanted` the token masks and what processors need.
+    Queries see positions below `rows.end` under `rows.grid`. A strategy plans only the window, and how the window
+    is sampled and stored. The core adds rows of final tokens (`with_prefix`) and, in `wanted`, what constraints and
+    processors need.
     """
 
     who: Who

@@ -153,7 +153,7 @@ class SamplingParams:
     pinned: Pins = ()
     """Token ids by offset in the answer, counted from 0; fixed like the prompt."""
     suffix: tuple[int, ...] = ()
-    """Token ids after the answer, which fills the gap between them and the prompt (dreamon)."""
+    """Token ids after the gap that the answer fills (dreamon)."""
     canvas: tuple[int, ...] = ()
     """Ids of the initial canvas instead of random ones (diffusion_gemma); pinned tokens win."""
     regex: str | None = None
@@ -165,9 +165,9 @@ class SamplingParams:
     json_schema: str | None = None
     """A JSON schema that the answer conforms to; also a dictionary or a pydantic class."""
     end_reserve: Annotated[int, Ge(1)] | None = None
-    """Under a constraint, leave this many times as many tokens free as its shortest end takes, if possible, so that strings
-    end before they have used up the answer's tokens. 1 excludes no valid answer. By default 2 with `json_schema`, otherwise
-    1. No effect with `pinned`."""
+    """Under a constraint, keep this many times as many tokens free as the shortest valid rest of the answer takes, if
+    possible, so that a long string does not use up all tokens. 1 excludes no valid answer. By default 2 with `json_schema`,
+    otherwise 1. No effect with `pinned`."""
     top_logprobs: Annotated[int, Interval(ge=0, le=20)] = 0
     """How many of the most probable tokens to report for each token of the answer."""
     processors: tuple[Processor, ...] = ()
@@ -361,6 +361,6 @@ class Request:
         """Return how many tokens prompt and suffix leave for the answer; negative if they are too long.
 
         Args:
-            max_model_len: Maximum number of tokens of all three together.
+            max_model_len: Maximum number of tokens of prompt, answer and suffix together.
         """
         return max_model_len - len(self.prompt) - len(self.params.suffix)

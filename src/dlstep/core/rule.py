@@ -140,7 +140,7 @@ def needs_canvas(rule: Rule) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Choice(Rule):
-    """A rule that never remasks, and unmasks each position with the token sampled there. It samples all masked positions."""
+    """A rule that samples all masked positions, never remasks, and unmasks each position with the token sampled there."""
 
     @abstractmethod
     def chosen(self, block_pass: BlockPass) -> list[int]:
@@ -205,8 +205,8 @@ def check_chosen(rule: Choice, block_pass: BlockPass, chosen: Any) -> None:
     """
     count = len(block_pass.block.masked)
     if type(rule).sampled is not Rule.sampled and block_pass.sampled != block_pass.block.masked:
-        what = f"{short(block_pass.sampled)}: indices of `chosen` stand for block.masked, so a Choice has to sample just these"
-        raise WrongAnswer(rule, "sampled", f"{what}: derive from Rule to sample others")
+        what = f"{short(block_pass.sampled)}: a Choice must sample block.masked, because `chosen` returns indices into it"
+        raise WrongAnswer(rule, "sampled", f"{what}: derive from Rule to sample other positions")
     if not ascending(chosen) or (chosen and chosen[-1] >= count):
         what = f"{short(chosen)}: it must be a list of ascending indices into block.masked, from 0 to {count - 1}"
         raise WrongAnswer(rule, "chosen", f"{what}{_wrong_with(chosen, block_pass.block)}")

@@ -84,7 +84,7 @@ class AddedRequest(Request):
     """A request with the values that `checked` derives from the request, the strategy and the engine's limits."""
 
     limit: int
-    """First position past the answer, or past the longest one if its length changes."""
+    """First position past the answer; if the strategy changes the length of the answer, past the longest one."""
     stop_ids: tuple[int, ...]
     """Ids that end the answer, ascending."""
     grid: Grid
@@ -104,7 +104,7 @@ class Progress:
     """
 
     window: tuple[Block, ...]
-    """Unfinished blocks, and finished ones that wait to be stored, in order of position. Empty: the answer ends."""
+    """Unfinished blocks, and finished ones that wait to be stored, in order of position. If empty, the answer ends."""
     final: int
     """The tokens of positions `[0, final)`, and all tokens that these positions attend to, can no longer change."""
     settled: int
@@ -296,7 +296,7 @@ class Strategy(Options, ABC):
     takes_canvas: ClassVar[bool] = False
     """Whether requests may set an initial canvas."""
     takes_suffix: ClassVar[bool] = False
-    """Whether requests may set tokens after the answer. Spans feed them after the window."""
+    """Whether requests may have a suffix, which spans feed after the window."""
     carries: ClassVar[bool] = False
     """Whether the network carries state from one forward pass of a sequence to its next."""
     takes_constraints: ClassVar[bool] = False

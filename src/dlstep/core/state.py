@@ -118,7 +118,7 @@ class Cache:
         return self.num_pages - self.fresh + len(self.free) + len(self.cached)
 
     def next_pages(self, count: int) -> tuple[int, ...]:
-        """Return the next pages to hand out: free and unused ones, then cached ones, the longest unused first.
+        """Return the next pages to hand out: first free pages, then cached pages, in order of their release.
 
         Args:
             count: How many; at most `available`.
@@ -126,7 +126,7 @@ class Cache:
         return tuple(islice(chain(self.free, range(self.fresh, self.num_pages), self.cached), count))
 
     def take(self, pages: Iterable[int]) -> "Cache":
-        """Return the cache with one owner for each of some pages. This evicts cached pages: they lose their key.
+        """Return the cache with one owner for each of some pages. This evicts cached pages, which lose their keys.
 
         Args:
             pages: Pages without an owner.

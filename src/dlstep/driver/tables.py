@@ -161,7 +161,7 @@ class _MaskBits:
     """
 
     def __init__(self, constraint: Constraint) -> None:
-        class_of = np.array(constraint.class_of, dtype=np.min_scalar_type(constraint.stop_class))  # 16 bits are sorted faster
+        class_of = np.array(constraint.class_of, dtype=np.min_scalar_type(constraint.stop_class))  # 16-bit numbers sort faster
         order = np.argsort(class_of, kind="stable")  # ids, class by class
         sizes = np.bincount(class_of, minlength=constraint.stop_class + 1)
         self._ids_of, self._largest = np.split(order, np.cumsum(sizes)[:-1]), int(sizes.argmax())

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 CARRIERS = ("multi_bd", "dual_cache")  # strategies to run rules with: one on a grid of blocks, one on a canvas
 KNOB = "accept_threshold"  # the option to vary in a class that has it, but no `SWEEP`
-SHARES = (0.5, 0.7, 0.8, 0.9, 0.95)  # values to try for an option that is at most 1 if its class has no `SWEEP`
+SHARES = (0.5, 0.7, 0.8, 0.9, 0.95)  # values to try for an option that must be at most 1, if its class has no `SWEEP`
 FACTORS = (0.25, 0.5, 1, 2, 4)  # multiples of the default to try for any other option
 SENTENCE_ENDS = (". ", ".")  # in the stories of the embedded models
 RUNS = "runs"
@@ -143,7 +143,7 @@ def entry_of(
         swept = rules.PLUGINS.value(rule)
         own = options_of(strategy)["rule"]
         kept = dict[str, Any]()
-        if isinstance(rule, str) and type(own) is type(swept):  # the comparison begins with the options that the model has
+        if isinstance(rule, str) and type(own) is type(swept):  # start from the model's options of this rule
             kept = {name: getattr(own, name) for name in differing(own, swept, field_names(own))}
             swept = own
         embedded = given_options.get("model") is None or given_options["model"] in tiny.names()

@@ -301,7 +301,7 @@ def _options(sources: _Sources) -> dict[str, Any]:
 
 
 def _expand_id(sources: _Sources) -> int | None:
-    """Return the id of the token that becomes two masks; None in other families. Raises ValueError if nothing states it."""
+    """Return the id of the expansion token; None if the family has none. Raises ValueError if nothing states the id."""
     if (token := sources.family.expand) is None:
         return None
     stated = (sources.own.get(EXPAND), sources.generation.get(EXPAND), sources.facts.get(EXPAND))

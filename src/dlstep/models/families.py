@@ -127,7 +127,7 @@ class Family(Checked):
     mask: Token | None = None
     """Mask token of checkpoints that name none."""
     expand: Token | None = None
-    """Token that becomes two masks, of checkpoints that name none; None: answers do not change their length."""
+    """Expansion token, which becomes two masks, of checkpoints that name none; None: the network does not expand masks."""
     ends: tuple[Token, ...] = ()
     """End tokens in addition to those that the checkpoint names."""
     masked: bool = True
@@ -208,7 +208,7 @@ DREAM = Family(  # a Qwen2 with bidirectional attention, whose row p-1 predicts 
     training=BIDIRECTIONAL,
     chat_template=CHATML_TEMPLATE,
 )
-DREAMON = replace(  # trained further to fill gaps whose length it finds
+DREAMON = replace(  # trained further to fill gaps, and to determine their length
     DREAM,
     name="dreamon",
     signs=replace(DREAM.signs, published=r"\bdreamon", fact=configs.EXPAND),

@@ -81,8 +81,8 @@ class Worker:
         try:
             packed = pickle.dumps((target, arguments))
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            remedy = "define what you give at the top level of a module, or give the path of a .py file"
-            raise ValueError(f"{name} is another process, which cannot receive this: {error}: {remedy}") from error
+            remedy = "define it at the top level of a module, or give the path of a .py file"
+            raise ValueError(f"the process {name} cannot receive this value: {error}: {remedy}") from error
         context = get_context("spawn")
         self.connection, connection = context.Pipe()
         # Only for receiving: a full pipe may block a sender for as long as the process computes.

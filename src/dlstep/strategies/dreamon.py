@@ -55,7 +55,7 @@ class Expanded(Extra):
 class DreamOn(Strategy):
     """A window of at most `max_tokens` positions between prompt and suffix.
 
-    The answer is complete when the window has no masks, whatever its length.
+    The answer is complete when no mask is left, whatever the length of the window.
     """
 
     takes_suffix = True
@@ -83,9 +83,9 @@ class DreamOn(Strategy):
         return _SAMPLE_SPECS[self.order]
 
     def refusal(self, spec: Spec, request: Request) -> Refusal | None:
-        """Return why a model without a mask or this expansion token does not fit; None for other models."""
+        """Return why the model cannot be decoded: it has no mask token, or no id `expand_token_id`; None if it can."""
         if self.expand_token_id is not None and self.expand_token_id >= spec.vocab_size:
-            message = f"{self.expand_token_id} is no id of the tokenizer, which has {spec.vocab_size}: give that of its token"
+            message = f"{self.expand_token_id} must be below {spec.vocab_size}: give the id of the expansion token"
             return Refusal("expand_token_id", "unknown_token_id", message)
         return refusal_without_mask(spec)
 
@@ -102,7 +102,7 @@ class DreamOn(Strategy):
         return len(request.prompt) + request.params.max_tokens + len(request.params.suffix)
 
     def init(self, sequence: SequenceState, spec: Spec) -> Progress:
-        """Open the window after the prompt. It begins at least as long as `min_tokens` requires: first positions stay then."""
+        """Open the window after the prompt, at least as long as `min_tokens`, which keeps these positions from removal."""
         request, start = sequence.request, len(sequence.request.prompt)
         least = [processor.count for processor in request.params.processors if isinstance(processor, MinTokens)]
         size = min(max([self.initial_masks, *least]), request.limit - start)
@@ -119,7 +119,7 @@ class DreamOn(Strategy):
         return Span(request.who, rows, Wanted(block.masked, (sequence.steps,) * len(block.masked), masks=masks))
 
     def commit(self, sequence: SequenceState, span: Span, samples: SpanSamples, spec: Spec) -> Progress:
-        """Unmask the first positions of the order, remove and expand positions, and end the answer if no mask is left."""
+        """Unmask the positions that come first, remove or expand some of them, and end the answer if no mask is left."""
         (block,), past = sequence.progress.window, sequence.progress.past
         chosen = highest(self._scores(samples), self.tokens_per_pass)
         after = block.unmask_rows(chosen, samples.tokens, samples.probabilities)
@@ -141,7 +141,7 @@ class DreamOn(Strategy):
         return Progress((), 0, after.end, past.push_front(after.sealed()) if after.tokens else past, extra, replaced)
 
     def measure(self, sequence: SequenceState) -> int:
-        """Return the number of masks, and two for each expansion to come: a pass for itself and one for the added mask."""
+        """Return the number of masks plus two for each expansion left: a pass that expands, and one for the added mask."""
         if not sequence.progress.window:
             return 0
         return len(sequence.progress.window[0].masked) + 2 * self._left(sequence)
@@ -163,7 +163,7 @@ class DreamOn(Strategy):
         return 0 if self.expand_token_id is None else max(0, budget - _expanded(sequence))
 
     def _room(self, sequence: SequenceState, block: Block, removed: int = 0) -> int:
-        """Return how many positions of the window may expand now, `removed` of which are no longer there."""
+        """Return how many positions of the window may expand now, after `removed` others were removed."""
         return min(self._left(sequence), sequence.request.limit - block.end + removed)
 
 

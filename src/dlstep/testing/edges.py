@@ -1,4 +1,4 @@
-"""The edges of an automaton in plain Python, which define what faster forms return."""
+"""The edges of an automaton in plain Python: the reference for faster implementations."""
 
 from collections.abc import Sequence
 

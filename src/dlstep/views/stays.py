@@ -10,7 +10,7 @@ class Stay(NamedTuple):
     """The time for which a position of an answer holds a token. Sampling forward passes count from 1."""
 
     offset: int
-    """Offset of the position in the answer; its last one, if positions before it were added or removed."""
+    """Offset of the position in the answer; the last offset, if positions before it were added or removed."""
     token: int
     """Token id."""
     since: int

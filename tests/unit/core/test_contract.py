@@ -26,9 +26,9 @@ MASK = 49
             r"grid=Grid\(.*\): a span with joins=True needs Grid\(origin=0, size=32\), the grid of the request",
         ),
         ({"final_rows": 1}, "query_only=0 and final_rows=1: only the core may set them"),
-        ({"masks": (all_but(3, 50),)}, "1 masks: each sampled position needs one from `all_but`"),
-        ({"masks": (all_but(3, 51),) * 4}, "4 masks: each sampled position needs one"),
-        ({"masks": (3,) * 4}, "4 masks: each sampled position needs one"),
+        ({"masks": (all_but(3, 50),)}, "1 masks: give one from `all_but` per sampled position"),
+        ({"masks": (all_but(3, 51),) * 4}, "4 masks: give one from `all_but`"),
+        ({"masks": (3,) * 4}, "4 masks: give one from `all_but`"),
     ],
 )
 def test_each_fault_of_a_span_has_its_own_message(changes, message):

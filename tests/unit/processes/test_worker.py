@@ -138,9 +138,7 @@ def test_worker_that_ends_in_its_start_tells_the_reason(kind, reason):
 
 def test_unpicklable_argument_is_an_error_of_the_caller():
     for given in (threading.Lock(), lambda: None):
-        with pytest.raises(
-            ValueError, match=r"^worker is another process, which cannot receive this: .*: define what you give at"
-        ):
+        with pytest.raises(ValueError, match=r"^the process worker cannot receive this value: .*: define it at"):
             Worker(ignore, given, name="worker")
     Worker(echo, name="the next one starts").end(0)
 

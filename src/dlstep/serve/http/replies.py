@@ -318,7 +318,7 @@ class Reply:
         return event({"id": head.id, "object": name, "created": head.created, "model": head.model, "choices": choices, **more})
 
     def usage(self) -> Json:
-        """Return the token counts. Like OpenAI, count a prompt with several answers once, and its suffix with it."""
+        """Return the token counts. Like OpenAI, count a prompt with several answers once; its suffix counts as part of it."""
         pending_requests = [choice.pending for choice in self.choices]
         prompts = pending_requests[:: self.body.n or 1]
         prompt_tokens = sum(len(pending.request.prompt + pending.request.params.suffix) for pending in prompts)

@@ -285,7 +285,7 @@ class ResponseFormat(Strict):
 
 
 class Formatted(Sampling):
-    """A body with the form of its answers."""
+    """A body that may prescribe the form of its answers."""
 
     response_format: ResponseFormat | None = None
 
@@ -302,7 +302,7 @@ class CompletionRequest(Formatted):
     echo: bool | None = None
     logprobs: int | None = sampled("top_logprobs")
     best_of: One = None
-    suffix: Annotated[Text | None, Field(description="Text after the answer, which fills the gap (dreamon).")] = None
+    suffix: Annotated[Text | None, Field(description="Text after the gap that the answer fills (dreamon).")] = None
     add_special_tokens: bool | None = None
 
 
