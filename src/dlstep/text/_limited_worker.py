@@ -1,7 +1,7 @@
 """The process that does untrusted work. It does not import this package, so that it starts fast.
 
-It ends if a job exceeds its limit of processor time or memory. Regexes, choices and JSON schemas come from
-clients, and even a short one may take minutes.
+It ends if a job exceeds its limit of processor time or memory. Regexes, choices, grammars and JSON schemas
+come from clients, and even a short one may take minutes.
 """
 
 import os
@@ -18,7 +18,7 @@ LONGEST_ERROR = 1000  # characters
 
 
 def answer(kind: str, arguments: tuple[Any, ...]) -> tuple[str, bytes | None]:
-    """Return the error message of a job, empty if it succeeded, and its result; None if other causes made it fail."""
+    """Return the error message of a job (empty: it succeeded) and its result (None: its arguments are not to blame)."""
     try:
         result: bytes = resolve_name(kind)(*arguments)
         return ("", result) if len(result) < LONGEST else (f"it makes more than {LONGEST} bytes", b"")
@@ -49,8 +49,8 @@ def limit_time(seconds: float) -> None:
 def main() -> None:
     """Send an empty answer when ready, then let a copy of this process answer each job, until the parent closes the pipe.
 
-    So each job has the same memory before it, whichever jobs came earlier. If a copy ends without an answer, this
-    process ends as the copy did. Where processes cannot be copied, it does one job itself and ends.
+    So each job starts with the same memory, whatever earlier jobs did. If a copy ends without an answer, this process
+    ends with the same signal or exit code. On systems without `fork`, it answers one job itself and ends.
     """
     with open(os.devnull, "w") as nowhere, os.fdopen(os.dup(1), "wb") as answers, suppress(EOFError):
         os.dup2(nowhere.fileno(), 1)  # what libraries print must not look like an answer

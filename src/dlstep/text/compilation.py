@@ -1,4 +1,4 @@
-"""Compile regexes, choices and JSON schemas to tables: the jobs of the process with limited time and memory.
+"""Compile regexes, choices, grammars and JSON schemas to tables: the jobs of the process with limited time and memory.
 
 Other processes do not import this module, so they start without NumPy.
 """

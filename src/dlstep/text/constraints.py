@@ -1,4 +1,4 @@
-"""Compile the regexes, choices and JSON schemas of sampling parameters to automata over token ids."""
+"""Compile the regexes, choices, grammars and JSON schemas of sampling parameters to automata over token ids."""
 
 from collections import OrderedDict
 from hashlib import blake2b
@@ -85,7 +85,7 @@ def _checked(kind: str, result: Automaton | str) -> Automaton:
 
 
 def array_edges(automaton: Automaton, gap: int) -> Edges:
-    """Return the edges of an automaton as arrays. By name, because processes that read no constraint do without NumPy."""
+    """Return the edges of an automaton as arrays. The import by name keeps NumPy out of processes that read no constraint."""
     edges: Edges = resolve_name("dlstep.text.edges:ArrayEdges")(automaton, gap)
     return edges
 

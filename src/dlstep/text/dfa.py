@@ -42,7 +42,7 @@ class Dfa:
     rows: tuple[Row, ...]
     accepting: frozenset[int]
     largest: str = ""
-    """What of the constraint takes most of the states, for messages."""
+    """The part of the constraint with most of the states, as the end of a message; may be empty."""
 
     def accepts(self, text: str) -> bool:
         """Return whether a text is in the language."""
@@ -147,7 +147,7 @@ difference = partial(product, gt)  # the texts that only the first accepts
 
 @cache
 def parted(count: int) -> tuple[Dfa, ...]:
-    """Return `count` languages of which each text is in one: by the sum of the codes of its ASCII characters."""
+    """Return `count` languages that divide all texts by the sum of the codes of their ASCII characters, modulo `count`."""
 
     def moves(total: int) -> Iterator[tuple[int, int, int]]:
         yield from ((letter, letter, (total + letter) % count) for letter in range(128))
@@ -227,7 +227,7 @@ def words(texts: Iterable[str]) -> Dfa:
 
 # Regexes
 
-# How the dialects of regexes are read: what all of them match, what Python matches, what any of them matches.
+# Three readings of a regex: what all dialects match, what Python matches, and what any dialect matches.
 ALL, PYTHON, ANY = range(3)
 # Parts of the syntax of ECMA-262 that Python lacks or reads differently, and then single characters and escapes.
 SYNTAX = re.compile(
@@ -245,7 +245,7 @@ NAMES = {
     op.ATOMIC_GROUP: "an atomic group",
     op.POSSESSIVE_REPEAT: "a possessive repetition",
 }
-CATEGORIES = {  # by how dialects are read; most of them disagree about letters beyond ASCII
+CATEGORIES = {  # by reading: ALL, PYTHON, ANY. Dialects disagree about letters beyond ASCII
     "d": ("[0-9]", r"\d", r"\d"),
     "w": ("[A-Za-z0-9_]", r"\w", r"[\w\x80-\U0010ffff]"),
     "s": (r"[\t-\r ]", r"\s", r"[\s\ufeff]"),
@@ -260,7 +260,7 @@ def _translated(text: str, reading: int) -> str:
         if (kind == "posix" and opening) or (kind == "doubtful" and reading != PYTHON and not (opening and part[0] in "{([")):
             raise ValueError(f"{part} is not supported: dialects read it differently")
         if kind == "reference":
-            raise ValueError(f"{NAMES[op.GROUPREF]} is not supported: write it without")
+            raise ValueError(f"{NAMES[op.GROUPREF]} is not supported: leave it out")
         if kind == "category":
             letters = _category(found[kind], ANY - reading if opening[1:] else reading)
             part = "".join(f"\\U{low:08x}-\\U{high:08x}" for low, high in letters)
@@ -296,17 +296,17 @@ class _Regex(Nfa):
 
     Args:
         text: The regex, in the syntax of Python or of ECMA-262.
-        reading: How the dialects are read. Unless it is PYTHON, a match may be anywhere in a text.
+        reading: ALL, PYTHON or ANY. Except with PYTHON, a match may be anywhere in a text.
     """
 
     def __init__(self, text: str, reading: int) -> None:
         super().__init__()
         self._reading = reading
-        self.controls = set[int]()  # control characters that it has
+        self.controls = set[int]()  # control characters in the regex
         self.ends = False  # whether it has `$`, which may also match before a final line break
         text = _translated(text, reading)
         try:
-            with warnings.catch_warnings(action="ignore"):  # of letters that may mean something else one day
+            with warnings.catch_warnings(action="ignore"):  # about syntax that may change its meaning
                 tree = parser.parse(text)
         except (re.error, OverflowError, RecursionError) as error:
             raise ValueError(f"it is not a regular expression: {error}") from error
@@ -338,7 +338,7 @@ class _Regex(Nfa):
                     self.moves[state] += [(low, high, after) for low, high in self._letters(kind, value, flags)]
                     state = after
                 case _:
-                    raise ValueError(f"{NAMES.get(kind, str(kind))} is not supported: write it without")
+                    raise ValueError(f"{NAMES.get(kind, str(kind))} is not supported: leave it out")
         return state
 
     def _repeated(self, least: int, most: int, part: Any, state: int, flags: int) -> int:
@@ -419,7 +419,7 @@ STRINGS = regex(f"{LETTERS}*")
 # Numbers: without an exponent, because automata cannot compare exponents.
 
 # With a point, at most 15 digits, of which at most 6 after the point: 64-bit floats distinguish all such numbers.
-# Without, at most 18 digits, as programs that read JSON have integers of 64 bits.
+# Without a point, at most 18 digits, because programs that read JSON may have 64-bit integers.
 NUMBERS = intersection(regex(r"-?(0|[1-9][0-9]*)(\.[0-9]{1,6})?"), regex(r"-?([0-9](\.?[0-9]){0,14}|[0-9]{16,18})"))
 INTEGERS = intersection(NUMBERS, regex("[0-9-]*"))
 
@@ -464,7 +464,7 @@ def multiples(step: int) -> Dfa:
 
 # Texts as bytes
 
-HALVES = r"u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # of a character in UTF-16
+HALVES = r"u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # escapes of the two halves of a character in UTF-16
 JSON_STRINGS = regex(
     rf'(?:[^\x00-\x1f"\\]|\\(?:["\\/bfnrt]|u(?:[0-9a-ce-fA-CE-F][0-9a-fA-F]|[dD][0-7])[0-9a-fA-F]{{2}}|{HALVES}))*'
 )

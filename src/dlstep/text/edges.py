@@ -1,6 +1,6 @@
 """The edges of an automaton as arrays.
 
-Sets of states are bitmaps, and a few operations on all edges at once read them. The masks of up to 32 positions are
+Sets of states are bitmaps. A few operations read all edges at once. The masks of up to 32 positions are
 computed together: each position has a bit in the word of each state.
 """
 
@@ -32,9 +32,9 @@ class ArrayEdges(Edges):
         size, self._states = 4 * label_words(len(sizes)), automaton.state_count
         self._labels: Bytes = words.view(np.uint8).reshape(-1, size) & _packed(gap, size)
         self._in_gaps = np.bitwise_or.reduce(self._labels, axis=1) != 0
-        self._all_in_gaps = bool(self._in_gaps.all())  # False if the ids of some label all end the answer
+        self._all_in_gaps = bool(self._in_gaps.all())  # False if all ids of some label end the answer
         self._next, self._previous = _Neighbors(*edges[:2]), _Neighbors(*edges[2:4])
-        self._starts, *self._ends = edges[4:]  # the sources and the targets by label
+        self._starts, *self._ends = edges[4:]  # where the edges of each label begin, their sources and their targets
         self._of_letters: dict[int, list[Ints]] = {}
 
     def after(self, states: int, letter: int) -> int:
@@ -84,7 +84,7 @@ class ArrayEdges(Edges):
         rows = np.zeros((8 * groups, size), np.uint8)
         for row, states in zip(rows, sets, strict=False):
             row[:] = _packed(states, size)
-        # Transposes 8 x 8 bits at a time (Warren, Hacker's Delight, 7-3): a copy of single bits takes ten times as long.
+        # Transposes 8 x 8 bits at a time (Warren, Hacker's Delight, 7-3): copying single bits takes ten times as long.
         bits = rows.reshape(groups, 8, size).transpose(0, 2, 1).copy().view(np.uint64)[..., 0]
         for shift, mask in ((7, 0x00AA00AA00AA00AA), (14, 0x0000CCCC0000CCCC), (28, 0x00000000F0F0F0F0)):
             swapped = (bits ^ bits >> shift) & mask
@@ -95,8 +95,8 @@ class ArrayEdges(Edges):
 class _Neighbors:
     """Edges in one direction: those of state s lead to `others[starts[s]:starts[s + 1]]`.
 
-    Sets that are read one after the other differ in few states. So the number of edges that lead to each state is kept, and
-    only the edges of states that differ are counted again.
+    Consecutive sets differ in few states. So the number of edges that lead to each state is kept, and only the edges of
+    states that differ are counted again.
     """
 
     def __init__(self, starts: Ints, others: Ints) -> None:
@@ -115,12 +115,12 @@ class _Neighbors:
         others = self._others[spans(self._starts[changed], sizes)]
         signs = np.repeat(np.where(flags[changed], 1.0, -1.0), sizes)
         counts = counts + np.bincount(others, signs, len(flags))
-        self._last = flags, counts  # at once, as several threads may read one constraint
+        self._last = flags, counts  # one assignment, because several threads may read a constraint
         return _bitmap(counts > 0)
 
 
 def spans(starts: npt.NDArray[np.integer], sizes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
-    """Return the numbers of spans, one span after the other, given where each begins and its size."""
+    """Return the numbers of several ranges, one range after the other, given where each begins and its size."""
     shifts = np.repeat(starts - np.cumsum(sizes) + sizes, sizes)
     return shifts + np.arange(len(shifts))
 

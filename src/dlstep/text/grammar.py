@@ -1,7 +1,7 @@
-"""Read grammars in GBNF (`root ::= ...`) and in a part of the syntax of Lark (`start: ...`), as regexes.
+"""Translate grammars in GBNF (`root ::= ...`) and in a part of the syntax of Lark (`start: ...`) to regexes.
 
-A rule that begins or ends with itself is a loop. Other recursion has no finite automaton, so a rule is
-nested in itself up to a depth.
+A rule that begins or ends with itself becomes a repetition. Other recursion has no finite automaton, so
+its depth is limited.
 """
 
 import ast
@@ -25,7 +25,7 @@ NOTHING = r"[^\s\S]"
 
 
 def grammar_regex(text: str, depth: int) -> str:
-    """Return the regex of the texts that a grammar derives, with rules nested in themselves up to `depth` times.
+    """Return the regex of the texts that a grammar derives with at most `depth` occurrences of a rule inside one another.
 
     Raises:
         ValueError: The grammar is invalid; the message names the rule or the line.
@@ -35,10 +35,10 @@ def grammar_regex(text: str, depth: int) -> str:
 
     def rule(name: str, around: tuple[str, ...]) -> str:
         if name not in rules:
-            raise ValueError(f"grammar: the rule {name}, which {around[-1]} names, is not defined")
+            raise ValueError(f"grammar: the rule {name}, used in the rule {around[-1]}, is not defined")
         if around.count(name) == depth:
             return NOTHING
-        found = defaultdict[tuple[bool, bool], list[str]](list)  # by whether they begin and end with the same rule
+        found = defaultdict[tuple[bool, bool], list[str]](list)  # alternatives, by whether they begin and end with the rule
         for parts in rules[name]:
             first = parts[:1] == [(True, name)] and not (parts[1:] and COUNT.match(parts[1][1]))
             last = parts[first:][-1:] == [(True, name)]
@@ -92,6 +92,6 @@ def _regex(kind: str, part: str) -> str:
             dfa.regex(part := f"(?{flags}:{body})")  # raises ValueError for what is not supported
             return part
         case "other":
-            raise ValueError("write it without")
+            raise ValueError("leave it out")
         case _:
             return SIGNS.get(part, part)

@@ -17,7 +17,7 @@ from .dfa import STRINGS, Dfa, Nfa, TooManyStates
 from .json_schema import ANYTHING, FREE, NEVER, Conjunction, Schema, Schemas, Shape
 
 MOST_STATES = 60_000  # before the automaton is made deterministic
-Found = frozenset[int]  # conditions that some element must meet, and that have been met
+Found = frozenset[int]  # those conditions on some element that an element has met
 Place = TypeVar("Place", bound=Hashable)  # a place in an array or object, such as the number of items before it
 # A step from a place: a function that adds an element after a state and returns the state after the element (None: there is
 # no element), and the next place.
@@ -101,7 +101,7 @@ class _Builder(Nfa):
 
     @property
     def largest(self) -> str:
-        """The innermost schema with half of the states, as the end of a message."""
+        """The path of the innermost schema with more than half of the states, as the end of a message."""
         paths = [path for path, size in self._sizes.items() if 2 * size > len(self.moves)]
         return f" ({max(paths, key=len)} takes most of them)" if paths else ""
 
@@ -156,7 +156,7 @@ class _Builder(Nfa):
         """Add arrays.
 
         A place is the number of items so far, up to the number from which all items are alike, and
-        which of the items that it must contain it has.
+        the conditions of `contains` that an item has met.
         """
         units = [self._schemas.elements(schema) for schema in shape.values("elements")]
         least, most = _bounds(shape)
@@ -183,7 +183,7 @@ class _Builder(Nfa):
 
         The named properties come first, in their order; those that the schema does not name follow.
         A place is an index in this order, the number of properties so far, as far as it matters, and
-        which of the properties that the object must have it has.
+        the conditions that a property has met.
         """
         required, allowed, wanted = {*shape.values("required")}, shape.values("names"), shape.values("has")
         named = [name for schema in shape.values("members") for name in schema.fields.get("properties", ())]
@@ -194,7 +194,7 @@ class _Builder(Nfa):
         top = least if most is None else most
         others = self._others(shape, names, allowed, [language for language, _ in wanted])
         needed = max([index + 1 for index, name in enumerate(names) if name in required], default=0)
-        # Names of other properties may repeat, so those that count are in different languages, in any order.
+        # Other names may repeat. So the names that count for `minProperties` are in different languages, in any order.
         parts = dfa.parted(max(1, least - len(required)))
 
         def elements(first: int, place: tuple[int, int, Found]) -> Iterator[Element[tuple[int, int, Found]]]:
@@ -229,7 +229,7 @@ class _Builder(Nfa):
     ) -> list[tuple[Dfa, Conjunction]]:
         """Return languages of names that the schema does not name, with what their values must conform to.
 
-        Names in a language of `apart` and other names are not in the same one.
+        Each of them is inside a language of `apart`, or outside it.
         """
         kinds = [dfa.difference(reduce(dfa.intersection, allowed, STRINGS), dfa.words(names))]
         divisions = [[language, dfa.difference(STRINGS, language)] for language in apart]
@@ -248,7 +248,7 @@ class _Builder(Nfa):
 def _options(
     conjunction: Conjunction, found: Found, conditions: Iterable[tuple[int, Conjunction]]
 ) -> list[tuple[Conjunction, Found]]:
-    """Return what an element may conform to, and which conditions have been met then."""
+    """Return what an element may conform to, each with the conditions that have been met then."""
     options = [(conjunction, found)]
     for number, more in conditions:
         met = [((*parts, *more), some | {number}) for parts, some in options]

@@ -78,7 +78,7 @@ class Values(NamedTuple):
 
 FREE_NUMBERS = dfa.regex(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,6})?([eE][+-]?[0-9]{1,2})?")
 SCALARS = {"null": dfa.words(["null"]), "boolean": dfa.words(["true", "false"]), "number": FREE_NUMBERS, "string": STRINGS}
-WHOLE = (FREE_NUMBERS, STRINGS)  # languages that other languages of their type need not be in
+WHOLE = (FREE_NUMBERS, STRINGS)  # unrestricted: the intersection with another language of the type is that language
 FREE = Values(SCALARS, (Shape("array"), Shape("object")))
 NONE = Values()
 
@@ -338,9 +338,9 @@ class Keyword(NamedTuple):
         return self.schemas.add(fields, self.schema, self.name), True
 
     def broken(self, name: str, kind: str, *conditions: tuple[Any, ...]) -> Values:
-        """Return arrays or objects for which one of several facts with this name holds.
+        """Return the arrays or objects (`kind`) that violate the keyword: one of several facts with this name holds.
 
-        A condition is the value of a fact, with a schema at the end to which an element must not conform.
+        A condition is the value of a fact, whose last entry is the schema that an element violates.
         """
         shapes = [
             Shape(kind, (Fact(name, (*where, () if schema.fields == NEVER else ((schema, False),))),))

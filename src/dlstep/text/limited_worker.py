@@ -1,4 +1,4 @@
-"""A process that does untrusted work: a copy of it does each job and ends if it exceeds its limits of processor time or memory.
+"""A process that does untrusted work: a copy of it does each job, and ends if the job takes too much processor time or memory.
 
 It is not a `processes.Worker`, because those import the main module and so need a `__main__` guard.
 """
@@ -25,7 +25,7 @@ WORKER = Path(__file__).with_name("_limited_worker.py")
 
 
 class NotDoneError(ValueError):
-    """Error for a job that failed for a reason other than its arguments, so that it may succeed if it is repeated."""
+    """Error for a job that failed for a reason other than its arguments, so it may succeed if it is repeated."""
 
 
 class LimitError(ValueError):

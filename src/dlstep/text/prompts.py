@@ -64,8 +64,8 @@ def encode(
 ) -> tuple[int, ...]:
     """Return the token ids of a prompt, which is text or a list of ids. Raises Refused for anything else.
 
-    The tokenizer adds its special tokens to text unless `special` is False; `ends`: add `prompt_end` to text without it;
-    `infills`: a suffix follows the answer, and text begins with the beginning-of-sequence token, as DreamOn was trained.
+    The tokenizer adds its special tokens to text unless `special` is False. With `ends`, text gets `prompt_end` if it lacks
+    it. With `infills` (there is a suffix), text gets the beginning-of-sequence token, as in DreamOn's training.
     """
     ids = listed(prompt)
     if ids is not None:
@@ -92,7 +92,7 @@ def encode(
 
 
 def encode_suffix(texts: TextEncoder, suffix: Prompt) -> tuple[int, ...]:
-    """Return the ids of a suffix; a text gets an end-of-sequence token, as DreamOn was trained. Raises Refused."""
+    """Return the ids of a suffix; text gets an end-of-sequence token, as in DreamOn's training. Raises Refused."""
     try:
         ids = encode(texts, suffix, special=False, ends=False)
     except Refused as error:

@@ -86,7 +86,7 @@ def _tables(class_of: Ints, accepting: Ints, states: int, moves: Ints) -> bytes:
     begins = np.flatnonzero(np.diff(arrows, prepend=-1))
     if len(begins) > MOST_EDGES:
         raise TooManyStates(f"its automaton has more than {MOST_EDGES} edges: give a simpler pattern")
-    sets: dict[bytes, int] = {}  # of the classes of an edge
+    sets: dict[bytes, int] = {}  # the label of each set of classes
     bounds = [*begins.tolist(), len(arrows)]
     labels = [sets.setdefault(letters[begin:end].tobytes(), len(sets)) for begin, end in pairwise(bounds)]
     sizes = np.bincount(class_of)
@@ -104,7 +104,7 @@ def _tables(class_of: Ints, accepting: Ints, states: int, moves: Ints) -> bytes:
 
 
 def _grouped(keys: Numbers, count: int, *others: States) -> list[Numbers]:
-    """Return where the edges of each of `count` keys begin, and `others` in this order."""
+    """Return where the edges of each of `count` keys begin, and `others` in the order of the keys."""
     order = np.argsort(keys, kind="stable")
     return [np.searchsorted(keys[order], np.arange(count + 1)), *[each[order] for each in others]]
 

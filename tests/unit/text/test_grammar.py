@@ -101,7 +101,7 @@ def test_a_large_grammar_is_compiled_with_less_recursion():
         ("", "grammar has no rule `root ::= ...` or `start: ...`"),
         ('x ::= "a"', "grammar has no rule"),
         ('hello\nroot ::= "a"', "grammar, line 1: hello is before the first rule"),
-        ('root ::= "a"\n  | foo', "grammar: the rule foo, which root names, is not defined"),
+        ('root ::= "a"\n  | foo', "grammar: the rule foo, used in the rule root, is not defined"),
         ('root ::= "a" (\nx ::= "b"', "grammar: parentheses of the rule root do not match"),
         (
             "start: b\n\nb: /(?=a)b/",

@@ -60,7 +60,7 @@ def test_a_grammar_and_the_form_of_completions_bind_the_answer(client):
     facts = {"model": "tiny-bd", "prompt": STORY, "max_tokens": 60}
     answer = client.completions.create(**facts, extra_body={"response_format": form})
     Total.model_validate_json(answer.choices[0].text)
-    with pytest.raises(BadRequestError, match="the rule foo, which root names, is not defined") as caught:
+    with pytest.raises(BadRequestError, match="the rule foo, used in the rule root, is not defined") as caught:
         client.completions.create(**facts, extra_body={"structured_outputs": {"grammar": "root ::= foo"}})
     assert caught.value.param == "structured_outputs"
     with pytest.raises(BadRequestError, match=r"json_schema\.type is malformed") as caught:
