@@ -192,6 +192,8 @@ class Answers(NamedTuple):
 def answered(automaton: Automaton, answers: Sequence[Sequence[int]], random: Random) -> Answers:
     """Return what the answers with these tokens cost, one after the other."""
     bound.cache_clear()  # of earlier schemas
+    gc.collect()
+    gc.freeze()  # as a server does, so that no pass waits for the vocabulary to be searched for garbage
     arrivals, spent, digests, uploaded = list[float](), list[list[float]](), list[str](), set[int]()
     known, automaton = dict[int, str](), replace(automaton)  # without what checking the instances has cached
     for tokens in answers:
@@ -235,12 +237,11 @@ def instances(line: Mapping[str, Any]) -> Iterator[bytes]:
 
 
 def measure_answers(files: Sequence[str], vocabulary: str, every: int, record: str) -> Iterator[dict[str, Any]]:
-    """Yield a row for each file. `record` is a folder for the digests of the masks of each schema, or empty."""
+    """Yield a row for each file and one for all. `record` is a folder for the digests of the masks, or empty."""
     pieces = pieces_of(Path(vocabulary))
     id_of = {piece: token for token, piece in enumerate(pieces) if piece}
     longest, spec = max(map(len, id_of)), Spec(MASK, (EOS,), VOCABULARY, pieces=pieces)
-    gc.collect()
-    gc.freeze()  # as a server does, so that no pass waits for the vocabulary to be searched for garbage
+    every_answer, given, total = list[Answers](), 0, 0
     for file in map(Path, files):
         lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()][::every]
         kept, compiled_count = list[Answers](), 0
@@ -257,6 +258,8 @@ def measure_answers(files: Sequence[str], vocabulary: str, every: int, record: s
                 text = "\n".join(kept[-1].digests)
                 (Path(record) / f"{file.stem}-{number * every}").write_text(text, encoding="utf-8")
         yield {"schemas": file.stem, "given": len(lines), "compiled": compiled_count, **summary(kept)}
+        every_answer, given, total = every_answer + kept, given + len(lines), total + compiled_count
+    yield {"schemas": "all", "given": given, "compiled": total, **summary(every_answer)}
 
 
 def summary(answers: Sequence[Answers]) -> dict[str, Any]:

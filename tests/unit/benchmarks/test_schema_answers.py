@@ -42,7 +42,7 @@ def test_instances_are_answered_and_masks_recorded(files, tmp_path):
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
         rows += measure_answers([str(schemas)], str(vocabulary), 1, str(tmp_path / name))
-    assert [(row["given"], row["compiled"], row["answered"]) for row in rows] == [(3, 2, 2)] * 2
+    assert [(row["given"], row["compiled"], row["answered"]) for row in rows] == [(3, 2, 2)] * 4
     assert 0 < rows[0]["first_p50_ms"] <= rows[0]["first_p90_ms"] <= rows[0]["first_max_ms"]
     assert 0 < rows[0]["table_p50_mb"] < rows[0]["held_p50_mb"]
     recorded = [{path.name: path.read_text() for path in (tmp_path / name).iterdir()} for name in ("one", "other")]
