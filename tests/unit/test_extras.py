@@ -33,7 +33,7 @@ USERS = [
     ("laws", "dlstep laws", ["laws", "threshold"]),
     ("structured", "json_schema", ["generate", "a", "--json_schema", "{{}}"]),
     ("completion", "--print_completion", ["--print_completion", "bash"]),
-    ("lora", "--lora_path", ["generate", "a", "--lora_path", "{data}"]),
+    ("lora", "lora_path", ["generate", "a", "--lora_path", "{data}"]),
 ]
 
 
@@ -89,7 +89,7 @@ def test_a_command_names_the_extra_that_it_lacks(extra, user, arguments, tmp_pat
 
 def test_the_python_interface_names_the_extra_that_it_lacks(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(ValueError, match=r"EngineConfig.lora_path needs peft: pip install 'dlstep\[lora\]'"):
+    with pytest.raises(ValueError, match=r"lora_path needs peft: pip install 'dlstep\[lora\]'"):
         LLM(lora_path=str(tmp_path))
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     row = {"step": 0, "request": 0, "offset": 0, "layer": 1, "token_id": 1, "text": "a", "entropy": 0.0, "sampled": 1}

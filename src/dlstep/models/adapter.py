@@ -127,7 +127,7 @@ def read_adapter(folder: Path) -> Adapter:
         FileNotFoundError: For a missing file.
         ValueError: Without peft, or for unsupported options.
     """
-    require("EngineConfig.lora_path", "lora")
+    require("lora_path", "lora")
     from peft import LoraConfig
 
     if not (folder / CONFIG).is_file():
