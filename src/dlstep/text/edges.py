@@ -112,14 +112,14 @@ class _Neighbors:
         if 2 * len(changed) > len(flags):
             (last, counts), changed = self._nothing, np.flatnonzero(flags)
         sizes = self._degrees[changed]
-        others = self._others[spans(self._starts[changed], sizes)]
+        others = self._others[ranges(self._starts[changed], sizes)]
         signs = np.repeat(np.where(flags[changed], 1.0, -1.0), sizes)
         counts = counts + np.bincount(others, signs, len(flags))
         self._last = flags, counts  # one assignment, because several threads may read a constraint
         return _bitmap(counts > 0)
 
 
-def spans(starts: npt.NDArray[np.integer], sizes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+def ranges(starts: npt.NDArray[np.integer], sizes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
     """Return the numbers of several ranges, one range after the other, given where each begins and its size."""
     shifts = np.repeat(starts - np.cumsum(sizes) + sizes, sizes)
     return shifts + np.arange(len(shifts))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ..core.automaton import MOST_STATES, Automaton, label_words, packed_tables
 from .constraints import array_edges
 from .dfa import Dfa, Row, TooManyStates
-from .edges import spans
+from .edges import ranges
 
 Ints = npt.NDArray[np.int32]
 States = npt.NDArray[np.int64]
@@ -158,6 +158,6 @@ def _reached(starts: States, before: States, after: States, states: int) -> npt.
     found = np.zeros(states, np.bool_)
     while len(starts):
         found[starts] = True
-        starts = np.unique(after[spans(bounds[starts], bounds[starts + 1] - bounds[starts])])
+        starts = np.unique(after[ranges(bounds[starts], bounds[starts + 1] - bounds[starts])])
         starts = starts[~found[starts]]
     return found
