@@ -14,7 +14,7 @@ from ..helpers.any_strategy import model_of
 
 LENGTHS = (1, 2, 8, 9, 31, 33, 55, 64, 86, 130, 210, 300, 400)
 # The least rows of a forward pass that fit the longest prompt: these feed a prompt, or prompt and answer, at once.
-LEAST_ROWS = {"d2f": 450, "dual_cache": 450}
+LEAST_ROWS = {"d2f": 450, "dreamon": 500, "dual_cache": 450}
 Question = tuple[tuple[int, ...], SamplingParams]
 
 

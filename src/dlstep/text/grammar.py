@@ -66,17 +66,19 @@ def _rules(text: str) -> dict[str, list[list[tuple[bool, str]]]]:
         alternatives, level = rules.setdefault(name, []), 0
         alternatives.append([])
         for found in SYNTAX.finditer(text, begin, end):
-            kind, part, line = found.lastgroup, found[0], text.count("\n", 0, found.start()) + 1
+            kind, part = found.lastgroup, found[0]
+            line = text.count("\n", 0, found.start()) + 1
+            where = f"grammar, line {line}: {part[:80]}"
             level += (part == "(") - (part == ")")
             if not name and kind:
-                raise ValueError(f"grammar, line {line}: {part} is before the first rule: remove it")
+                raise ValueError(f"{where} is before the first rule: remove it")
             if part == "|" and not level:
                 alternatives.append([])
             elif kind:
                 try:
                     alternatives[-1].append((kind == "name", _regex(kind, part)))
                 except (SyntaxError, ValueError) as error:
-                    raise ValueError(f"grammar, line {line}: {part} in the rule {name} is not supported: {error}") from error
+                    raise ValueError(f"{where} in the rule {name} is not supported: {error}") from error
         if level:
             raise ValueError(f"grammar: parentheses of the rule {name} do not match")
     return rules

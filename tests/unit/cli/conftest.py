@@ -39,7 +39,7 @@ LAWLESS = (
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # a module is loaded once, from one path
 def own(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("rules")
     (folder / "best_of_own.py").write_text(OWN_RULE)

@@ -54,7 +54,7 @@ def use_params(value):
     try:
         *odd, good = llm.generate(["other", GOOD], [value, SHORT])
     except ValueError as error:  # a constraint that cannot be compiled
-        check_sentence(error, "regex=", "json_schema", "choice=")
+        check_sentence(error, "regex=", "json_schema", "choice=", "grammar")
         assert value.constraint_source is not None and llm.state.done
         return
     assert good == good_alone() and llm.state.done
