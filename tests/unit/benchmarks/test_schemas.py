@@ -15,4 +15,4 @@ def test_real_schemas_compile_and_allow_only_what_conforms(count, report, monkey
     report(", ".join(f"{name} {value}" for name, value in row.items()))
     assert row["given"] == count and row["compiled"] >= 0.8 * count
     assert row["invalid"] > count and row["invalid_accepted"] == row["wrong_texts"] == 0
-    assert row["valid_accepted"] >= (0.97 if count == 300 else 0.9) * row["valid"] > 0
+    assert row["valid_accepted"] >= (0.96 if count == 300 else 0.9) * row["valid"] > 0
