@@ -19,9 +19,9 @@ from ..tiles import Tiles, TileShape
 from .launch import Parameters, architecture, compiled_with, divided_up, parameters, power_of_two
 
 LOG2_E = 1.4426950408889634
-MIN_PART = 256  # minimum positions per program
+MIN_PART = 256  # minimum positions per program, unless the launch parameters say otherwise
 MAX_PARTS = 32
-FEW = 3  # tiles are few if the device has room for this many parts of each
+SLICE = 64  # (row, head) pairs of a slice if tiles are few
 MOST_PAGES = 8  # of a tile of positions, if they are looked up one by one
 AT_ONCE = 4  # parts that `_join` reads at once
 SHORT = 1024  # maximum positions of a short context, of which a program reads too few to hide its start
@@ -218,22 +218,25 @@ def _processors(device: torch.device) -> int:
 
 
 def parts_of(tiles: Tiles, programs: int, chosen: Parameters, device: torch.device) -> int:
-    """Return the number of programs per tile that fills the device once.
+    """Return the number of programs per tile that fills the device once; 1 if two would share a short context.
 
     It depends only on the tiles' shape, so results are bitwise equal however the rows are filled.
     """
     room = chosen["occupancy"] * _processors(device) // programs
-    return max(1, min(room, tiles.shape.longest // MIN_PART, MAX_PARTS))
+    if room == 2 and tiles.shape.longest <= SHORT:
+        return 1  # merging two parts takes as long as the second half
+    return max(1, min(room, tiles.shape.longest // chosen.get("min_part", MIN_PART), MAX_PARTS))
 
 
-def kinds_of(shape: TileShape, kv_heads: int, processors: int) -> tuple[str, ...]:
+def kinds_of(shape: TileShape, kv_heads: int, group: int, processors: int) -> tuple[str, ...]:
     """Return the properties that select launch parameters besides sizes, the most important first.
 
     Tiles are "windowed" if rows have a first visible position other than 0. In short contexts, tiles are "many" if there are
-    more than multiprocessors, and "few" if they fill less than a third of the device.
+    more than multiprocessors, and "few" if their slices of 64 pairs fill the device at most once.
     """
     programs, short = shape.busy * kv_heads, shape.longest <= SHORT
-    kinds = {"windowed": shape.windowed, "many": short and programs > processors, "few": short and FEW * programs <= processors}
+    slices = programs * divided_up(shape.tile_rows * group, SLICE)
+    kinds = {"windowed": shape.windowed, "many": short and programs > processors, "few": short and slices <= processors}
     return tuple(kind for kind, applies in kinds.items() if applies)
 
 
@@ -280,7 +283,7 @@ def tiled_attention(
     shape = tiles.shape
     height = max(16, power_of_two(shape.tile_rows * group))
     if chosen is None:
-        chosen = launch_parameters(queries, height, group, kinds_of(shape, kv_heads, _processors(queries.device)))
+        chosen = launch_parameters(queries, height, group, kinds_of(shape, kv_heads, group, _processors(queries.device)))
     block_m = min(height, chosen["block_m"])
     block_n, shares, page_size = chosen["block_n"], chosen.get("shares", 1), shape.page_size
     slices = divided_up(shape.tile_rows * group, block_m)

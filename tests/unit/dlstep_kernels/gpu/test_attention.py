@@ -2,13 +2,15 @@
 
 from dataclasses import replace
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from hypothesis import example, given, strategies as st
 
 pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
 
-from dlstep_kernels.gpu.attention import kinds_of, launch_parameters, tiled_attention
+from dlstep_kernels.gpu.attention import MIN_PART, kinds_of, launch_parameters, parts_of, tiled_attention
 from dlstep_kernels.tiles import bucket_shape
 
 from ....helpers.attention_checks import Problem, assert_near, expected, inputs_of, problems
@@ -56,7 +58,8 @@ def test_few_tiles_are_divided_into_smaller_ones(dtype, monkeypatch):
     queries = torch.empty(1, 32, 128, dtype=dtype)
     usual, few = (launch_parameters(queries, 128, 4, kinds) for kinds in ((), ("few",)))
     assert few["block_m"] < usual["block_m"]
-    assert few["occupancy"] > usual["occupancy"]
+    assert few["min_part"] < MIN_PART
+    assert launch_parameters(queries, 64, 2, ("few",)) == few
     windowed = launch_parameters(queries, 128, 4, ("windowed",))
     assert launch_parameters(queries, 128, 4, ("windowed", "many", "few")) == windowed
 
@@ -68,6 +71,19 @@ def test_many_tiles_of_short_contexts_run_in_pairs(dtype, monkeypatch):
     assert many["occupancy"] * many["num_warps"] * 32 * many["maxnreg"] <= 65536  # registers of a multiprocessor
 
 
+def test_programs_do_not_share_a_short_context_in_halves(monkeypatch):
+    monkeypatch.setattr("dlstep_kernels.gpu.attention._processors", lambda device: 132)
+    chosen = {"min_part": 128, "occupancy": 1}
+    counts = [
+        [
+            parts_of(SimpleNamespace(shape=SimpleNamespace(longest=longest)), programs, chosen, None)
+            for programs in (8, 44, 64, 128)
+        ]
+        for longest in (1024, 2048)
+    ]
+    assert counts == [[8, 3, 1, 1], [16, 3, 2, 1]]
+
+
 @given(
     spans=st.integers(1, 40),
     pages=st.integers(1, 100),
@@ -77,11 +93,13 @@ def test_many_tiles_of_short_contexts_run_in_pairs(dtype, monkeypatch):
 )
 def test_tiles_are_few_or_many_in_short_contexts_only(spans, pages, kv_heads, windowed, group):
     shape = bucket_shape(32 * spans, spans, 32, group=group, page_size=32, pages=pages, windowed=windowed)
-    kinds = kinds_of(shape, kv_heads, 132)
+    kinds = kinds_of(shape, kv_heads, group, 132)
     assert ("windowed" in kinds) == windowed
     assert not {"few", "many"} <= set(kinds)
     assert shape.longest <= 1024 or not {"few", "many"} & set(kinds)
-    assert "many" not in kinds or "many" in kinds_of(shape, 4 * kv_heads, 132)
+    slices = shape.busy * kv_heads * -(-shape.tile_rows * group // 64)
+    assert ("few" in kinds) == (shape.longest <= 1024 and slices <= 132)
+    assert "many" not in kinds or "many" in kinds_of(shape, 4 * kv_heads, group, 132)
 
 
 @pytest.mark.parametrize("head_dim", [80, 96, 112, 128, 256, 512])
