@@ -217,15 +217,15 @@ def _processors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
-def parts_of(tiles: Tiles, programs: int, chosen: Parameters, device: torch.device) -> int:
+def parts_of(shape: TileShape, programs: int, chosen: Parameters, device: torch.device) -> int:
     """Return the number of programs per tile that fills the device once; 1 if two would share a short context.
 
-    It depends only on the tiles' shape, so results are bitwise equal however the rows are filled.
+    It depends only on the shape, so results are bitwise equal however the rows are filled.
     """
     room = chosen["occupancy"] * _processors(device) // programs
-    if room == 2 and tiles.shape.longest <= SHORT:
+    if room == 2 and shape.longest <= SHORT:
         return 1  # merging two parts takes as long as the second half
-    return max(1, min(room, tiles.shape.longest // chosen.get("min_part", MIN_PART), MAX_PARTS))
+    return max(1, min(room, shape.longest // chosen.get("min_part", MIN_PART), MAX_PARTS))
 
 
 def kinds_of(shape: TileShape, kv_heads: int, group: int, processors: int) -> tuple[str, ...]:
@@ -288,7 +288,7 @@ def tiled_attention(
     block_n, shares, page_size = chosen["block_n"], chosen.get("shares", 1), shape.page_size
     slices = divided_up(shape.tile_rows * group, block_m)
     if parts is None:
-        parts = parts_of(tiles, max(1, shape.busy * slices * kv_heads * shares), chosen, queries.device)
+        parts = parts_of(shape, max(1, shape.busy * slices * kv_heads * shares), chosen, queries.device)
     answer = torch.empty((n, heads, head_dim), dtype=queries.dtype, device=queries.device)
     assert parts <= MAX_PARTS, f"at most {MAX_PARTS} parts are supported, got {parts}"
     held = (parts, n, heads) if parts > 1 else (1, 0, heads)

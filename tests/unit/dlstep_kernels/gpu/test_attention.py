@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from hypothesis import example, given, strategies as st
@@ -74,13 +72,9 @@ def test_many_tiles_of_short_contexts_run_in_pairs(dtype, monkeypatch):
 def test_programs_do_not_share_a_short_context_in_halves(monkeypatch):
     monkeypatch.setattr("dlstep_kernels.gpu.attention._processors", lambda device: 132)
     chosen = {"min_part": 128, "occupancy": 1}
-    counts = [
-        [
-            parts_of(SimpleNamespace(shape=SimpleNamespace(longest=longest)), programs, chosen, None)
-            for programs in (8, 44, 64, 128)
-        ]
-        for longest in (1024, 2048)
-    ]
+    shapes = [bucket_shape(32, 1, 32, group=4, page_size=32, pages=pages, windowed=False) for pages in (32, 64)]
+    device = torch.device("cpu")
+    counts = [[parts_of(shape, programs, chosen, device) for programs in (8, 44, 64, 128)] for shape in shapes]
     assert counts == [[8, 3, 1, 1], [16, 3, 2, 1]]
 
 
