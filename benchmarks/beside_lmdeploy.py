@@ -2,9 +2,9 @@
 
 `--lmdeploy` is a folder with LMDeploy's sources, whose requirements must be installed; they are not part of this
 repository. Each engine runs in a separate process. A load is `requests x prompt x new tokens x requests at a time`, with
-new random prompts in each run; the first run warms up, and the faster of the next two counts, with 50 requests or more
-the next one. `ratio` divides by LMDeploy's tokens per second. The thresholds give about 3 tokens per forward pass; LMDeploy runs one more pass for each
-block, which stores it.
+new random prompts in each run. The first run warms up; the faster of two more counts, for 50 requests or more the second
+run. `ratio` divides by LMDeploy's tokens per second. The thresholds give about 3 tokens per forward pass; LMDeploy runs
+one more pass for each block, which stores it.
 """
 
 import asyncio
