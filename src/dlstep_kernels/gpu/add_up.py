@@ -20,25 +20,25 @@ A program that gives up while it waits returns, and never signals again. The pro
 on other ranks wait until they give up too, so a stale number is never mistaken for a result.
 """
 
-from typing import no_type_check
+# In kernels, `tl.static_range` is iterable, and a `constexpr` is a number.
+# pyright: reportGeneralTypeIssues=false, reportOperatorIssue=false, reportArgumentType=false
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language import constexpr
 
 from ..commons import MOST, Commons, parts_bytes, whole_bytes
-from .launch import architecture, compiled_with, divided_up, parameters
+from .launch import architecture, compiled_with, divided_up, kernel, parameters
 
 # Polls of a signal before one poll of the word to give up, of which one in TURNS reads host memory.
-PATIENCE = tl.constexpr(256)
-TURNS = tl.constexpr(64)
-OVER = tl.constexpr(1 << 40)  # larger than any number of polls
+PATIENCE = constexpr(256)
+TURNS = constexpr(64)
+OVER = constexpr(1 << 40)  # larger than any number of polls
 
 
-@triton.jit
-@no_type_check
-def _tell(pads, line, count, RANK: tl.constexpr, SIZE: tl.constexpr):
+@kernel
+def _tell(pads, line, count, RANK: constexpr, SIZE: constexpr):
     """Signal to all other ranks that what this program stored before is visible."""
     tl.debug_barrier()  # wait for the stores of all threads, since one thread signals
     for other in tl.static_range(SIZE):
@@ -46,9 +46,8 @@ def _tell(pads, line, count, RANK: tl.constexpr, SIZE: tl.constexpr):
             tl.atomic_xchg(pads[other] + line * SIZE + RANK, count, sem="release", scope="sys")
 
 
-@triton.jit
-@no_type_check
-def _await(pads, line, count, looked, gone, RANK: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr):
+@kernel
+def _await(pads, line, count, looked, gone, RANK: constexpr, SIZE: constexpr, BLOCK: constexpr):
     """Wait for the signals of all other ranks; return whether the wait was given up.
 
     Each poll is an atomic operation by one thread, broadcast to the others: with plain loads,
@@ -75,9 +74,8 @@ def _await(pads, line, count, looked, gone, RANK: tl.constexpr, SIZE: tl.constex
     return alone
 
 
-@triton.jit
-@no_type_check
-def _send(rooms, offset, part, at, numbers, RANK: tl.constexpr, SIZE: tl.constexpr):
+@kernel
+def _send(rooms, offset, part, at, numbers, RANK: constexpr, SIZE: constexpr):
     """Store numbers in the rooms of all other ranks, in this rank's place there."""
     for other in tl.static_range(SIZE):
         if other != RANK:
@@ -85,9 +83,8 @@ def _send(rooms, offset, part, at, numbers, RANK: tl.constexpr, SIZE: tl.constex
             tl.store(room + (RANK - (other < RANK)) * part + at, numbers, mask=at < part)
 
 
-@triton.jit
-@no_type_check
-def _sum(source, room, part, at, RANK: tl.constexpr, SIZE: tl.constexpr):
+@kernel
+def _sum(source, room, part, at, RANK: constexpr, SIZE: constexpr):
     """Return the sum of local and received numbers, bypassing L1, which may hold stale values."""
     total = tl.zeros(at.shape, tl.float32)
     for other in tl.static_range(SIZE):
@@ -102,20 +99,18 @@ def _sum(source, room, part, at, RANK: tl.constexpr, SIZE: tl.constexpr):
     return total.to(source.dtype.element_ty)
 
 
-@triton.jit
-@no_type_check
-def _end(counts, count, alone, MOST: tl.constexpr):
+@kernel
+def _end(counts, count, alone, MOST: constexpr):
     """Store the new count, also for programs that this sum did not need; -1 after giving up."""
     every = tl.arange(0, MOST)
     mine = every % tl.num_programs(0) == tl.program_id(0)
     tl.store(counts + every, tl.where(alone, -1, count), mask=mine)
 
 
-@triton.jit
-@no_type_check
+@kernel
 def _add_whole(
     source, target, rooms, pads, counts, gone, part, offset, half,
-    RANK: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr, MOST: tl.constexpr,
+    RANK: constexpr, SIZE: constexpr, BLOCK: constexpr, MOST: constexpr,
 ):  # fmt: skip
     """Sum small tensors: every rank sends its whole tensor and sums all; `part` is the size."""
     program, step = tl.program_id(0), tl.num_programs(0) * BLOCK
@@ -136,11 +131,10 @@ def _add_whole(
     _end(counts, count, alone, MOST)
 
 
-@triton.jit
-@no_type_check
+@kernel
 def _add_parts(
     source, target, rooms, pads, counts, gone, part,
-    RANK: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr, MOST: tl.constexpr,
+    RANK: constexpr, SIZE: constexpr, BLOCK: constexpr, MOST: constexpr,
 ):  # fmt: skip
     """Sum large tensors: send each rank its part, sum the own part, and send that sum to all."""
     program, step = tl.program_id(0), tl.num_programs(0) * BLOCK

@@ -5,18 +5,20 @@ tiles are too few to fill the device, programs split the positions, and `_join` 
 The values of wide heads are divided between programs, which compute the same weights.
 """
 
+# In kernels, `tl.static_range` is iterable, and a `constexpr` is a number.
+# pyright: reportGeneralTypeIssues=false
+
 from functools import cache
-from typing import no_type_check
 
 import torch
-import triton
 import triton.language as tl
 from jaxtyping import Float, Int32, Int64
 from torch import Tensor
+from triton.language import constexpr
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from ..tiles import Tiles, TileShape
-from .launch import Parameters, architecture, compiled_with, divided_up, parameters, power_of_two
+from .launch import Parameters, architecture, compiled_with, divided_up, kernel, parameters, power_of_two
 
 LOG2_E = 1.4426950408889634
 MIN_PART = 256  # minimum positions per program, unless the launch parameters say otherwise
@@ -29,9 +31,8 @@ SHORT = 1024  # maximum positions of a short context, of which a program reads t
 NUMBERS = ["first_rows", "counts", "spans", "begins", "ends", "clear", "tables", "until", "since"]
 
 
-@triton.jit
-@no_type_check
-def _pages(table, first, offset, end, PAGE_SIZE: tl.constexpr, BLOCK_N: tl.constexpr, EVEN: tl.constexpr):
+@kernel
+def _pages(table, first, offset, end, PAGE_SIZE: constexpr, BLOCK_N: constexpr, EVEN: constexpr):
     """Return the page of each of the positions `first + offset`; 0 past the end.
 
     EVEN tiles consist of whole pages or are part of one: pages are loaded as scalars, which all
@@ -48,12 +49,11 @@ def _pages(table, first, offset, end, PAGE_SIZE: tl.constexpr, BLOCK_N: tl.const
     return page
 
 
-@triton.jit
-@no_type_check
+@kernel
 def _read(
     query, best, total, mean, page, position, key_base, value_base, key_slot, value_slot, dim, value_dim, start, last, end,
-    scale, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PAGE_SIZE: tl.constexpr, WIDE: tl.constexpr, SAME: tl.constexpr,
-    PRECISION: tl.constexpr, MASKED: tl.constexpr,
+    scale, HEAD_DIM: constexpr, BLOCK_D: constexpr, PAGE_SIZE: constexpr, WIDE: constexpr, SAME: constexpr,
+    PRECISION: constexpr, MASKED: constexpr,
 ):  # fmt: skip
     """Process the positions `position` on the pages `page`; all rows see them unless MASKED."""
     slot = page * PAGE_SIZE + position % PAGE_SIZE
@@ -85,11 +85,10 @@ def _read(
     return larger, total, mean
 
 
-@triton.jit
-@no_type_check
+@kernel
 def _keep(
     outputs, means, levels, best, total, mean, row, head, dim, active, sees, output_row, output_head, mean_part, mean_row,
-    mean_head, level_part, level_row, parts, HEAD_DIM: tl.constexpr,
+    mean_head, level_part, level_row, parts, HEAD_DIM: constexpr,
 ):  # fmt: skip
     """Store the result, or one part of it, with log2 of each row's sum of weights as `levels`.
 
@@ -112,15 +111,14 @@ def _keep(
         tl.store(mean_place, mean, mask=(active & some)[:, None] & shown)
 
 
-@triton.jit(do_not_specialize=["level_part", "level_row", "pages", "parts"], do_not_specialize_on_alignment=NUMBERS)
-@no_type_check
+@kernel(do_not_specialize=["level_part", "level_row", "pages", "parts"], do_not_specialize_on_alignment=NUMBERS)
 def _attend(
     queries, key_pages, value_pages, outputs, means, levels, first_rows, counts, spans, begins, ends, clear, tables, until,
     since, scale, query_row, query_head, query_dim, key_slot, key_head, value_slot, value_head, output_row, output_head,
     mean_part, mean_row, mean_head, level_part, level_row, pages, parts,
-    KV_HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, PAGE_SIZE: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, SHARES: tl.constexpr, SLICES: tl.constexpr, EVEN: tl.constexpr,
-    PRECISION: tl.constexpr, WIDE: tl.constexpr, SAME: tl.constexpr, TAIL: tl.constexpr, EARLY: tl.constexpr,
+    KV_HEADS: constexpr, GROUP: constexpr, HEAD_DIM: constexpr, PAGE_SIZE: constexpr, BLOCK_M: constexpr,
+    BLOCK_N: constexpr, BLOCK_D: constexpr, SHARES: constexpr, SLICES: constexpr, EVEN: constexpr,
+    PRECISION: constexpr, WIDE: constexpr, SAME: constexpr, TAIL: constexpr, EARLY: constexpr,
 ):  # fmt: skip
     """Attend from one slice of a tile, for one key head and share of its values, to one part of the positions."""
     if EARLY:
@@ -175,12 +173,11 @@ def _attend(
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["pairs", "parts"])
-@no_type_check
+@kernel(do_not_specialize=["pairs", "parts"])
 def _join(
     means, levels, outputs, pairs, parts,
-    HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr, MOST: tl.constexpr, TURN: tl.constexpr,
-    EARLY: tl.constexpr,
+    HEAD_DIM: constexpr, BLOCK: constexpr, BLOCK_D: constexpr, MOST: constexpr, TURN: constexpr,
+    EARLY: constexpr,
 ):  # fmt: skip
     """Merge parts per (row, head) pair: the mean of their means, weighted by 2**level.
 
@@ -338,8 +335,7 @@ def _joined(
     _join[grid](means, levels, answer, n * heads, parts, **sizes, EARLY="launch_pdl" in chosen, **compiled_with(chosen))
 
 
-@triton.jit
-@no_type_check
+@kernel
 def _store_rows(
     keys,
     values,
@@ -356,9 +352,9 @@ def _store_rows(
     key_page_head,
     value_slot,
     value_page_head,
-    KV_HEADS: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    BLOCK: tl.constexpr,
+    KV_HEADS: constexpr,
+    HEAD_DIM: constexpr,
+    BLOCK: constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots + row).to(tl.int64)

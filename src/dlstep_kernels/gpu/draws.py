@@ -3,24 +3,24 @@
 An order key packs a logit and its id into one integer that sorts by logit, then by id.
 """
 
-from typing import no_type_check
+# In kernels, `tl.static_range` is iterable, and a `constexpr` is a number.
+# pyright: reportGeneralTypeIssues=false
 
 import torch
-import triton
 import triton.language as tl
 from jaxtyping import Float32, Int64
 from torch import Tensor
+from triton.language import constexpr
 
 from ..draws import PHILOX_INCREMENT, PHILOX_MULTIPLIER, PHILOX_ROUNDS
-from .launch import architecture, compiled_with, divided_up, parameters
+from .launch import architecture, compiled_with, divided_up, kernel, parameters
 
-MULTIPLIER, INCREMENT = tl.constexpr(PHILOX_MULTIPLIER), tl.constexpr(PHILOX_INCREMENT)
-ROUNDS = tl.constexpr(PHILOX_ROUNDS)
-NO_KEY = tl.constexpr(-(1 << 63))  # less than the key of any finite logit
+MULTIPLIER, INCREMENT = constexpr(PHILOX_MULTIPLIER), constexpr(PHILOX_INCREMENT)
+ROUNDS = constexpr(PHILOX_ROUNDS)
+NO_KEY = constexpr(-(1 << 63))  # less than the key of any finite logit
 
 
-@triton.jit
-@no_type_check
+@kernel
 def mix(value):
     """Return the splitmix64 step of unsigned 64-bit integers."""
     value = value + 0x9E3779B97F4A7C15
@@ -29,9 +29,8 @@ def mix(value):
     return value ^ (value >> 31)
 
 
-@triton.jit
-@no_type_check
-def draw_key(seed, position, draw, PURPOSE: tl.constexpr):
+@kernel
+def draw_key(seed, position, draw, PURPOSE: constexpr):
     """Return the key of a stream of random numbers. `seed`, `position` and `draw` are signed 64-bit integers."""
     value = mix(seed.to(tl.uint64, bitcast=True))
     value = mix(value ^ position.to(tl.uint64, bitcast=True))
@@ -39,8 +38,7 @@ def draw_key(seed, position, draw, PURPOSE: tl.constexpr):
     return mix(value ^ PURPOSE)
 
 
-@triton.jit
-@no_type_check
+@kernel
 def _words(key, counter):
     """Return the two words of Philox block `counter` (a 32-bit integer) of a stream."""
     low, one, two = key.to(tl.uint32), counter.to(tl.uint32), (key >> 32).to(tl.uint32)
@@ -51,15 +49,13 @@ def _words(key, counter):
     return one, two
 
 
-@triton.jit
-@no_type_check
+@kernel
 def _complement_of(word):
     """Return 1 minus the uniform number of a word; exact, because both are odd multiples of 2**-24."""
     return (((word >> 9) ^ 0x3FFFFFFF).to(tl.float32, bitcast=True) - 1.0) + 5.9604644775390625e-08
 
 
-@triton.jit
-@no_type_check
+@kernel
 def complement(key, first, place):
     """Return 1 minus the uniform number at index `first + place` of a stream; `first` is even.
 
@@ -69,9 +65,8 @@ def complement(key, first, place):
     return _complement_of(tl.where((place & 1) > 0, two, one))
 
 
-@triton.jit
-@no_type_check
-def complements(key, first, COUNT: tl.constexpr, GROUP: tl.constexpr):
+@kernel
+def complements(key, first, COUNT: constexpr, GROUP: constexpr):
     """Return 1 minus each of `COUNT` uniform numbers of a stream, from the even index `first` on.
 
     Each thread gets `GROUP` (4 or 8) consecutive numbers, one for each logit of a 16-byte load.
@@ -89,9 +84,8 @@ def complements(key, first, COUNT: tl.constexpr, GROUP: tl.constexpr):
     return _complement_of(tl.reshape(words, (COUNT,)))
 
 
-@triton.jit(do_not_specialize=("first", "count"))
-@no_type_check
-def _store_uniform(keys, numbers, first, count, BLOCK: tl.constexpr):
+@kernel(do_not_specialize=("first", "count"))
+def _store_uniform(keys, numbers, first, count, BLOCK: constexpr):
     row = tl.program_id(0).to(tl.int64)
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     key = tl.load(keys + row).to(tl.uint64, bitcast=True)
@@ -109,24 +103,21 @@ def uniform(keys: Int64[Tensor, " n"], *, count: int, first: int = 0) -> Float32
     return numbers
 
 
-@triton.jit
-@no_type_check
+@kernel
 def gumbel(remainder):
     """Return Gumbel noise from 1 minus a uniform number."""
     return -tl.log(-tl.log(1.0 - remainder))
 
 
-@triton.jit
-@no_type_check
+@kernel
 def random_id(key, bound):
     """Return the single number of the stream of `key` as an integer in [0, bound)."""
     bits = mix(key ^ mix(tl.zeros([], tl.uint64))) >> 33
     return ((bits * tl.full([], bound, tl.uint64)) >> 31).to(tl.int64)
 
 
-@triton.jit
-@no_type_check
-def order_key(value, index, HIGHEST: tl.constexpr):
+@kernel
+def order_key(value, index, HIGHEST: constexpr):
     """Return an integer that sorts finite values and breaks ties by index; NO_KEY for other values."""
     bits = tl.where(value == 0.0, 0.0, value).to(tl.int32, bitcast=True)
     ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
@@ -137,8 +128,7 @@ def order_key(value, index, HIGHEST: tl.constexpr):
     return tl.where((value > float("-inf")) & (value < float("inf")), key, NO_KEY)
 
 
-@triton.jit
-@no_type_check
+@kernel
 def value_of(key):
     """Return the value in an order key; -inf for an empty key."""
     ordered = (key >> 32).to(tl.int32)
@@ -146,9 +136,8 @@ def value_of(key):
     return tl.where(ordered < -2139095040, float("-inf"), value)
 
 
-@triton.jit
-@no_type_check
-def index_of(key, HIGHEST: tl.constexpr):
+@kernel
+def index_of(key, HIGHEST: constexpr):
     """Return the index in an order key."""
     low = (key & 0x7FFFFFFF).to(tl.int32)
     if not HIGHEST:
@@ -156,15 +145,13 @@ def index_of(key, HIGHEST: tl.constexpr):
     return low
 
 
-@triton.jit
-@no_type_check
-def no_keys(COUNT: tl.constexpr):
+@kernel
+def no_keys(COUNT: constexpr):
     """Return `COUNT` empty keys, which are distinct so that `keep_largest` replaces one at a time."""
     return tl.arange(0, COUNT).to(tl.int64) + (NO_KEY + 1)
 
 
-@triton.jit
-@no_type_check
+@kernel
 def keep_largest(kept, keys):
     """Return the largest of `kept` and `keys`, all distinct. Costs one check, plus one per inserted key."""
     top = tl.max(keys, 0)

@@ -1,26 +1,23 @@
 """Blended embeddings and shares of tokens: one program per row. The parts of a blend are read once and stay in registers."""
 
-from typing import no_type_check
-
 import torch
-import triton
 import triton.language as tl
 from jaxtyping import Float, Float32
 from torch import Tensor
+from triton.language import constexpr
 
 from ..embeddings import ADDED, RENORMALIZED, SoftRows
-from .launch import architecture, compiled_with, parameters, power_of_two
+from .launch import architecture, compiled_with, kernel, parameters, power_of_two
 from .parts import capped
 
-_ADDED, _RENORMALIZED = tl.constexpr(ADDED), tl.constexpr(RENORMALIZED)
-LOWEST = tl.constexpr(-1e38)  # less than any score, and finite, so that differences are not NaN
+_ADDED, _RENORMALIZED = constexpr(ADDED), constexpr(RENORMALIZED)
+LOWEST = constexpr(-1e38)  # less than any score, and finite, so that differences are not NaN
 
 
-@triton.jit
-@no_type_check
+@kernel
 def _blend_rows(
     merged, table, mask, rows, ids, shares, modes, factors, width, merged_stride, table_stride,
-    COUNT: tl.constexpr, BLOCK: tl.constexpr,
+    COUNT: constexpr, BLOCK: constexpr,
 ):  # fmt: skip
     number = tl.program_id(0)
     row = tl.load(rows + number)
@@ -67,8 +64,7 @@ def merge_embeddings(
     return merged
 
 
-@triton.jit
-@no_type_check
+@kernel
 def _scores(logits, place, width, cap, inverse):
     """Return capped logits divided by the temperature, rounded like the twin's; -inf from `width` on."""
     x = tl.load(logits + place, mask=place < width, other=0.0)
@@ -76,9 +72,8 @@ def _scores(logits, place, width, cap, inverse):
     return tl.where(place < width, scores, float("-inf"))
 
 
-@triton.jit
-@no_type_check
-def _share_row(logits, temperatures, shares, width, cap, BLOCK: tl.constexpr, GROUP: tl.constexpr):
+@kernel
+def _share_row(logits, temperatures, shares, width, cap, BLOCK: constexpr, GROUP: constexpr):
     """Read a row twice: for the sum of exponentials, and for the shares."""
     row = tl.program_id(0).to(tl.int64)
     inverse = 1.0 / tl.load(temperatures + row)

@@ -6,28 +6,26 @@ Results do not depend on the order in which programs run.
 """
 
 from dataclasses import dataclass
-from typing import no_type_check
 
 import torch
-import triton
 import triton.language as tl
 from jaxtyping import Float, Float32, Int32, Int64
 from torch import Tensor
+from triton.language import constexpr
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from ..experts import Activation
-from .launch import ALIGNMENT, Parameters, aligned, architecture, compiled_with, divided_up, parameters, power_of_two
+from .launch import ALIGNMENT, Parameters, aligned, architecture, compiled_with, divided_up, kernel, parameters, power_of_two
 from .quantization import quantize_rows
 
 MAX_PAIRS = 128  # pairs per expert; launch parameters do not change beyond this
 # Tiles of this height are halved if that holds all their pairs. Smaller products would use another
 # instruction, whose sums may differ in the last bit.
-HALVED = tl.constexpr(128)
+HALVED = constexpr(128)
 
 
-@triton.jit(do_not_specialize=("pairs",))
-@no_type_check
-def _rank_pairs(chosen, counts, ranks, pairs, experts, BLOCK: tl.constexpr):
+@kernel(do_not_specialize=("pairs",))
+def _rank_pairs(chosen, counts, ranks, pairs, experts, BLOCK: constexpr):
     """Count the pairs of each expert, and number the pairs within their expert.
 
     The numbering depends on timing, but the place of a pair in a tile does not affect its product.
@@ -39,11 +37,10 @@ def _rank_pairs(chosen, counts, ranks, pairs, experts, BLOCK: tl.constexpr):
     tl.store(ranks + pair, rank, mask=valid)
 
 
-@triton.jit(do_not_specialize=("pairs", "limit"))
-@no_type_check
+@kernel(do_not_specialize=("pairs", "limit"))
 def _place_pairs(
     chosen, counts, ranks, order, tiles, pairs, experts, limit,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, TILES: tl.constexpr, EXPERTS: tl.constexpr,
+    ROWS: constexpr, BLOCK: constexpr, TILES: constexpr, EXPERTS: constexpr,
 ):  # fmt: skip
     """Sort pairs by expert; store each tile's expert (-1: none), first place and end.
 
@@ -71,9 +68,8 @@ def _place_pairs(
         tl.store(tiles + 2 * limit + tile, stop, mask=tile < limit)
 
 
-@triton.jit
-@no_type_check
-def _gathered(matrix, row, inside, first, stride, depth, DEPTH: tl.constexpr, EVEN: tl.constexpr):
+@kernel
+def _gathered(matrix, row, inside, first, stride, depth, DEPTH: constexpr, EVEN: constexpr):
     """Load a range of the columns of these rows."""
     place = first + tl.arange(0, DEPTH)
     at = matrix + row.to(tl.int64)[:, None] * stride + place[None, :]
@@ -82,10 +78,9 @@ def _gathered(matrix, row, inside, first, stride, depth, DEPTH: tl.constexpr, EV
     return tl.load(at, mask=inside[:, None] & (place < depth)[None, :], other=0.0)
 
 
-@triton.jit
-@no_type_check
+@kernel
 def _turned(matrix, start, first, height, depth,
-            COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, BULK: tl.constexpr):  # fmt: skip
+            COLUMNS: constexpr, DEPTH: constexpr, EVEN: constexpr, BULK: constexpr):  # fmt: skip
     """Load columns of the rows from `start` on, transposed; zeros past the end of a row."""
     if BULK:
         numbers = matrix.load([start, first])
@@ -98,12 +93,11 @@ def _turned(matrix, start, first, height, depth,
     return numbers.T
 
 
-@triton.jit
-@no_type_check
+@kernel
 def _gate_tile(
     hidden, hidden_scales, weight, weight_scales, inner, order, begin, stop, top, start, hidden_stride, choices, height, depth,
-    width, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, BULK: tl.constexpr,
-    TANH: tl.constexpr,
+    width, ROWS: constexpr, COLUMNS: constexpr, DEPTH: constexpr, EVEN: constexpr, BULK: constexpr,
+    TANH: constexpr,
 ):  # fmt: skip
     """Store activation(gate) * up of the pairs from `begin` on; weights start at row `top`."""
     place = begin + tl.arange(0, ROWS)
@@ -132,12 +126,11 @@ def _gate_tile(
     tl.store(at, values.to(inner.dtype.element_ty), mask=inside[:, None] & (column < width)[None, :])
 
 
-@triton.jit(do_not_specialize=("limit",))
-@no_type_check
+@kernel(do_not_specialize=("limit",))
 def _multiply_gated(
     hidden, hidden_scales, weight, weight_scales, inner, order, tiles, hidden_stride, choices, limit, height, depth, width,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, BULK: tl.constexpr,
-    TANH: tl.constexpr,
+    ROWS: constexpr, COLUMNS: constexpr, DEPTH: constexpr, EVEN: constexpr, BULK: constexpr,
+    TANH: constexpr,
 ):  # fmt: skip
     # Neighbouring programs belong to tiles of one expert and read the same weights.
     across = tl.cdiv(width, COLUMNS)
@@ -155,11 +148,10 @@ def _multiply_gated(
                    choices, height, depth, width, ROWS // 2, COLUMNS, DEPTH, EVEN, BULK, TANH)  # fmt: skip
 
 
-@triton.jit
-@no_type_check
+@kernel
 def _lower_tile(
     inner, inner_scales, weight, weight_scales, shares, parts, order, begin, stop, top, start, height, depth, width,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, BULK: tl.constexpr,
+    ROWS: constexpr, COLUMNS: constexpr, DEPTH: constexpr, EVEN: constexpr, BULK: constexpr,
 ):  # fmt: skip
     """Store in `parts` the contribution of each pair from `begin` on; weights start at `top`."""
     place = begin + tl.arange(0, ROWS)
@@ -179,11 +171,10 @@ def _lower_tile(
     tl.store(at, sums.to(parts.dtype.element_ty), mask=inside[:, None] & (column < width)[None, :])
 
 
-@triton.jit(do_not_specialize=("limit",))
-@no_type_check
+@kernel(do_not_specialize=("limit",))
 def _multiply_down(
     inner, inner_scales, weight, weight_scales, shares, parts, order, tiles, limit, height, depth, width,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, BULK: tl.constexpr,
+    ROWS: constexpr, COLUMNS: constexpr, DEPTH: constexpr, EVEN: constexpr, BULK: constexpr,
 ):  # fmt: skip
     across = tl.cdiv(width, COLUMNS)
     tile, start = tl.program_id(0) // across, tl.program_id(0) % across * COLUMNS
@@ -200,9 +191,8 @@ def _multiply_down(
                     depth, width, ROWS // 2, COLUMNS, DEPTH, EVEN, BULK)  # fmt: skip
 
 
-@triton.jit
-@no_type_check
-def _add_choices(parts, chosen, answer, experts, width, COUNT: tl.constexpr, BLOCK: tl.constexpr):
+@kernel
+def _add_choices(parts, chosen, answer, experts, width, COUNT: constexpr, BLOCK: constexpr):
     """Sum a row's parts in the order of its choices, skipping invalid choices."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)

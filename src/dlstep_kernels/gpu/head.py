@@ -5,18 +5,19 @@ only in registers.
 Logits are summed in fp32 in another order than the twin's: ids may differ for nearly equal ones.
 """
 
-from typing import no_type_check
+# A `tl.constexpr` in a kernel holds a number.
+# pyright: reportAssignmentType=false
 
 import torch
-import triton
 import triton.language as tl
 from jaxtyping import Float, Float32, Int64
 from torch import Tensor
+from triton.language import constexpr
 
 from ..sampling import SIMPLE, Drawn, SamplerConfig, Settings
 from ..vocabulary import Share, cut_of
 from .draws import complement, order_key
-from .launch import Parameters, architecture, compiled_with, divided_up, parameters, power_of_two
+from .launch import Parameters, architecture, compiled_with, divided_up, kernel, parameters, power_of_two
 from .named import with_named
 from .parts import (
     LEAST,
@@ -42,25 +43,22 @@ from .parts import (
 from .products import factors, multiply
 
 
-@triton.jit
-@no_type_check
-def _first_of(best, values, column, HIGHEST: tl.constexpr):
+@kernel
+def _first_of(best, values, column, HIGHEST: constexpr):
     """Return the column of each row's `best` among its values."""
     if HIGHEST:
         return tl.max(tl.where(values == best[:, None], column[None, :], -1), 1)
     return tl.min(tl.where(values == best[:, None], column[None, :], 0x7FFFFFFF), 1)
 
 
-@triton.jit
-@no_type_check
-def _halves(x, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+@kernel
+def _halves(x, ROWS: constexpr, COLUMNS: constexpr):
     """Return the left and the right half of the columns."""
     return tl.split(tl.permute(tl.reshape(x, (ROWS, 2, COLUMNS // 2)), (0, 2, 1)))
 
 
-@triton.jit
-@no_type_check
-def _sums(x, base, inverse, ENTROPY: tl.constexpr, PLAIN: tl.constexpr):
+@kernel
+def _sums(x, base, inverse, ENTROPY: constexpr, PLAIN: constexpr):
     """Return three sums of exp(x - base): at the temperature; weighted by scores (with PLAIN, at 1); at temperature 1."""
     shifted = x - base[:, None]
     scores = shifted * inverse[:, None]
@@ -75,10 +73,9 @@ def _sums(x, base, inverse, ENTROPY: tl.constexpr, PLAIN: tl.constexpr):
     return total, moment, plain
 
 
-@triton.jit
-@no_type_check
-def _store_sums(x, peak, inverse, numbers, part, plane, inside, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-                ENTROPY: tl.constexpr, PLAIN: tl.constexpr):  # fmt: skip
+@kernel
+def _store_sums(x, peak, inverse, numbers, part, plane, inside, ROWS: constexpr, COLUMNS: constexpr,
+                ENTROPY: constexpr, PLAIN: constexpr):  # fmt: skip
     """Store the sums of a tile, computed by halves to save registers."""
     base = tl.where(peak > float("-inf"), peak, 0.0)
     left, right = _halves(x, ROWS, COLUMNS)
@@ -93,9 +90,8 @@ def _store_sums(x, peak, inverse, numbers, part, plane, inside, ROWS: tl.constex
         tl.store(numbers + PLAINS * plane + part, plain + other_plain, mask=inside)
 
 
-@triton.jit
-@no_type_check
-def _race_half(x, base, scale, key, start, COLUMNS: tl.constexpr, HIGHEST: tl.constexpr):
+@kernel
+def _race_half(x, base, scale, key, start, COLUMNS: constexpr, HIGHEST: constexpr):
     """Return each row's smallest -log(u) / weight (largest score + noise), its column and logit."""
     # On tensor cores, a thread has pairs of neighbouring columns, which share a Philox block. LLVM only merges the blocks if
     # nothing else uses the range of places, so `column` below uses a different range.
@@ -107,9 +103,8 @@ def _race_half(x, base, scale, key, start, COLUMNS: tl.constexpr, HIGHEST: tl.co
     return least, winner, tl.sum(tl.where(column[None, :] == winner[:, None], x, 0.0), 1)
 
 
-@triton.jit
-@no_type_check
-def _race(x, peak, inverse, key, start, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HIGHEST: tl.constexpr):
+@kernel
+def _race(x, peak, inverse, key, start, ROWS: constexpr, COLUMNS: constexpr, HIGHEST: constexpr):
     """Return column (-1: none) and logit of each row's best perturbed score, by halves."""
     base, scale = tl.where(peak > float("-inf"), peak, 0.0), inverse * LOG2E
     left, right = _halves(x, ROWS, COLUMNS)
@@ -123,9 +118,8 @@ def _race(x, peak, inverse, key, start, ROWS: tl.constexpr, COLUMNS: tl.constexp
     return tl.where(peak > float("-inf"), winner, -1), tl.where(better, other_racer, racer)
 
 
-@triton.jit
-@no_type_check
-def _masked(x, mask_words, mask_rows, words, row, inside, start_id, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+@kernel
+def _masked(x, mask_words, mask_rows, words, row, inside, start_id, ROWS: constexpr, COLUMNS: constexpr):
     """Return the logits under the masks of rows, if there are any.
 
     A tile may start anywhere in a word, so each 32 columns take their bits from two words. To load
@@ -144,14 +138,13 @@ def _masked(x, mask_words, mask_rows, words, row, inside, start_id, ROWS: tl.con
     return x
 
 
-@triton.jit
-@no_type_check
+@kernel
 def _read_head(
     hidden, weight, bias, hidden_stride, weight_stride, rows, filled, width, first_id, depth, vocab_size, mask_id,
     splits, plane, temperatures, seeds, positions, draws, penalty_ids, penalties, mask_words, mask_rows, words,
     numbers, winners, keys,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, KEPT: tl.constexpr,
-    HIGHEST: tl.constexpr, ENTROPY: tl.constexpr, PLAIN: tl.constexpr, RACED: tl.constexpr, BULK: tl.constexpr,
+    ROWS: constexpr, COLUMNS: constexpr, DEPTH: constexpr, EVEN: constexpr, KEPT: constexpr,
+    HIGHEST: constexpr, ENTROPY: constexpr, PLAIN: constexpr, RACED: constexpr, BULK: constexpr,
 ):  # fmt: skip
     if filled is not None:
         rows = tl.load(filled).to(tl.int32)
@@ -202,10 +195,9 @@ def _read_head(
             x = tl.where(ids[None, :] == found[:, None], float("-inf"), x)
 
 
-@triton.jit
-@no_type_check
+@kernel
 def _read_named(
-    hidden, weight, bias, hidden_stride, weight_stride, filled, width, depth, named, logits, DEPTH: tl.constexpr,
+    hidden, weight, bias, hidden_stride, weight_stride, filled, width, depth, named, logits, DEPTH: constexpr,
 ):  # fmt: skip
     """Compute the logit of one scored id of a row. The result is undefined for an id outside the vocabulary shard."""
     row = tl.program_id(0).to(tl.int64)

@@ -1,15 +1,23 @@
 """Launch parameters of the kernels (tile sizes, warps, stages), looked up in launch.json."""
 
 import json
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from inspect import unwrap
 from pathlib import Path
+from typing import Any
 
 import torch
+import triton
 from torch import Tensor
 
 ALIGNMENT = 16  # bytes; rows that a descriptor reads must start at multiples
 Parameters = Mapping[str, int]
+
+
+def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Compile a function with Triton, without the checks of argument types that an import hook may have added."""
+    return partial(kernel, **options) if function is None else triton.jit(unwrap(function), **options)
 
 
 @cache

@@ -4,16 +4,15 @@ Its logit is read or recomputed (with other rounding). The sampled id keeps its 
 """
 
 from dataclasses import replace
-from typing import no_type_check
 
 import torch
-import triton
 import triton.language as tl
 from jaxtyping import Float, Int64
 from torch import Tensor
+from triton.language import constexpr
 
 from ..sampling import Drawn, Settings
-from .launch import architecture, compiled_with, parameters, power_of_two
+from .launch import architecture, compiled_with, kernel, parameters, power_of_two
 from .parts import (
     LEAST,
     Parts,
@@ -28,12 +27,11 @@ from .parts import (
 )
 
 
-@triton.jit
-@no_type_check
+@kernel
 def _measure_named(
     logits, row_stride, numbers, plane, splits, filled, vocab_size, mask_id, temperatures, penalty_ids, penalties,
     mask_words, mask_rows, words, tokens, drawn, named, probabilities,
-    CHUNK: tl.constexpr, PLAIN: tl.constexpr, RACED: tl.constexpr, WHOLE: tl.constexpr,
+    CHUNK: constexpr, PLAIN: constexpr, RACED: constexpr, WHOLE: constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     if filled is not None and row >= tl.load(filled):

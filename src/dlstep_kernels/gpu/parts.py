@@ -4,27 +4,29 @@ A part has the largest logit of its ids, sums relative to it, the order keys of 
 and id and logit of its best perturbed score (its race). Winners are compared as in the twin.
 """
 
+# In kernels, `tl.static_range` is iterable, and a `constexpr` is a number.
+# pyright: reportGeneralTypeIssues=false
+
 from dataclasses import dataclass
-from typing import no_type_check
 
 import torch
-import triton
 import triton.language as tl
 from jaxtyping import Float32, Int32, Int64
 from torch import Tensor
+from triton.language import constexpr
 
 from ..draws import RENOISE, SAMPLE
 from ..sampling import Drawn, SamplerConfig, Settings
 from ..vocabulary import Exchange
 from .draws import NO_KEY, complement, draw_key, gumbel, index_of, keep_largest, no_keys, random_id, value_of
-from .launch import architecture, compiled_with, parameters, power_of_two
+from .launch import architecture, compiled_with, kernel, parameters, power_of_two
 
-PURPOSE, OTHER_PURPOSE = tl.constexpr(SAMPLE), tl.constexpr(RENOISE)
-MAXIMA, TOTALS, MOMENTS, PLAINS, RACERS = (tl.constexpr(plane) for plane in range(5))
+PURPOSE, OTHER_PURPOSE = constexpr(SAMPLE), constexpr(RENOISE)
+MAXIMA, TOTALS, MOMENTS, PLAINS, RACERS = (constexpr(plane) for plane in range(5))
 PLANES = 5
-LEAST = tl.constexpr(-200.0)  # its exponential is 0 in fp32
-LOG2E = tl.constexpr(1.4426950408889634)
-TINY = tl.constexpr(1.1754943508222875e-38)
+LEAST = constexpr(-200.0)  # its exponential is 0 in fp32
+LOG2E = constexpr(1.4426950408889634)
+TINY = constexpr(1.1754943508222875e-38)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +76,7 @@ def side_by_side(parts: Parts, exchange: Exchange) -> Parts:
     )
 
 
-@triton.jit
-@no_type_check
+@kernel
 def temperature_of(temperatures, rows, inside):
     """Return the temperature (1 for greedy rows), its inverse, and whether the row is sampled."""
     given = tl.load(temperatures + rows, mask=inside, other=0.0)
@@ -84,17 +85,15 @@ def temperature_of(temperatures, rows, inside):
     return temperature, tl.maximum(1.0 / temperature, TINY), hot
 
 
-@triton.jit
-@no_type_check
-def stream_of(seeds, positions, draws, rows, inside, OF: tl.constexpr):
+@kernel
+def stream_of(seeds, positions, draws, rows, inside, OF: constexpr):
     """Return the key of each row's stream."""
     seed = tl.load(seeds + rows, mask=inside, other=0)
     position = tl.load(positions + rows, mask=inside, other=0)
     return draw_key(seed, position, tl.load(draws + rows, mask=inside, other=0), OF)
 
 
-@triton.jit
-@no_type_check
+@kernel
 def capped(x, cap):
     """Return cap * tanh(x / cap), or `x` if `cap` is None. An exponential is faster than tanh."""
     if cap is not None:
@@ -102,24 +101,21 @@ def capped(x, cap):
     return x
 
 
-@triton.jit
-@no_type_check
+@kernel
 def line_of(mask_words, mask_rows, words, rows, inside):
     """Return where the token mask of each row is."""
     return mask_words + tl.load(mask_rows + rows, mask=inside, other=0) * words
 
 
-@triton.jit
-@no_type_check
+@kernel
 def permitted(line, words, ids):
     """Return whether a token mask has each id; it has none after its last word."""
     place = ids >> 5
     return ((tl.load(line + place, mask=place < words, other=0) >> (ids & 31)) & 1) > 0
 
 
-@triton.jit
-@no_type_check
-def words_of(line, words, first, GROUPS: tl.constexpr, GROUP: tl.constexpr):
+@kernel
+def words_of(line, words, first, GROUPS: constexpr, GROUP: constexpr):
     """Return, for each group of ids from `first` on, the word of a token mask with its bits; 0 after the last word.
 
     Loading a word for each id would take longer than reading the logits.
@@ -128,31 +124,27 @@ def words_of(line, words, first, GROUPS: tl.constexpr, GROUP: tl.constexpr):
     return tl.load(line + place, mask=place < words, other=0)
 
 
-@triton.jit
-@no_type_check
-def permitted_in(word, first, GROUPS: tl.constexpr, GROUP: tl.constexpr):
+@kernel
+def permitted_in(word, first, GROUPS: constexpr, GROUP: constexpr):
     """Return, by group, whether a token mask allows each id from `first` on; `word` has the word of each group."""
     ids = first + (tl.arange(0, GROUPS) * GROUP)[:, None] + tl.arange(0, GROUP)[None, :]
     return ((word[:, None] >> (ids & 31)) & 1) > 0
 
 
-@triton.jit
-@no_type_check
+@kernel
 def only(x, kept):
     """Return logits; others than `kept` become -inf, but NaN if NaN or +inf, which break a row."""
     return tl.where(kept, x, x - float("inf"))
 
 
-@triton.jit
-@no_type_check
+@kernel
 def finite(x):
     """Return whether a number is neither infinite nor NaN."""
     return (x > float("-inf")) & (x < float("inf"))
 
 
-@triton.jit
-@no_type_check
-def peak_of(numbers, row, plane, splits, CHUNK: tl.constexpr):
+@kernel
+def peak_of(numbers, row, plane, splits, CHUNK: constexpr):
     """Return the largest logit of a row's parts, and the base of its sums: the same number if it is finite, else 0."""
     peak = float("-inf")
     for first in range(0, splits, CHUNK):
@@ -162,10 +154,9 @@ def peak_of(numbers, row, plane, splits, CHUNK: tl.constexpr):
     return peak, tl.where(finite(peak), peak, 0.0)
 
 
-@triton.jit
-@no_type_check
-def add_up(numbers, keys, row, base, inverse, plane, splits, CHUNK: tl.constexpr, KEPT: tl.constexpr,
-            ENTROPY: tl.constexpr, PLAIN: tl.constexpr):  # fmt: skip
+@kernel
+def add_up(numbers, keys, row, base, inverse, plane, splits, CHUNK: constexpr, KEPT: constexpr,
+            ENTROPY: constexpr, PLAIN: constexpr):  # fmt: skip
     """Return the sums over all parts relative to `base`, and the largest keys if there are `keys`.
 
     With PLAIN, the moment is that of the plain sum.
@@ -195,9 +186,8 @@ def add_up(numbers, keys, row, base, inverse, plane, splits, CHUNK: tl.constexpr
     return total, moment, plain, kept
 
 
-@triton.jit
-@no_type_check
-def _winner(numbers, winners, row, base, temperature, key, plane, splits, CHUNK: tl.constexpr, HIGHEST: tl.constexpr):
+@kernel
+def _winner(numbers, winners, row, base, temperature, key, plane, splits, CHUNK: constexpr, HIGHEST: constexpr):
     """Return id and logit of the best perturbed score."""
     best, token, logit = float("-inf"), -1, float("-inf")
     for first in range(0, splits, CHUNK):
@@ -220,9 +210,8 @@ def _winner(numbers, winners, row, base, temperature, key, plane, splits, CHUNK:
     return token, logit
 
 
-@triton.jit
-@no_type_check
-def _list_best(kept, base, inverse, total, broken, ids, probabilities, row, BEST: tl.constexpr, HIGHEST: tl.constexpr):
+@kernel
+def _list_best(kept, base, inverse, total, broken, ids, probabilities, row, BEST: constexpr, HIGHEST: constexpr):
     """Store the most probable ids in order, then id 0 with probability 0 if there are too few."""
     for place in tl.static_range(BEST):
         key = tl.max(kept, 0)
@@ -234,13 +223,12 @@ def _list_best(kept, base, inverse, total, broken, ids, probabilities, row, BEST
         kept = tl.where(kept == key, NO_KEY, kept)
 
 
-@triton.jit
-@no_type_check
+@kernel
 def _answer_rows(
     numbers, winners, keys, plane, splits, filled, vocab_size, temperatures, seeds, positions, draws,
     tokens, probabilities, entropies, margins, noise, best_ids, best_probabilities,
-    CHUNK: tl.constexpr, KEPT: tl.constexpr, BEST: tl.constexpr, HIGHEST: tl.constexpr, PLAIN: tl.constexpr,
-    RACED: tl.constexpr,
+    CHUNK: constexpr, KEPT: constexpr, BEST: constexpr, HIGHEST: constexpr, PLAIN: constexpr,
+    RACED: constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     if filled is not None and row >= tl.load(filled):

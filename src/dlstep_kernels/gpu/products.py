@@ -1,20 +1,17 @@
 """Products of rows with the rows of a weight: one tile per program, summed in fp32."""
 
-from typing import no_type_check
-
-import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language import constexpr
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from .launch import Parameters, aligned
+from .launch import Parameters, aligned, kernel
 
 
-@triton.jit
-@no_type_check
+@kernel
 def multiply(
     hidden, weight, first_row, start, begin, end, rows, width, depth, hidden_stride, weight_stride,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, BULK: tl.constexpr,
+    ROWS: constexpr, COLUMNS: constexpr, DEPTH: constexpr, EVEN: constexpr, BULK: constexpr,
 ):  # fmt: skip
     """Return the tile of hidden @ weight.T at (`first_row`, `start`), summed over the depth from `begin` to `end`."""
     sums = tl.zeros([ROWS, COLUMNS], tl.float32)

@@ -1,22 +1,19 @@
 """Quantize rows to FP8, one program per row."""
 
-from typing import no_type_check
-
 import torch
-import triton
 import triton.language as tl
 from jaxtyping import Float, Float8e4m3fn, Float32
 from torch import Tensor
+from triton.language import constexpr
 
 from ..quantization import FP8, INVERSE, SMALLEST
-from .launch import architecture, compiled_with, parameters, power_of_two
+from .launch import architecture, compiled_with, kernel, parameters, power_of_two
 
-_INVERSE, _SMALLEST = tl.constexpr(INVERSE), tl.constexpr(SMALLEST)
+_INVERSE, _SMALLEST = constexpr(INVERSE), constexpr(SMALLEST)
 
 
-@triton.jit
-@no_type_check
-def _quantize_rows(rows, codes, scales, stride, width, BLOCK: tl.constexpr):
+@kernel
+def _quantize_rows(rows, codes, scales, stride, width, BLOCK: constexpr):
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
     inside = column < width

@@ -3,30 +3,30 @@
 16-bit products are summed in another order than the twin's: nearly equal ratings may swap.
 """
 
-from typing import no_type_check
+# A `tl.constexpr` in a kernel holds a number.
+# pyright: reportAssignmentType=false
 
 import torch
-import triton
 import triton.language as tl
 from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 from torch.nn.functional import linear
+from triton.language import constexpr
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from .launch import Parameters, architecture, compiled_with, divided_up, parameters, power_of_two
+from .launch import Parameters, architecture, compiled_with, divided_up, kernel, parameters, power_of_two
 from .products import factors, multiply
 
 MAX_ROWS = 4096
-LEAST = tl.constexpr(-2139095041)  # order key of -inf
-NOTHING = tl.constexpr(-(1 << 31))  # below all order keys
+LEAST = constexpr(-2139095041)  # order key of -inf
+NOTHING = constexpr(-(1 << 31))  # below all order keys
 
 
-@triton.jit
-@no_type_check
+@kernel
 def _multiply_part(
     hidden, weight, parts, hidden_stride, weight_stride, rows, experts, depth, each,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, BULK: tl.constexpr,
-    EARLY: tl.constexpr,
+    ROWS: constexpr, COLUMNS: constexpr, DEPTH: constexpr, EVEN: constexpr, BULK: constexpr,
+    EARLY: constexpr,
 ):  # fmt: skip
     """Store partial logits of some rows and experts, over one range of the width."""
     if EARLY:
@@ -43,25 +43,22 @@ def _multiply_part(
     tl.store(parts + at, sums, mask=(row < rows)[:, None] & (column < experts)[None, :])
 
 
-@triton.jit
-@no_type_check
+@kernel
 def _ordered(value):
     """Return an integer that orders values, NaN above all; integer reductions are faster."""
     bits = value.to(tl.int32, bitcast=True)
     return tl.where(value != value, 0x7FFFFFFF, bits ^ ((bits >> 31) & 0x7FFFFFFF))
 
 
-@triton.jit
-@no_type_check
+@kernel
 def _best_two(first, second, other_first, other_second):
     """Return the two largest of two descending pairs."""
     smaller = tl.minimum(first, other_first)
     return tl.maximum(first, other_first), tl.maximum(smaller, tl.maximum(second, other_second))
 
 
-@triton.jit
-@no_type_check
-def _in_kept_groups(order, GROUPS: tl.constexpr, MOST_GROUPS: tl.constexpr, KEPT: tl.constexpr):
+@kernel
+def _in_kept_groups(order, GROUPS: constexpr, MOST_GROUPS: constexpr, KEPT: constexpr):
     """Replace the order keys of experts outside the kept groups by that of -inf."""
     first, second = tl.reduce((order, tl.full(order.shape, NOTHING, tl.int32)), 1, _best_two)
     # Keys to bits: they differ only for negative ratings, which a bias can cause.
@@ -75,9 +72,8 @@ def _in_kept_groups(order, GROUPS: tl.constexpr, MOST_GROUPS: tl.constexpr, KEPT
     return tl.where((better < KEPT)[:, None], order, tl.minimum(order, LEAST))
 
 
-@triton.jit
-@no_type_check
-def _scores(parts, row, rows, expert, there, EXPERTS: tl.constexpr, SPLITS: tl.constexpr, SOFTMAX: tl.constexpr):
+@kernel
+def _scores(parts, row, rows, expert, there, EXPERTS: constexpr, SPLITS: constexpr, SOFTMAX: constexpr):
     """Return the scores of some experts of a row: logits if SOFTMAX, else their sigmoid."""
     logits = tl.zeros(expert.shape, tl.float32)
     for part in tl.static_range(SPLITS):
@@ -86,12 +82,11 @@ def _scores(parts, row, rows, expert, there, EXPERTS: tl.constexpr, SPLITS: tl.c
     return logits if SOFTMAX else 1.0 / (1.0 + tl.exp(-logits))
 
 
-@triton.jit
-@no_type_check
+@kernel
 def _choose_best(
     parts, bias, factors, chosen, weights, rows, scale,
-    SPLITS: tl.constexpr, GROUPS: tl.constexpr, SIZE: tl.constexpr, MOST_GROUPS: tl.constexpr, MOST: tl.constexpr,
-    KEPT: tl.constexpr, COUNT: tl.constexpr, PLACES: tl.constexpr, NORMALISED: tl.constexpr, EARLY: tl.constexpr,
+    SPLITS: constexpr, GROUPS: constexpr, SIZE: constexpr, MOST_GROUPS: constexpr, MOST: constexpr,
+    KEPT: constexpr, COUNT: constexpr, PLACES: constexpr, NORMALISED: constexpr, EARLY: constexpr,
 ):  # fmt: skip
     """Store the chosen experts of a row and their weights.
 

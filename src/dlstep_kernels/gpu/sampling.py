@@ -4,16 +4,14 @@ Scores are compared as in the twin, up to the rounding of the subtracted maximum
 the two best perturbed scores of a row are that close.
 """
 
-from typing import no_type_check
-
-import triton
 import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
+from triton.language import constexpr
 
 from ..sampling import SIMPLE, Drawn, SamplerConfig, Settings
 from .draws import complement, complements, gumbel, keep_largest, no_keys, order_key, value_of
-from .launch import architecture, compiled_with, divided_up, parameters, power_of_two
+from .launch import architecture, compiled_with, divided_up, kernel, parameters, power_of_two
 from .named import with_named
 from .parts import (
     LEAST,
@@ -44,11 +42,10 @@ from .parts import (
 
 # Allowed distance of the largest logit from the base of sums: exp(2 * FAR) neither overflows
 # nor vanishes; beyond FAR_FOR_ENTROPY an entropy loses its last digits.
-FAR, FAR_FOR_ENTROPY = tl.constexpr(60.0), tl.constexpr(8.0)
+FAR, FAR_FOR_ENTROPY = constexpr(60.0), constexpr(8.0)
 
 
-@triton.jit
-@no_type_check
+@kernel
 def _allowed(x, columns, vocab_size, mask_id, penalised, penalty):
     """Return logits after the penalty; forbidden ones become -inf (NaN if NaN or +inf)."""
     x = tl.where(columns == penalised, x - penalty, x)
@@ -56,9 +53,8 @@ def _allowed(x, columns, vocab_size, mask_id, penalised, penalty):
     return tl.where((columns < vocab_size) & (columns != mask_id), x, forbidden)
 
 
-@triton.jit
-@no_type_check
-def _sum_up(x, peak, top, inverse, total, moment, plain, ENTROPY: tl.constexpr, PLAIN: tl.constexpr):
+@kernel
+def _sum_up(x, peak, top, inverse, total, moment, plain, ENTROPY: constexpr, PLAIN: constexpr):
     """Add a tile to the running sums, relative to the new maximum; return its weights, too."""
     before, peak = peak, tl.maximum(peak, top)
     base = tl.where(peak > float("-inf"), peak, 0.0)
@@ -78,11 +74,10 @@ def _sum_up(x, peak, top, inverse, total, moment, plain, ENTROPY: tl.constexpr, 
     return peak, base, shrink, weights, total, moment, plain
 
 
-@triton.jit
-@no_type_check
+@kernel
 def _race(
     x, base, weights, start, columns, key, temperature, limit, racer, noise, winner,
-    BLOCK: tl.constexpr, GROUP: tl.constexpr, HIGHEST: tl.constexpr,
+    BLOCK: constexpr, GROUP: constexpr, HIGHEST: constexpr,
 ):  # fmt: skip
     """Update the best perturbed score (logit, noise, id), and the limit for a better one.
 
@@ -112,13 +107,12 @@ def _race(
     return limit, racer, noise, winner
 
 
-@triton.jit
-@no_type_check
+@kernel
 def _read_tiles(
     logits, row_stride, width, vocab_size, mask_id, tiles, splits, plane,
     temperatures, seeds, positions, draws, penalty_ids, penalties, mask_words, mask_rows, words, cap, numbers, winners, keys,
-    BLOCK: tl.constexpr, GROUP: tl.constexpr, KEPT: tl.constexpr, HIGHEST: tl.constexpr, ENTROPY: tl.constexpr,
-    PLAIN: tl.constexpr, RACED: tl.constexpr,
+    BLOCK: constexpr, GROUP: constexpr, KEPT: constexpr, HIGHEST: constexpr, ENTROPY: constexpr,
+    PLAIN: constexpr, RACED: constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     start = tl.program_id(1) * tiles * BLOCK
@@ -176,11 +170,10 @@ def _read_tiles(
     tl.store(keys + part * KEPT + tl.arange(0, KEPT), kept)
 
 
-@triton.jit
-@no_type_check
+@kernel
 def _scan(
     logits, first, stop, width, vocab_size, mask_id, penalised, penalty, line, words, base, places,
-    BLOCK: tl.constexpr, GROUP: tl.constexpr, HIGHEST: tl.constexpr, ENTROPY: tl.constexpr,
+    BLOCK: constexpr, GROUP: constexpr, HIGHEST: constexpr, ENTROPY: constexpr,
 ):  # fmt: skip
     """Read a range once, without communication between threads until its end.
 
@@ -221,12 +214,11 @@ def _scan(
     return peak, place, tl.sum(total, 0), tl.sum(moment, 0)
 
 
-@triton.jit
-@no_type_check
+@kernel
 def _scan_tiles(
     logits, row_stride, width, vocab_size, mask_id, tiles, splits, plane, penalty_ids, penalties, mask_words, mask_rows, words,
     numbers, keys,
-    BLOCK: tl.constexpr, GROUP: tl.constexpr, HIGHEST: tl.constexpr, ENTROPY: tl.constexpr,
+    BLOCK: constexpr, GROUP: constexpr, HIGHEST: constexpr, ENTROPY: constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     first = tl.program_id(1) * tiles * BLOCK
