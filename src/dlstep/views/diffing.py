@@ -1,19 +1,17 @@
-"""Differences of two states or two traces, as text and positions."""
+"""Differences of two states, as text and positions."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import reduce
 from itertools import groupby
 from typing import NamedTuple
 
-from ..core import AddedRequest, Event, Progress, Samples, SequenceState, Spec, State, Trace
+from ..core import AddedRequest, Progress, SequenceState, Spec, State
 from ..core.checks import short
-from ..core.lifecycle import apply
 from ..core.trace import differing, field_names
-from ..text.words import clipped, counted, piece, print_pretty
+from ..text.words import clipped, piece, print_pretty
 from .frames import shown_options
-from .lines import listed, more, packed, run_text
-from .texts import MOST, event_text, status
+from .lines import more, packed, run_text
+from .texts import MOST, status
 
 _WORDS = {"cache_digest": "KV cache", "cache": "pages", "live": "ids in use", "ended": "order of endings", "config": "spec"}
 
@@ -26,7 +24,7 @@ class ValueDiff(NamedTuple):
     parts: tuple[str, ...] = ()
     """Counts and options that differ, as text; if nothing else differs, the names of fields."""
     runs: tuple[str, ...] = ()
-    """Adjacent positions whose tokens differ, or events that only one of two traces has. A masked position has no token."""
+    """Adjacent positions whose tokens differ. A masked position has no token."""
     inner: tuple["ValueDiff", ...] = ()
     """Differences of what the values contain, such as requests."""
 
@@ -35,7 +33,7 @@ class ValueDiff(NamedTuple):
 
     def __str__(self) -> str:
         if not self:
-            return self.title or "no difference"
+            return "no difference"
         head = f"{self.title}: " if self.title and self.parts else self.title
         lines = packed(self.parts, head) if head or self.parts else []
         inner = [*self.runs[:MOST], *more(len(self.runs) - MOST, "run of positions")]
@@ -47,30 +45,21 @@ class ValueDiff(NamedTuple):
     _repr_pretty_ = print_pretty
 
 
-def diff(old: State | Trace, new: State | Trace) -> ValueDiff:
-    """Return the difference from `old` to `new`, which is false if they are equal.
+def diff(old: State, new: State) -> ValueDiff:
+    """Return the difference from one state to another, which is false if they are equal.
 
-    States are compared request by request, in time linear in their positions. For traces, the
-    result has the first different event, and the differences of the states after it and at the end.
+    States are compared request by request, in time linear in their positions.
 
     Args:
-        old: A state or a trace.
-        new: Another value of the same type.
+        old: A state.
+        new: Another state.
 
     Raises:
-        ValueError: Unless both are states or both are traces.
+        ValueError: Unless both are states.
     """
-    if isinstance(old, State) and isinstance(new, State):
-        return _state_diff(old, new)
-    if isinstance(old, Trace) and isinstance(new, Trace):
-        return _trace_diff(old, new)
-    kind = "Trace" if isinstance(old, Trace) else "State"
-    raise ValueError(
-        f"a {kind} can only be compared with another {kind}, got {short(new if isinstance(old, State | Trace) else old)}"
-    )
-
-
-def _state_diff(old: State, new: State) -> ValueDiff:
+    for given in (old, new):
+        if not isinstance(given, State):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"only states can be compared, got {short(given)}: give the `state` of a trace or a session")
     moves = _moves(_facts(old), _facts(new))
     requests = tuple(_requests_diff(old, new))
     if not (moves or requests):
@@ -162,45 +151,3 @@ def _runs(old: Mapping[int, int], new: Mapping[int, int], spec: Spec) -> tuple[l
         tokens = {"unmasked": now, "changed": f"{was} -> {now}", "remasked": was}[kind]
         runs.append(f"{run_text(run[0], run[-1])} {kind}: {tokens}")
     return [f"{number} {kind}" for kind, number in Counter(kinds.values()).items()], runs
-
-
-def _trace_diff(old: Trace, new: Trace) -> ValueDiff:
-    same, one, two, runs = 0, old.first, new.first, tuple[str, ...]()
-    title, place, there = "the first states differ", "there", _state_diff(one, two)
-    if not there:
-        while same < min(len(old.events), len(new.events)) and old.events[same] == new.events[same]:
-            one = apply(one, old.events[same])
-            same += 1
-        rest, others = old.events[same : same + 1], new.events[same : same + 1]
-        if not (rest or others):
-            return ValueDiff(f"no difference in {counted(same, 'event')}")
-        texts = _first_difference(rest[0], others[0]) if rest and others else (event_text(*rest), event_text(*others))
-        runs = f"old: {texts[0] or 'ended'}", f"new: {texts[1] or 'ended'}"
-        title, place = f"the same for {counted(same, 'event')}, then different at event {same}", "after it"
-        one, two = reduce(apply, rest, one), reduce(apply, others, one)
-        there, same = _state_diff(one, two), same + 1
-    end = _state_diff(reduce(apply, old.events[same:], one), reduce(apply, new.events[same:], two))
-    return ValueDiff(title, (), runs, (_titled(place, there), _titled("at the end", end)))
-
-
-def _titled(title: str, found: ValueDiff) -> ValueDiff:
-    return found._replace(title=title) if found else ValueDiff(f"{title}: no difference")
-
-
-def _first_difference(old: Event, new: Event) -> tuple[str, str]:
-    """Return the descriptions of two different events, with their first difference."""
-    if not (isinstance(old, Samples) and isinstance(new, Samples)):
-        return event_text(old), event_text(new)
-    if old.plan != new.plan:
-        names = [
-            "KV cache" if name == "cache_digest" else name for name in differing(old.plan, new.plan, field_names(old.plan))
-        ]
-        return f"{event_text(old)}, another plan ({listed(names)})", f"{event_text(new)}, another plan"
-    for span, one, two in zip(old.plan.spans, old.spans, new.spans, strict=True):
-        was, now = (list(zip(rows.tokens, rows.probabilities, strict=True)) for rows in (one, two))
-        for position, first, second in zip(span.wanted.sampled, was, now, strict=True):
-            if first != second:
-                place = f"step {old.plan.step}, request {span.who.id}, position {position}"
-                texts = [f"{place}: token {token}, probability {p:.4g}" for token, p in (first, second)]
-                return texts[0], texts[1]
-    return f"{event_text(old)}, other statistics", f"{event_text(new)}, other statistics"

@@ -116,11 +116,9 @@ def _trace_lines(trace: Trace) -> Iterator[str]:
         yield f"{number:5}  {event_text(event)}: {len(state.running)} running, {len(state.waiting)} waiting, {pages} held"
 
 
-def event_text(event: Event | None = None) -> str:
-    """Return a short description of an event; empty for None."""
+def event_text(event: Event) -> str:
+    """Return a short description of an event."""
     match event:
-        case None:
-            return ""
         case Samples():
             ids = [span.who.id for span in event.plan.spans]
             return f"step {event.plan.step} of request{'s' if len(ids) > 1 else ''} {listed(ids) or 'none'}"

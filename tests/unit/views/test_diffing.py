@@ -1,4 +1,4 @@
-"""Differences of states and traces: false exactly for equal values, complete enough to go from one to the other, and short."""
+"""Differences of states: false exactly for equal values, complete enough to go from one to the other, and short."""
 
 import re
 from dataclasses import replace
@@ -9,9 +9,7 @@ import pytest
 from dlstep import strategies
 from dlstep.core import (
     Config,
-    Rebuild,
     Request,
-    Samples,
     SamplingParams,
     Spec,
     Trace,
@@ -141,25 +139,8 @@ def start():
     return add(init(config, load("multi_bd")(block_size=4, buffer_size=2)), Request(0, (5, 6), SamplingParams(max_tokens=9)))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_traces_differ_at_the_event_that_was_changed(name):
-    trace, state = recorded(name, 1)
-    assert not diff(trace, trace) and str(diff(trace, trace)) == f"no difference in {len(trace.events)} events"
-    for place in range(0, len(trace.events), 3):
-        short = Trace(trace.first, trace.events[:place])
-        found = diff(trace, short)
-        assert found.title.endswith(f"different at event {place}") and found.runs[1] == "new: ended"
-        assert found.inner[1].inner == diff(state, short.state).inner
-        check_text(found)
-        event = trace.events[place]
-        if isinstance(event, Samples) and any(rows.tokens for rows in event.spans):
-            rows = tuple(replace(r, probabilities=tuple(p / 2 for p in r.probabilities)) for r in event.spans)
-            if rows != event.spans:
-                other = Trace(trace.first, (*trace.events[:place], Samples(event.plan, rows)))
-                found = diff(trace, other)
-                old, new = found.runs
-                assert found.title.endswith(f"event {place}") and "probability" in old and old[5:] != new[5:]
-        longer = Trace(trace.first, (*trace.events[:place], Rebuild()))
-        if not isinstance(event, Rebuild):
-            assert "rebuild" in diff(trace, longer).runs[1]
-            check_text(diff(trace, longer))
+def test_only_states_are_compared():
+    state = start()
+    for pair in ((state, Trace(state)), (Trace(state), state)):
+        with pytest.raises(ValueError, match=r"got Trace.*give the `state` of a trace"):
+            diff(*pair)
