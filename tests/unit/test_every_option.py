@@ -194,7 +194,6 @@ LINES = {
     ],
     "replay": ["trace.jsonl | nowhere | --json", *OWN_PARTS],
     "view": ["trace.jsonl | nowhere | --out page.html", "!open browser", *OWN_PARTS],
-    "bench decode": ["--device cuda:99 | --model nowhere | --device cpu", "!json JSON"],
     "doctor": [" | --json"],
 }
 # Options that have no effect beside others: a command line for each, and words of its refusal.

@@ -49,7 +49,6 @@ COMMANDS = {
     "models check": "Describe a checkpoint and report its problems.",
     "replay": "Re-execute a saved trace without a model.",
     "view": "Write a recording or a trace as a page that opens without a server.",
-    "bench decode": "Measure decode steps of a model.",
     "doctor": "Check versions, devices, kernels and optional packages.",
 }
 WITH_STRATEGY = ("generate", "serve", "batch", "eval")  # commands that accept strategy options and option files
@@ -80,7 +79,7 @@ def command_in(arguments: Sequence[str]) -> str:
     hint = did_you_mean(words, longer) if "-" not in words else ""
     if first in COMMANDS and not hint:
         return first
-    hint = hint or (f"give {' or '.join(longer)}." if longer else did_you_mean(first, COMMANDS))
+    hint = hint or did_you_mean(first, COMMANDS)
     raise ValueError(f"dlstep has no command {words if longer else first!r}: {hint} `dlstep --help` lists all")
 
 
@@ -200,7 +199,7 @@ def print_completion(options: Namespace) -> int:
     for command, summary in COMMANDS.items():
         first, _, second = command.rpartition(" ")
         if first not in levels:
-            levels[first] = _subcommands(levels[""].choices.get(first) or levels[""].add_parser(first, help=summary))
+            levels[first] = _subcommands(levels[""].choices[first])
         levels[first].add_parser(second, help=summary)
         levels[first].choices[second] = _annotate(parser_of(command))
     print(shtab.complete(parser, options.print_completion))

@@ -42,7 +42,6 @@ def test_without_arguments_five_things_are_listed_each_with_a_command_that_can_b
     [
         (["nonsense"], "dlstep has no command 'nonsense': `dlstep --help` lists all"),
         (["genrate"], "dlstep has no command 'genrate': did you mean generate?"),
-        (["bench", "x"], "dlstep has no command 'bench x': did you mean bench decode?"),
         (["models", "chek"], "dlstep has no command 'models chek': did you mean models check?"),
         (["--print_config"], "unrecognized arguments: --print_config"),
         (["generate", "a", "--nonsense", "1"], "unrecognized arguments: --nonsense"),

@@ -44,7 +44,7 @@ def test_the_script_is_one_of_the_shell(shell, tmp_path, capsys):
         (["dlstep", "gen"], {"generate"}),
         (["dlstep", "generate", "--decoding_str"], {"--decoding_strategy"}),
         (["dlstep", "generate", "--rule", "thr"], {"threshold"}),
-        (["dlstep", "bench", "de"], {"decode"}),
+        (["dlstep", "models", "che"], {"check"}),
         (["dlstep", "demo", "--js"], {"--json"}),
     ],
 )
