@@ -168,7 +168,7 @@ kernels-aot: $(VENV)/.test
 
 # The table and the picture of docs/results.md: every strategy, and the README's rule, on 500 held-out problems.
 table: $(VENV)/.test
-	$(BIN)/python docs/make_table.py
+	PYTHONPATH=. $(BIN)/python docs/make_table.py
 
 # How each decoding rule fills in one story, for its page; and the table of rules in docs/strategies/index.md.
 pictures: $(VENV)/.test

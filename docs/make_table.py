@@ -10,6 +10,7 @@ from rich.progress import track
 
 from dlstep import LLM, SamplingParams, tiny
 from dlstep.evaluate.frontier import DECODERS
+from training.stories import score
 
 PROBLEMS = 500
 FOLDER = Path(__file__).parent
@@ -40,7 +41,7 @@ def measure(name: str, options: dict[str, Any], option: str) -> dict[str, Any]:
     """Answer all problems together. Ratios are those of sums; `chain` is the share of answers whose every equation is right."""
     problems = tiny.problems(PROBLEMS, 0)
     outputs = LLM(**options).generate([problem.prompt for problem in problems], SamplingParams(max_tokens=64), progress=False)
-    scores = [tiny.score(problem, output.text) for problem, output in zip(problems, outputs, strict=True)]
+    scores = [score(problem, output.text) for problem, output in zip(problems, outputs, strict=True)]
     tokens, forwards = sum(len(output.token_ids) for output in outputs), sum(output.nfe for output in outputs)
     return {
         "strategy": options["decoding_strategy"],

@@ -38,6 +38,7 @@ from dlstep.rules.quota import Quota
 from dlstep.rules.running_confidence import RunningConfidence
 from dlstep.rules.saber import Saber
 from dlstep.rules.threshold import Threshold
+from training.stories import score
 
 PROBLEMS = 200
 LENGTH = 32  # positions of a canvas
@@ -235,7 +236,7 @@ def loop_lines(problems: int) -> list[str]:
         ended = sum(output.finish_reason == "length" for output in cut)
         rows.append(f"| positions past `max_tokens={length}` | {differ} of {ended} that end by length |")
     outputs = [llm.generate(prompts, SamplingParams(max_tokens=64), progress=False) for llm in (one, four)]
-    right = [sum(tiny.score(story, each.text).answer for story, each in zip(stories, some, strict=True)) for some in outputs]
+    right = [sum(score(story, each.text).answer for story, each in zip(stories, some, strict=True)) for some in outputs]
     differ = sum(here.token_ids != other.token_ids for here, other in zip(*outputs, strict=True))
     rows.append(f"| `buffer_size=4` instead of 1 | {differ} of {problems}; right: {right[1]} instead of {right[0]} |")
     return rows

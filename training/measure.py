@@ -11,6 +11,7 @@ from typing import Any
 
 from dlstep import LLM, SamplingParams, tiny
 from training.card import Measured, write_figures
+from training.stories import score
 
 
 def figures(llm: LLM, problems: Sequence[tiny.Problem]) -> dict[str, Any]:
@@ -20,7 +21,7 @@ def figures(llm: LLM, problems: Sequence[tiny.Problem]) -> dict[str, Any]:
     equation is right, too. `forwards` is the mean `nfe` per answer; ratios are ratios of sums.
     """
     outputs = llm.generate([problem.prompt for problem in problems], SamplingParams(max_tokens=64), progress=False)
-    scores = [tiny.score(problem, output.text) for problem, output in zip(problems, outputs, strict=True)]
+    scores = [score(problem, output.text) for problem, output in zip(problems, outputs, strict=True)]
     tokens, forwards = sum(len(output.token_ids) for output in outputs), sum(output.nfe for output in outputs)
     return {
         "problems": len(problems),

@@ -6,6 +6,7 @@ import pytest
 
 from dlstep import LLM, EngineConfig, SamplingParams, strategies, tiny
 from dlstep.engine.strategy_choice import embedded_models_for
+from training.stories import score
 
 LIMIT = SamplingParams(max_tokens=64)
 COUNTS = [100, pytest.param(500, marks=pytest.mark.stress)]
@@ -22,7 +23,7 @@ def measured(strategy, count, **options):
     """Share of right answers in percent, tokens per forward pass, and forward passes per answer."""
     outputs = answers(strategy, count, **options)
     scored = zip(tiny.problems(count, seed=0), outputs, strict=True)
-    right = [tiny.score(problem, output.text).answer for problem, output in scored]
+    right = [score(problem, output.text).answer for problem, output in scored]
     tokens, forwards = sum(len(output.token_ids) for output in outputs), sum(output.nfe for output in outputs)
     return 100 * sum(right) / count, tokens / forwards, forwards / count
 

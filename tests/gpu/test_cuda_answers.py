@@ -5,6 +5,7 @@ from operator import eq
 import pytest
 
 from dlstep import LLM, SamplingParams, tiny
+from training.stories import score
 
 pytestmark = pytest.mark.gpu
 LIMIT = SamplingParams(max_tokens=64)
@@ -51,7 +52,7 @@ def test_bf16_answers_are_nearly_as_often_right(name, cuda_device, report):
     tokens = []
     for dtype in ("bfloat16", "float32"):
         outputs = LLM(device=cuda_device, dtype=dtype, **DECODERS[name]).generate(prompts, LIMIT)
-        right.append(sum(tiny.score(one, output.text).answer for one, output in zip(problems, outputs, strict=True)))
+        right.append(sum(score(one, output.text).answer for one, output in zip(problems, outputs, strict=True)))
         tokens.append([output.token_ids for output in outputs])
     same = sum(map(eq, *tokens))
     report(f"{name}: {right[0]} of 64 right in bf16, {right[1]} in fp32, {same} with equal tokens")

@@ -6,6 +6,7 @@ import torch
 from dlstep import LLM, SamplingParams, tiny
 from dlstep.models.quantization import QuantizedLinear
 from dlstep_kernels import quantize_rows, scaled_linear
+from training.stories import score
 
 pytestmark = pytest.mark.gpu
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
@@ -47,6 +48,6 @@ def test_graphs_do_not_change_answers_and_accuracy_is_kept(model, dtype, cuda_de
         assert any(isinstance(module, QuantizedLinear) for module in network.modules())
         outputs.append(llm.generate([one.prompt for one in problems], SamplingParams(max_tokens=48)))
     assert outputs[0] == outputs[1]
-    right = sum(tiny.score(one, output.text).answer for one, output in zip(problems, outputs[0], strict=True))
+    right = sum(score(one, output.text).answer for one, output in zip(problems, outputs[0], strict=True))
     print(f"{model}, fp8, {dtype}: {right} of 64 right")
     assert right >= 54

@@ -6,11 +6,9 @@ from typing import Any
 
 from dlstep.tiny.task import (
     Problem as Problem,
-    Score as Score,
     held_out as held_out,
     is_story as is_story,
     problems as problems,
-    score as score,
 )
 
 # The models were trained on single stories (a question, and the answer on the next line), so drop earlier turns.

@@ -33,7 +33,6 @@ _STORY = re.compile(
     rf"(?:(?:{'|'.join(LEADS)}) (?P=name) (?:{_VERBS})\. ){{1,{MOST_EVENTS}}}How many (?P=thing) does (?P=name) have\?",
     re.ASCII,
 )
-_NUMBER = re.compile(r"\d+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +56,6 @@ class Problem:
     thing: str
     start: int
     events: tuple[Event, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    """Whether the last number is right, and whether all equations and the closing sentence are right."""
-
-    answer: bool
-    chain: bool
 
 
 def held_out(prompt: str) -> bool:
@@ -108,35 +99,6 @@ def draw_problem(source: random.Random) -> Problem:
     return Problem("".join(sentences), total, name, thing, start, tuple(events))
 
 
-def closing_sentences(problem: Problem) -> tuple[str, ...]:
-    """Return the sentences that may close a right answer."""
-    return (
-        f"{problem.name} has {problem.answer} {problem.thing}.",
-        f"So {problem.answer} {problem.thing} left.",
-        f"{problem.name} now has {problem.answer} {problem.thing}.",
-    )
-
-
-def score(problem: Problem, text: str) -> Score:
-    """Score an answer, given without the prompt and the end symbol.
-
-    `answer` requires that the last number is right. `chain` requires one true equation per event,
-    each continuing from the previous result with the story's amount, and a closing sentence.
-    """
-    numbers = _NUMBER.findall(text)
-    answer = bool(numbers) and numbers[-1] == str(problem.answer)
-    *equations, closing = text.split(". ")
-    if closing not in closing_sentences(problem) or len(equations) != len(problem.events):
-        return Score(answer, chain=False)
-    total = problem.start
-    for written, event in zip(equations, problem.events, strict=True):
-        after = event.apply(total)
-        if written not in [f"{left}={after} {problem.thing}" for left in left_sides(event, total)]:
-            return Score(answer, chain=False)
-        total = after
-    return Score(answer, chain=answer)
-
-
 def _draw_event(source: random.Random, total: int) -> Event:
     """Draw an event: often a gain or loss, rarely a double, so that numbers have at most three digits."""
     share = source.random()
@@ -153,12 +115,3 @@ def _predicate(event: Event, source: random.Random) -> str:
     if event.amount > 0:
         return f"{source.choice(GAIN_VERBS)} {event.amount} more"
     return f"{source.choice(LOSE_VERBS)} {-event.amount}"
-
-
-def left_sides(event: Event, total: int) -> tuple[str, ...]:
-    """Return the left sides that describe the event with `total` things before it."""
-    if event.amount is None:
-        return (f"{total}+{total}",)
-    if event.amount > 0:
-        return f"{total}+{event.amount}", f"{event.amount}+{total}"
-    return (f"{total}{event.amount}",)  # the minus is the sign of the amount

@@ -6,7 +6,8 @@ import pytest
 
 from dlstep import LLM, SamplingParams
 from dlstep.cli import main
-from dlstep.tiny import problems, score
+from dlstep.tiny import problems
+from training.stories import score
 
 
 def table(folder):

@@ -12,6 +12,7 @@ from dlstep.rules.ada_block import AdaBlock
 from dlstep.rules.early_commit import EarlyCommit
 from dlstep.rules.quota import Quota
 from dlstep.rules.threshold import Threshold
+from training.stories import score
 from training.tokenizer import build_tokenizer
 
 from ...helpers.comparisons import row as made_row
@@ -30,7 +31,7 @@ def test_a_comparison_gives_the_figures_of_separate_runs(count, values):
     for row in rows:
         alone = LLM("tiny-bd", **row.options)
         outputs = alone.generate([one.prompt for one in problems], SamplingParams(max_tokens=48))
-        each.append([float(tiny.score(one, output.text).answer) for one, output in zip(problems, outputs, strict=True)])
+        each.append([float(score(one, output.text).answer) for one, output in zip(problems, outputs, strict=True)])
         tokens, forwards = sum(len(one.token_ids) for one in outputs), sum(one.nfe for one in outputs)
         figures = (row.answers, row.accuracy, row.tokens_per_forward, row.forwards_per_answer)
         assert figures == (count, sum(each[-1]) / count, tokens / forwards, forwards / count)

@@ -13,6 +13,7 @@ from dlstep.models.layers import SCALES
 from dlstep.models.quantization import QuantizedLinear, quantize
 from dlstep_kernels import quantize_rows, scaled_linear
 from dlstep_kernels.quantization import FP8, LARGEST
+from training.stories import score
 
 from ...helpers.ranks_running import run_ranks
 from ...helpers.tiny_configs import FACTS
@@ -106,7 +107,7 @@ def test_fp8_keeps_the_accuracy_of_an_embedded_model():
     for quantization in (None, "fp8"):
         llm = LLM("tiny-bd", quantization=quantization, accept_threshold=0.95)
         outputs = llm.generate([one.prompt for one in problems], SamplingParams(max_tokens=48))
-        rights.append(sum(tiny.score(one, output.text).answer for one, output in zip(problems, outputs, strict=True)) / 200)
+        rights.append(sum(score(one, output.text).answer for one, output in zip(problems, outputs, strict=True)) / 200)
     assert abs(rights[1] - rights[0]) <= 0.02 and min(rights) > 0.9
 
 

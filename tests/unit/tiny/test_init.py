@@ -12,9 +12,10 @@ from transformers import (
 )
 
 from dlstep import LLM
-from dlstep.tiny import names, path, problems, score
+from dlstep.tiny import names, path, problems
 from training.masks import LONGEST_CANVAS
 from training.recipes import RECIPES
+from training.stories import score
 
 FOUR_MEGABYTES = 4_000_000
 QWEN = tuple(name for name in names() if RECIPES[name].lesson != "random canvas")

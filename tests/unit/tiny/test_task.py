@@ -7,9 +7,9 @@ from itertools import islice
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.tiny import Score, held_out, is_story, path, problems, score
+from dlstep.tiny import held_out, is_story, path, problems
 from dlstep.tiny.task import draw_problem
-from training.stories import draw_response, training_stories
+from training.stories import Score, draw_response, score, training_stories
 
 FIRST_PROMPT = "Mia has 14 apples. Now Mia loses 9. Then Mia wins 5 more. How many apples does Mia have?\n"  # of seed 0
 seeds = st.integers(0, 2**32)
