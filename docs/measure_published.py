@@ -226,8 +226,9 @@ def loop_lines(problems: int) -> list[str]:
     rows, stories = list[str](), tiny.problems(problems, 0)
     prompts = [story.prompt for story in stories]
     one, four = LLM("tiny-bd", buffer_size=1), LLM("tiny-bd")
-    size = TINY_BLOCK
-    starts = [len(one.engine.tokenizer.encode(prompt, add_special_tokens=False)) for prompt in prompts]
+    size, tokenizer = TINY_BLOCK, one.engine.tokenizer
+    assert tokenizer is not None, "embedded models have one"
+    starts = [len(tokenizer.encode(prompt, add_special_tokens=False)) for prompt in prompts]
     for length in CUT_LENGTHS:
         cut = one.generate(prompts, SamplingParams(max_tokens=length), progress=False)
         rounded = [SamplingParams(max_tokens=-(-(start + length) // size) * size - start) for start in starts]

@@ -1,5 +1,8 @@
 """FP8 on a CUDA device: kernels compared with their twins, and embedded models with captured graphs."""
 
+# The driver is a `TorchDriver`.
+# pyright: reportAttributeAccessIssue=false
+
 import pytest
 import torch
 

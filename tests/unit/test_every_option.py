@@ -4,6 +4,9 @@ A new option needs a row in one of the tables below, two command lines or two va
 the server needs a test that gives it.
 """
 
+# Options of every type are given by name.
+# pyright: reportArgumentType=false, reportOptionalMemberAccess=false
+
 import contextlib
 import io
 import json

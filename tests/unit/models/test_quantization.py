@@ -1,5 +1,8 @@
 """FP8 networks: which layers are quantized, what the networks compute, and what is refused."""
 
+# Values of other types are given on purpose; the driver is a `TorchDriver`.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
+
 import numpy as np
 import pytest
 import torch

@@ -1,5 +1,8 @@
 """Differences of states: false exactly for equal values, complete enough to go from one to the other, and short."""
 
+# Values of other types are given on purpose.
+# pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalMemberAccess=false
+
 import re
 from dataclasses import replace
 from itertools import pairwise, product
