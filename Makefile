@@ -153,8 +153,15 @@ release-check: $(VENV)/.test
 	$(BIN)/python -m tests.release_check dist '$(TAG)'
 
 # Faults of the catalogue, each of which a test must notice; ONLY=TEXT selects some by file, function or fault.
+# With N=60, instead so many faults drawn at random around the core by SEED, today's date by default; prints those that no
+# test notices.
 mutants: $(VENV)/.full
+ifdef N
+	$(BIN)/pip $(PIP_INSTALL) -e '.[mutate]'
+	$(BIN)/python -m tests.mutants.drawn --count $(N) $(if $(SEED),--seed $(SEED))
+else
 	$(BIN)/python -m tests.mutants $(if $(ONLY),--only '$(ONLY)')
+endif
 
 # Faults that mutmut makes in FILES, such as src/dlstep/core/state.py; prints those that no test notices.
 mutate: $(VENV)/.full

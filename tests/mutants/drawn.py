@@ -1,0 +1,169 @@
+"""Draw faults at random in all sources, and run the tests of each changed file.
+
+`python -m tests.mutants.drawn --count 60 --seed 20261130` prints a line for each fault, the diffs of those that no test
+noticed, and the share that was noticed. mutmut's operators make the faults, except those in strings, which are mostly
+wording. The tests of a file are those of the mirrored layout, then all test modules that import it.
+"""
+
+import argparse
+import os
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import date
+from difflib import unified_diff
+from functools import cache
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import grimp
+import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider
+from mutmut.mutation.mutators import mutation_operators, operator_string
+from rich.console import Console
+
+from .mirror import link_sources, run_tests, unit_tests
+from .mutant import SRC
+
+BY_LAWS = (("dlstep", "core"), ("dlstep", "rules"), ("dlstep", "strategies"))  # packages that the catalogue covers
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A changed copy of a file."""
+
+    path: Path
+    line: int
+    changed: str
+
+    @property
+    def name(self) -> str:
+        """The file, relative to `src`."""
+        return self.path.relative_to(SRC).as_posix()
+
+    @property
+    def diff(self) -> str:
+        """The changed lines."""
+        lines = unified_diff(self.path.read_text().splitlines(), self.changed.splitlines(), n=0, lineterm="")
+        return "\n".join(line for line in list(lines)[2:] if not line.startswith("@@"))
+
+
+class Places(cst.CSTVisitor):
+    """Collects the nodes inside functions that mutmut's operators change, and their lines."""
+
+    METADATA_DEPENDENCIES = (PositionProvider,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[cst.CSTNode, cst.CSTNode, int]] = []
+        self._depth = 0
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        """Collect the changes of a node. Annotations, decorators, and strings that are statements are skipped."""
+        if isinstance(node, cst.Annotation | cst.Decorator) or (
+            isinstance(node, cst.Expr) and isinstance(node.value, cst.BaseString)
+        ):
+            return False
+        self._depth += isinstance(node, cst.FunctionDef)
+        if self._depth and not isinstance(node, cst.FunctionDef):
+            position: Any = self.get_metadata(PositionProvider, node)
+            for kind, operator in mutation_operators:
+                if isinstance(node, kind) and operator is not operator_string:
+                    self.found += [(node, changed, position.start.line) for changed in operator(node)]
+        return True
+
+    def on_leave(self, original_node: cst.CSTNode) -> None:
+        """Leave a function."""
+        self._depth -= isinstance(original_node, cst.FunctionDef)
+
+
+@cache
+def places(path: Path) -> tuple[cst.Module, list[tuple[cst.CSTNode, cst.CSTNode, int]]]:
+    """Return the tree of a file, and its nodes that can be changed with their replacements and lines."""
+    wrapper, visitor = MetadataWrapper(cst.parse_module(path.read_text())), Places()
+    wrapper.visit(visitor)
+    return wrapper.module, visitor.found
+
+
+def drawn(random: Random, paths: list[Path]) -> Iterator[Fault]:
+    """Yield distinct faults; a file is chosen with a probability proportional to its size."""
+    sizes, seen = [path.stat().st_size for path in paths], set[Fault]()
+    while True:
+        (path,) = random.choices(paths, sizes)
+        module, found = places(path)
+        if not found:
+            continue
+        node, changed, line = random.choice(found)
+        fault = Fault(path, line, cst.ensure_type(module.deep_replace(node, changed), cst.Module).code)
+        if fault not in seen and compiles(fault.changed) and fault.changed != path.read_text():
+            seen.add(fault)
+            yield fault
+
+
+def compiles(source: str) -> bool:
+    """Return whether Python accepts the source."""
+    try:
+        compile(source, "changed", "exec")
+    except SyntaxError:
+        return False
+    return True
+
+
+@cache
+def imports() -> grimp.ImportGraph:
+    """Return the import graph of sources and tests."""
+    return grimp.build_graph("dlstep", "dlstep_kernels", "tests", include_external_packages=False)
+
+
+def tests_of(name: str) -> list[str]:
+    """Return the tests of a file: those of the mirrored layout, then the test modules that import it."""
+    module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    importing = sorted(imports().find_modules_that_directly_import(module))
+    paths = [each.replace(".", "/") + ".py" for each in importing if each.startswith("tests.") and ".test_" in each]
+    found = [*unit_tests(name.removeprefix("dlstep/")), *paths]
+    return [path for path in dict.fromkeys(found) if not path.startswith("tests/gpu/")]
+
+
+def noticed(fault: Fault, *options: str) -> bool:
+    """Return whether a test fails with the fault; `options` are pytest's."""
+    tests = tests_of(fault.name)
+    with TemporaryDirectory() as name:
+        link_sources(Path(name))
+        changed = Path(name) / fault.path.relative_to(SRC)
+        changed.unlink()
+        changed.write_text(fault.changed)
+        return bool(tests) and run_tests(tests, Path(name), *options).returncode != 0
+
+
+def main() -> None:
+    """Print which of the drawn faults the tests notice."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants.drawn", description=__doc__)
+    parser.add_argument("--count", type=int, default=60, help="number of faults (default: 60)")
+    parser.add_argument("--seed", default=f"{date.today():%Y%m%d}", help="seed of the draw (default: today's date)")
+    parser.add_argument("--everywhere", action="store_true", help="draw in core, rules and strategies, too")
+    parser.add_argument("--quick", action="store_true", help="only the tests of `make test`")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs of pytest at a time (default: one per core)")
+    options = parser.parse_args()
+    paths = sorted(SRC.rglob("*.py"))
+    if not options.everywhere:
+        paths = [path for path in paths if path.relative_to(SRC).parts[:2] not in BY_LAWS]
+    console, missed, total = Console(width=150), list[Fault](), Counter[bool]()
+    draws = drawn(Random(options.seed), paths)
+    faults = [next(draws) for _ in range(options.count)]
+    imports()  # once, before threads ask for it
+    only = ["-m", "not full and not stress and not clients"] if options.quick else []
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for fault, found in zip(faults, pool.map(lambda fault: noticed(fault, *only), faults), strict=True):
+            total[found] += 1
+            missed += [] if found else [fault]
+            console.print(f"{'ok  ' if found else 'MISS'} {fault.name}:{fault.line}", markup=False, highlight=False)
+    for fault in missed:
+        console.print(f"\n{fault.name}:{fault.line}\n{fault.diff}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"\nseed {options.seed}: {total[True]} of {options.count} faults noticed")
+
+
+if __name__ == "__main__":
+    main()
