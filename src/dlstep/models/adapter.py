@@ -253,15 +253,17 @@ def apply_adapter(
     *,
     merge: bool,
     ranks: Ranks = ALONE,
+    again: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Apply an adapter to `network`; each of several `ranks` changes its shard.
 
     `stored` maps the names of the checkpoint's tensors to their shapes. With `merge`, updates are
     computed in float32 and rounded once; otherwise peft modules replace the adapted modules. Biases
     and whole modules always replace those of the network. Raises the errors of `plan_adapter` before
-    any change.
+    any change. `again` are the parameters, by first name, of a network that the adapter has changed before: their values are
+    changed, but no module is replaced.
     """
-    whole = empty_network(type(network), network.config, network.dtype) if ranks.several else network
+    whole = empty_network(type(network), network.config, network.dtype) if ranks.several or again else network
     plan = plan_adapter(whole, adapter, rules, stored, merge=merge)
     if ranks.several and any(pair.magnitude is not None for pair in plan.pairs):
         raise ValueError(
@@ -269,16 +271,15 @@ def apply_adapter(
             "into the checkpoint, or leave tensor_parallel_size at 1"
         )
     shares = Shares(network_tensors(whole).shapes, parameter_shards(whole, ranks), ranks)
+    parameters = again or {name: network.get_parameter_or_buffer(name).detach() for name in shares.shapes}
     for name, tensor in plan.replaced.items():
         for place in shares.held(plan.placed[name]):
-            _view(network, place).copy_(shares.of(place.select_rows(tensor), place))
-    if adapter.drafts_only:
-        _gate(network, plan.pairs)
-    elif merge:
+            _part(parameters, place).copy_(shares.of(place.select_rows(tensor), place))
+    if merge and not adapter.drafts_only:
         for pair in plan.pairs:
-            _merge(network, pair, shares)
-    else:
-        _keep(network, plan.pairs)
+            _merge(parameters, pair, shares)
+    elif not again:
+        (_gate if adapter.drafts_only else _keep)(network, plan.pairs)
 
 
 def _targeted(network: PreTrainedModel, adapter: Adapter, placed: Mapping[str, tuple[Placement, ...]]) -> set[str]:
@@ -334,15 +335,15 @@ def _is_linear(network: PreTrainedModel, place: Placement) -> bool:
     return isinstance(_module(network, place), nn.Linear)
 
 
-def _view(network: PreTrainedModel, place: Placement) -> Tensor:
+def _part(parameters: Mapping[str, Tensor], place: Placement) -> Tensor:
     """Return a view of the part of a parameter that a placement selects."""
-    return parameter_part(network.get_parameter_or_buffer(place.parameter).detach(), place.part)
+    return parameter_part(parameters[place.parameter], place.part)
 
 
-def _merge(network: PreTrainedModel, pair: Pair, shares: Shares) -> None:
+def _merge(parameters: Mapping[str, Tensor], pair: Pair, shares: Shares) -> None:
     """Add an update to the weights, computed in float32."""
     for place in shares.held(pair.places):
-        weight = _view(network, place)
+        weight = _part(parameters, place)
         a, b = (part.to(weight.device, torch.float32) for part in (pair.a, place.select_rows(pair.b)))
         merged = weight.float() + shares.of((b @ a) * pair.scale, place)
         if pair.magnitude is not None:

@@ -103,7 +103,7 @@ def read_description(
     folder = source.path
     facts = read_facts(folder)
     known = recognise(source, facts, family)
-    config, unknown = _config(folder, facts, known)
+    config, unknown = network_config(folder, facts, known)
     text: Any = config.get_text_config()
     with refuse_errors(str(folder / "config.json")):
         own = part(facts, "dlstep")
@@ -139,7 +139,7 @@ def read_description(
     )
 
 
-def _config(folder: Path, facts: dict[str, Any], family: Family) -> tuple[PretrainedConfig, tuple[str, ...]]:
+def network_config(folder: Path, facts: dict[str, Any], family: Family) -> tuple[PretrainedConfig, tuple[str, ...]]:
     """Return the network's configuration as an object of transformers, and the names of unknown fields."""
     config_class: Any = family.network.config_class
     assert config_class is not None, f"{family.network.__name__} has no configuration class"

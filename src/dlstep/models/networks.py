@@ -124,10 +124,14 @@ class Memory:
     value_pages: tuple[Float[Tensor, "slots _kv_heads _head_dim"], ...]
     carried: Float[Tensor, "places canvas hidden"]
 
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All tensors."""
+        return (*self.key_pages, *self.value_pages, self.carried)
+
     def copy(self, other: "Memory") -> None:
         """Copy the content of `other`, which must have the same sizes."""
-        mine, theirs = [(*each.key_pages, *each.value_pages, each.carried) for each in (self, other)]
-        for own, its in zip(mine, theirs, strict=True):
+        for own, its in zip(self.tensors, other.tensors, strict=True):
             own.copy_(its)
 
     @contextmanager
@@ -240,7 +244,7 @@ class PagedNetwork(ABC):
         positions = num_pages * page_size + 1  # rows that are not stored write to the last position
 
         pages = [(positions, shape.kv_heads, shape.head_dim) for shape in self.shapes]
-        sizes = [*pages, *pages, self.carried_size(slots)]  # keys, values
+        sizes = [*pages, *pages, self.carried_size(slots if num_pages else 0)]  # keys, values
         try:
             *tensors, carried = [zeros(size, dtype=dtype, device=device) for size in sizes]
             return Memory(tuple(tensors[: len(pages)]), tuple(tensors[len(pages) :]), carried)

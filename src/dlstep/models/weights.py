@@ -10,7 +10,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -267,24 +266,26 @@ def fill(
     advance: Callable[[int], None],
     shares: Shares,
     dtype: torch.dtype,
+    given: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Copy tensors to their placements, file by file. Raises ValueError if tied parameters have different values.
 
     `placements` are those that `shares.held` yields. Parameters with `row_scales` are quantized, after rounding to `dtype`.
+    Tensors that are `given` are in no file.
     """
     by_tensor: dict[str, list[Placement]] = {}
     for placement in placements:
         by_tensor.setdefault(placement.tensor, []).append(placement)
-    scales = _scales(stored)
+    scales = _scales(stored, given)
     # Tensors that repeat a tied parameter come last: they are compared with its value.
     for repeats in (False, True):
         chosen = [stored[name] for name, its in by_tensor.items() if any(placement.repeat for placement in its) is repeats]
-        for tensor, opened in _opened(chosen):
+        for tensor, read in _opened(chosen, given):
             for placement in by_tensor[tensor.name]:
                 name = placement.parameter
                 targets = [parameter_part(its[name], placement.part) for its in (parameters, row_scales) if name in its]
                 device = targets[0].device
-                whole = opened.get_tensor(tensor.name)  # a view of the mapped file: only the share is read
+                whole = read(tensor.name)  # a view of the mapped file: only the share is read
                 if tensor.dtype in CODES:
                     whole = restored(whole.to(device), scales[tensor.name].to(device))
                 rows = shares.of(placement.select_rows(whole), placement)
@@ -301,10 +302,10 @@ def fill(
             advance(tensor.size)
 
 
-def _scales(stored: Mapping[str, Stored]) -> dict[str, Tensor]:
+def _scales(stored: Mapping[str, Stored], given: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
     """Return the scales of the tensors that are stored in codes, by the name of the tensor."""
     chosen = [tensor for name, tensor in stored.items() if is_scale(name, stored)]
-    return {tensor.name.removesuffix(SCALE): opened.get_tensor(tensor.name).clone() for tensor, opened in _opened(chosen)}
+    return {tensor.name.removesuffix(SCALE): read(tensor.name).clone() for tensor, read in _opened(chosen, given)}
 
 
 def parameter_part(parameter: Tensor, part: Part) -> Tensor:
@@ -315,17 +316,20 @@ def parameter_part(parameter: Tensor, part: Part) -> Tensor:
     return parameter if half is None else parameter.chunk(2)[half]
 
 
-def _opened(chosen: list[Stored]) -> Iterator[tuple[Stored, Any]]:
-    """Yield each tensor with its opened file; what is read from the file is valid until the next tensor is requested.
+def _opened(chosen: list[Stored], given: Mapping[str, Tensor] | None) -> Iterator[tuple[Stored, Callable[[str], Tensor]]]:
+    """Yield each tensor and a function that reads it from its opened file; the result is valid until the next request.
 
     Pages of a mapped file count as memory of this process until the file is closed, so a file is reopened for every
     `MAPPED_BYTES` of it.
     """
+    if given is not None:
+        yield from [(tensor, given.__getitem__) for tensor in chosen]
+        return
     ordered = sorted(chosen, key=lambda tensor: (tensor.file, tensor.offset))
     for (file, _), group in groupby(ordered, key=lambda tensor: (tensor.file, tensor.offset // MAPPED_BYTES)):
         with safe_open(file, framework="pt", device="cpu") as opened:
             for tensor in group:
-                yield tensor, opened
+                yield tensor, opened.get_tensor
 
 
 def put(network: PreTrainedModel, filled: Mapping[str, Tensor]) -> None:
