@@ -1,19 +1,19 @@
 """`LLM`: text in, text out. It keeps its state between calls, so equal prefixes are cached."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePath
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from .core import SamplingParams, State, Strategy, Trace, Update
+from .core import Refused, SamplingParams, State, Strategy, Trace, Update
 from .core.checks import listed as evaluation_items
 from .core.options import StrategyOptions
 from .core.request import explains
 from .engine.buffer_policy import BufferPolicy
 from .engine.config import ENGINE_FIELDS, EngineConfig, engine_config
-from .engine.decode import Decode, SharedDecode, Subscription
-from .engine.loader import LoadedEngine, load_engine
+from .engine.decode import Decode, MemoryUse, SharedDecode, Subscription, WeightsDriver
+from .engine.loader import LoadedEngine, load_engine, updated
 from .session import Session, observed, trace_of
 from .stream import Draft, Drafts, Stream
 from .text.chat import Conversation, as_conversations, chat_prompt
@@ -22,6 +22,8 @@ from .text.prompts import as_list, encode, encode_pins, encode_suffix, ids_of, n
 from .text.read_templates import TemplatePart, encode_template
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from .engine.observation import Observation
     from .engine.reads import Reads
 
@@ -149,7 +151,7 @@ class LLM:
         self._engine, policy = engine, engine.buffer_policy
         self._shared = SharedDecode(Decode(engine.first, engine.driver), engine.turn, policy and policy.applied)
         self._reads: Reads | None = None
-        self._reads_turn = Lock()
+        self._scoring = Lock()  # of reads and likelihoods, for which a change of the weights waits
 
     @classmethod
     def from_config(cls, config: EngineConfig) -> "LLM":
@@ -234,7 +236,7 @@ class LLM:
             for subscription in subscriptions:
                 subscription.closed = True
         return [
-            output_of(subscription.sequence, prompt, self._engine.tokenizer)
+            output_of(subscription.sequence, prompt, self._engine.tokenizer, subscription.weights_version)
             for subscription, (prompt, _) in zip(subscriptions, answers, strict=True)
         ]
 
@@ -343,7 +345,7 @@ class LLM:
         encoded, listed = encode_template(self._engine.tokenizer, template), as_list(prompts)
         prompted = enumerate([encode(self._engine, prompt) for prompt in listed])
         requests = [read_request(number, prompt, encoded, self.state.config.max_model_len) for number, prompt in prompted]
-        with self._reads_turn:
+        with self._scoring:
             reads, self._reads = self._reads, None  # dropped if a read fails, because its requests would remain
             if reads is None:
                 reads = Reads(self._engine)
@@ -394,7 +396,8 @@ class LLM:
             raise ValueError(f"completion {answers.index(())} has no tokens: give at least one")
         pairs = list(zip([encode(self._engine, prompt) for prompt in asked], answers, strict=True))
         settings = MonteCarlo(mc_num, mc_batch, mc_seed)
-        return Likelihoods(self._engine, settings, greedy=False).of(pairs)
+        with self._scoring:
+            return Likelihoods(self._engine, settings, greedy=False).of(pairs)
 
     @explains("LLM.stream")
     def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Stream[str]:
@@ -427,6 +430,68 @@ class LLM:
         subscription = self._shared.submit(ids_of(self._engine, prompt, params), params, keeps=True)
         drafts = Drafts(tokenizer, self._engine.first.config.spec, params.stop)
         return Stream(self._shared, subscription, partial(items, drafts), prompt, tokenizer)
+
+    def update_weights(self, source: "str | Path | Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]") -> int:
+        """Replace the weights in place, and return their version: the number of updates so far.
+
+        Requests that have begun finish on the old weights first; later ones wait and get the new weights, with no page of
+        the KV cache from before. Afterwards, answers equal those of a new LLM with these weights. CUDA graphs and compiled
+        layers stay valid, and `lora_path` and `quantization` apply as in the constructor. Sessions and traces from before
+        cannot step on other weights: create new ones. Never change `engine.driver.network.model` yourself: cached pages of
+        the old weights would remain.
+
+        If an update fails or is interrupted, all requests are refused until another one succeeds.
+
+        Args:
+            source: Folder of a checkpoint of the same network, or all of its tensors under the names of the
+                checkpoint's files: a `state_dict` or pairs. Tensors may be on any device, and another process may
+                share them through `torch.multiprocessing` (shared memory or CUDA IPC).
+
+        Raises:
+            FileNotFoundError: For a folder without a checkpoint. Nothing changes.
+            ValueError: For tensors that are missing, unused or misshaped; the message lists them.
+        """
+        tensors = Path(source) if isinstance(source, str | Path) else dict(source)
+        return self._change(lambda driver: driver.update(tensors))
+
+    def sleep(self, level: Literal[1, 2] = 1) -> MemoryUse:
+        """Free the KV cache and the memory of the weights until `wake_up`, and return the memory in use before and after.
+
+        Requests that have begun finish first. Later ones are refused until `wake_up`. CUDA graphs are freed as well. If the
+        LLM sleeps already, only what a higher level frees in addition is freed.
+
+        Args:
+            level: 1: move the weights to the host's memory, where those on a CPU are already. 2: drop them, so
+                that requests are refused until `update_weights`, which may come before or after `wake_up`.
+
+        Raises:
+            ValueError: For another level.
+        """
+        if level not in (1, 2):
+            raise Refused("level", "out_of_range", f"must be 1 or 2, got {level!r}")
+        return MemoryUse(*self._change(lambda driver: driver.sleep(level)))
+
+    def wake_up(self) -> MemoryUse:
+        """Allocate what `sleep` freed, and capture the CUDA graphs again that were captured at the start.
+
+        Return the memory in use before and after. If the LLM does not sleep, do nothing.
+        """
+        return MemoryUse(*self._change(lambda driver: driver.wake_up()))
+
+    def _change(self, change: Callable[[WeightsDriver], Item]) -> Item:
+        """Change the driver while no request is live, and begin with an empty state and the driver's weights."""
+        driver, results = self._engine.driver, list[Item]()
+        if not isinstance(driver, WeightsDriver):
+            raise ValueError(f"a {type(driver).__name__} has no weights to change: load a model")
+
+        def call() -> State:
+            results.append(change(driver))
+            self._engine, self._reads = updated(self._engine, driver.fingerprint), None
+            return self._engine.first
+
+        with self._scoring:
+            self._shared.change(call)
+        return results[0]
 
     def session(self) -> Session:
         """Return a new session: a decode to step through by hand, which shares the driver with this LLM."""

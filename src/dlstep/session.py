@@ -66,6 +66,7 @@ class Session:
         state = recompiled(trace).replay()
         self._decode = Decode(state, engine.driver, record=self._events.append, prunes=False)
         self._prompts: dict[int, str] = {}
+        self._weights_version = self._decode.weights_version
         # One before each step of this session, and the current one. A change counts once its point is here, so an
         # interrupted change needs no cleaning up: the next one begins at the last point.
         self._points = [_Point(state, len(self._events))]
@@ -139,7 +140,8 @@ class Session:
         sequence = self.state.find(request_id)
         if sequence is None:
             raise ValueError(f"request {short(request_id)} was never submitted to this session")
-        return output_of(sequence, self._prompts.get(request_id, sequence.request.prompt), self._engine.tokenizer)
+        prompt = self._prompts.get(request_id, sequence.request.prompt)
+        return output_of(sequence, prompt, self._engine.tokenizer, self._weights_version)
 
     def step(self) -> State:
         """Run one forward pass and return the new state.
@@ -255,7 +257,7 @@ class Session:
             if name not in options_of(base):
                 raise unknown(name, value, base)
         branch = Session(self._engine, Trace(forked(self.state, with_options(base, changes), changes, seed)))
-        branch._prompts = dict(self._prompts)
+        branch._prompts, branch._weights_version = dict(self._prompts), self._weights_version
         return branch
 
 

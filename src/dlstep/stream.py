@@ -103,7 +103,8 @@ class Stream(Generator[Item, None, Output], Generic[Item]):
         """The final part of the answer."""
         if self._subscription.latest is None:
             raise ValueError("the answer has no text before its first forward pass: iterate the stream first")
-        return output_of(self._subscription.sequence, self._prompt, self._tokenizer)
+        subscription = self._subscription
+        return output_of(subscription.sequence, self._prompt, self._tokenizer, subscription.weights_version)
 
     def send(self, value: None) -> Item:
         """Return the next item.

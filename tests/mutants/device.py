@@ -303,7 +303,7 @@ MUTANTS = (
             "cache.placed",
         ),
         (
-            "TorchDriver.start",
+            "TorchDriver._settle",
             "overwrite the samples of a pass that nobody waited for yet",
             "self._started.settle()",
             "pass",

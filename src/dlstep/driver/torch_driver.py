@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from threading import Lock
 
 import torch
@@ -18,6 +19,7 @@ from ..core import EMPTY_CACHE, CacheMismatch, Config, DlstepError, Plan, Sample
 from ..models import Checkpoint
 from ..models.networks import Batch, Memory, PagedNetwork, paged
 from ..models.shapes import embedding_of
+from ..models.updating import Weights
 from .executor import NOTHING, Executor, Pending
 from .graphs import PaddedExecutor
 from .lowering import NO_ERRORS, Gathered, LoweringTarget, Placed, gather, lower, unpack
@@ -143,6 +145,16 @@ class KVCaches:
         """Forget the cache of an owner, and free its memory unless it is the main one."""
         self._owned.pop(owner, None)
 
+    def forget(self) -> None:
+        """Take the caches from all owners, and free the memory of all but the main one."""
+        self._owned.clear()
+        self.main.digest, self.main.last, self.main.placed = FREE_DIGEST, None, None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the memory of all caches."""
+        return sum(tensor.nbytes for cache in self for tensor in cache.memory.tensors)
+
     def _for_plan(self, plan: Plan, owner: int | None) -> KVCache | None:
         caches = self if owner is None else [cache for cache in [self._owned.get(owner)] if cache is not None]
         return next((cache for cache in caches if plan.cache_digest == cache.digest or plan == cache.last), None)
@@ -215,6 +227,7 @@ class TorchDriver:
         *,
         enforce_eager: bool = False,
         max_caches: int = 8,
+        weights: Weights | None = None,
     ) -> None:
         embedded = embedding_of(checkpoint.network).num_embeddings
         spec = config.spec
@@ -232,13 +245,22 @@ class TorchDriver:
             config.page_size, spec.head_shift, views, model.device, model.dtype, masks, self.network.gated
         )
         self._captures = not enforce_eager and has_kernels(model.device)
-        # A partial without `self`: a reference cycle would keep device memory alive.
-        make = partial(_new_kv_cache, self.network, config, self._target, captures=self._captures)
-        self._caches = KVCaches(make(config.num_pages), make, max_caches)
-        self._current = self._caches.main
+        self.weights = Weights(checkpoint) if weights is None else weights
+        self.weights_version = 0  # number of updates
+        self._max_caches = max_caches
+        self._strategy: Strategy | None = None  # whose graphs were captured
+        self._asleep, self._unready = False, ""  # `_unready`: why the weights cannot be used
         self._lock = Lock()
         self._released: set[int] = set()
         self._started: StartedPlan | None = None
+        self._allocate(config.num_pages)
+
+    def _allocate(self, num_pages: int) -> None:
+        """Replace all KV caches by a main one of this number of pages."""
+        # A partial without `self`: a reference cycle would keep device memory alive.
+        make = partial(_new_kv_cache, self.network, self.config, self._target, captures=self._captures)
+        self._caches = KVCaches(make(num_pages), make, self._max_caches)
+        self._current = self._caches.main
 
     @property
     def graph_count(self) -> int:
@@ -258,6 +280,7 @@ class TorchDriver:
         captured graphs and their total. Without kernels nothing is captured. Raises
         torch.OutOfMemoryError if the graphs do not fit.
         """
+        self._strategy = strategy
         kinds = buckets_for(self.config, strategy, self.network, self._target) if self._captures else []
         todo = [(idle, bucket) for idle, buckets in kinds for bucket in buckets]
         for done, (idle, bucket) in enumerate(todo, start=1):
@@ -278,9 +301,8 @@ class TorchDriver:
         is no room.
         """
         with self._lock:
-            if self._started is not None:
-                self._started.settle()  # its caller may never wait for it, after an interrupt
-                self._started = None
+            self.check()
+            self._settle()
             self._forget_released()
             self.apply_ownership(plan, owner)
             forwards = self.gather(plan)
@@ -291,6 +313,85 @@ class TorchDriver:
             errors = process.errors if isinstance(process, Processing) else NO_ERRORS
             self._started = StartedPlan(plan, self._current, pending, marks, errors, self._lock)
             return self._started
+
+    def _settle(self) -> None:
+        if self._started is not None:
+            self._started.settle()  # its caller may never wait for it, after an interrupt
+            self._started = None
+
+    def check(self, fingerprint: str | None = None) -> None:
+        """Raise DlstepError if no plan can run now, or none that continues a state with another fingerprint."""
+        if self._asleep:
+            raise DlstepError("the engine sleeps: call wake_up() first")
+        if self._unready:
+            raise DlstepError(self._unready)
+        if fingerprint not in (None, self.fingerprint):
+            raise DlstepError("the weights were updated after these requests began: submit them again, to a new session")
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the weights."""
+        return self.config.spec.fingerprint
+
+    def update(self, source: Path | Mapping[str, torch.Tensor]) -> int:
+        """Replace the weights, as `Weights.update` does, and drop all KV caches. Return the new version. Graphs stay valid.
+
+        If it fails once the source is read, no plan can run until an update succeeds.
+        """
+        with self._lock:
+            self._settle()
+            fingerprint = self.weights.update(source, self._begin_update)
+            self._synchronize()
+            self.config = replace(self.config, spec=replace(self.config.spec, fingerprint=fingerprint))
+            self.weights_version += 1
+            self._unready = ""
+            return self.weights_version
+
+    def _begin_update(self) -> None:
+        self._unready = "an update of the weights began and did not succeed: update them again"
+        self._caches.forget()
+        self._current = self._caches.main
+
+    def sleep(self, level: int) -> tuple[int, int]:
+        """Free all KV caches and graphs, and move the weights to the host (level 1) or drop them (2).
+
+        Return the bytes of memory in use on the device before and after.
+        """
+        with self._lock:
+            self._settle()
+            before = self._in_use()
+            self.drop_graphs()
+            if not self._asleep:
+                self._allocate(0)
+            self._asleep = True
+            self.weights.free(keep=level == 1)
+            if level == 2:
+                self._unready = "the weights were dropped by sleep(level=2): update them"
+            return before, self._in_use()
+
+    def wake_up(self) -> tuple[int, int]:
+        """Allocate everything that `sleep` freed, and capture the graphs again. Return the bytes in use before and after."""
+        with self._lock:
+            before = self._in_use()
+            if self._asleep:
+                self.weights.restore()
+                self._allocate(self.config.num_pages)
+                self._asleep = False
+                if self._strategy is not None:
+                    self.capture(self._strategy)
+            return before, self._in_use()
+
+    def _synchronize(self) -> None:
+        if self.network.model.device.type == "cuda":
+            torch.cuda.synchronize(self.network.model.device)
+
+    def _in_use(self) -> int:
+        """Return the bytes that torch has on a CUDA device, or else those of the weights and the KV caches."""
+        if self.network.model.device.type != "cuda":
+            return self.weights.size + self._caches.size
+        self._synchronize()
+        torch.cuda.empty_cache()
+        return torch.cuda.memory_reserved(self.network.model.device)
 
     def holds(self, plan: Plan, owner: int | None = None) -> bool:
         """Return whether the owner, or with None any owner, has the KV cache that `plan` continues, or `plan` begins one."""

@@ -2,12 +2,13 @@
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import count
+from pathlib import Path
 from threading import Lock, get_ident
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 from weakref import finalize, ref
 
 from ..core import (
@@ -79,6 +80,44 @@ class RanksDriver(CachingDriver, Protocol):
         ...
 
 
+class MemoryUse(NamedTuple):
+    """Bytes of memory in use before and after a change."""
+
+    before: int
+    """Before: on CUDA the memory that this process has, else that of weights and KV caches. With several ranks, of rank 0."""
+    after: int
+    """After."""
+
+
+@runtime_checkable
+class WeightsDriver(Protocol):
+    """A driver that owns weights, which can be replaced, moved or dropped."""
+
+    weights_version: int
+    """Number of updates so far."""
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of the weights."""
+        ...
+
+    def check(self, fingerprint: str | None = None) -> None:
+        """Raise DlstepError if no plan can run now, or none that continues a state with another fingerprint."""
+        ...
+
+    def update(self, source: Path | Mapping[str, Any]) -> int:
+        """Replace the weights by a folder's or by tensors, drop all KV caches, and return the new version."""
+        ...
+
+    def sleep(self, level: int) -> tuple[int, int]:
+        """Free memory. Return the bytes in use before and after."""
+        ...
+
+    def wake_up(self) -> tuple[int, int]:
+        """Allocate again what `sleep` freed. Return the bytes in use before and after."""
+        ...
+
+
 def constrained(request: Request, spec: Spec) -> Request:
     """Return the request with the automaton of its constraint; the same request if it has no constraint.
 
@@ -113,6 +152,7 @@ class Decode:
         self._leader_state = state  # differs from `_state` after a rewind or a lost event
         self._driver, self._record, self._prunes = driver, record, prunes
         self._overlapping = overlapping(self._leader or driver)
+        self._weights = driver if isinstance(driver, WeightsDriver) else None
         self._forward_failed = False
         if isinstance(driver, CachingDriver):
             finalize(self, driver.release, self._owner).atexit = False
@@ -123,6 +163,11 @@ class Decode:
     def state(self) -> State:
         """Return the current state."""
         return self._state
+
+    @property
+    def weights_version(self) -> int:
+        """Return the number of updates of the weights so far."""
+        return 0 if self._weights is None else self._weights.weights_version
 
     def add(self, request: Request) -> None:
         """Queue `request`; one that can never run ends next step.
@@ -150,9 +195,12 @@ class Decode:
         If the device no longer holds this state's cache, run as many forward passes as it takes to
         rebuild the cache and advance further than before. If the driver raises, the state stays as
         it was before the forward pass, no request is lost, and the next call rebuilds the cache. A
-        request whose strategy or rule fails ends with that error; the others continue.
+        request whose strategy or rule fails ends with that error; the others continue. Raises DlstepError
+        if the driver's weights cannot be used, or differ from those with which the state began.
         """
         if not self._state.done:
+            if self._weights is not None:
+                self._weights.check(self._state.config.spec.fingerprint)
             if self._leader is not None and (self._forward_failed or self._leader_state is not self._state):
                 self._leader.rewind(self._state)  # other ranks may be ahead, or have missed an event
                 self._leader_state = self._state
@@ -313,6 +361,7 @@ class Subscription:
 
     def __init__(self, request_id: int, *, keeps: bool) -> None:
         self.id, self.closed = request_id, False
+        self.weights_version = 0  # of the weights that decode the request
         self.error = ""  # what ended all requests of the LLM
         self.updates: deque[Update] = deque(maxlen=None if keeps else 1)
         self.latest: Update | None = None
@@ -350,6 +399,7 @@ class SharedDecode:
         # Only the thread that has the turn uses these two attributes.
         self._callers: dict[int, ref[Subscription]] = {}  # by request id
         self._failure = ""  # why the last pass failed, else empty; "KeyboardInterrupt" while a pass is running
+        self._changing, self._held = Lock(), False  # `_held`: new requests wait for a change of the engine
 
     @property
     def state(self) -> State:
@@ -378,14 +428,34 @@ class SharedDecode:
             self._turn.run(partial(self._run_pass, subscription))
         return subscription.updates.popleft()
 
-    def _run_pass(self, subscription: Subscription | None) -> None:
-        """Add and abort requests, then run a forward pass if `subscription` still waits for an update; None: run no pass."""
+    def change(self, call: Callable[[], State]) -> None:
+        """Finish the requests that have begun, then continue from the state that `call` returns; later requests wait."""
+        with self._changing:
+            self._held = True
+            try:
+                while not self._turn.run(partial(self._changed, call)):
+                    pass
+            finally:
+                self._held = False
+
+    def _changed(self, call: Callable[[], State]) -> bool:
+        """Run a forward pass if a request is live, else `call`. Return whether it was called."""
+        self._run_pass(None, always=True)
+        if not self.decode.state.done:
+            return False
+        self._first = call()
+        self.decode.rewind(self._first)
+        return True
+
+    def _run_pass(self, subscription: Subscription | None, *, always: bool = False) -> None:
+        """Add and abort requests, then run a forward pass if `subscription` still waits for an update, or `always`."""
         if self._failure:
             self._restart()
         self._failure = "KeyboardInterrupt"  # if not even the handler below is reached
         try:
             self._settle()
-            if subscription is not None and not (subscription.updates or subscription.closed or subscription.error):
+            waits = subscription is not None and not (subscription.updates or subscription.closed or subscription.error)
+            if waits or always:
                 self._deliver(self.decode.step())
         except BaseException as error:
             self._failure = described(error)
@@ -403,10 +473,12 @@ class SharedDecode:
     def _settle(self) -> None:
         """Add the new requests, and abort those whose caller has left."""
         live = len(self.decode.state.live) + len(self._entering)
-        while self._entering:
+        while self._entering and not self._held:
             request, caller = self._entering[0]
             self._callers[request.id] = caller  # before it leaves the queue, so that `_restart` finds it
             self._entering.popleft()
+            if (subscription := caller()) is not None:
+                subscription.weights_version = self.decode.weights_version
             self.decode.add(request if self._policy is None else self._policy(request, live))
         for request_id, caller in list(self._callers.items()):
             subscription = caller()

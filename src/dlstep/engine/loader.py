@@ -72,6 +72,14 @@ class LoadedEngine:
             self.buffer_policy.check(config, self.first.strategy)
 
 
+def updated(engine: LoadedEngine, fingerprint: str) -> LoadedEngine:
+    """Return the engine with the fingerprint of new weights."""
+    config = engine.first.config
+    return replace(
+        engine, first=init(replace(config, spec=replace(config.spec, fingerprint=fingerprint)), engine.first.strategy)
+    )
+
+
 def load_engine(config: EngineConfig) -> LoadedEngine:
     """Return the engine that `config` describes. Imports torch and transformers.
 
@@ -288,10 +296,13 @@ def _build_driver(options: ResolvedConfig, checkpoint: "Checkpoint", config: Con
 
     from ..distributed.rank_zero import RankZeroDriver
     from ..driver import TorchDriver
+    from ..models.updating import Weights
     from ..views.progress_bars import capturing_bar
 
     try:
-        driver = TorchDriver(checkpoint, config, enforce_eager=options.graphs == "never", max_caches=options.max_sessions)
+        weights = Weights(checkpoint, options.adapter, merged=options.merge_adapter, quantization=options.quantization)
+        eager, sessions = options.graphs == "never", options.max_sessions
+        driver = TorchDriver(checkpoint, config, enforce_eager=eager, max_caches=sessions, weights=weights)
     except torch.OutOfMemoryError as error:
         raise ValueError(str(error)) from error
     if options.graphs == "start":

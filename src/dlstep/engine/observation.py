@@ -196,13 +196,14 @@ def observe(engine: LoadedEngine, trace: Trace, step: int | None, chosen: Chosen
     or without them from the tokens of the state.
 
     Raises ValueError for a step that is not in the trace, for a layer or head that the network does
-    not have, and for a driver that cannot observe.
+    not have, and for a driver that cannot observe. Raises DlstepError if the weights have changed.
     """
     driver = engine.driver
     if not isinstance(driver, TorchDriver):
         raise ValueError(
             f"a {type(driver).__name__} cannot be observed: load the model in one process, with tensor_parallel_size=1"
         )
+    driver.check(trace.first.config.spec.fingerprint)
     numbers = chosen.numbers(driver.network)
     plan, before = _found(trace, plain(step))
     state = before.state

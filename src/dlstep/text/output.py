@@ -59,6 +59,8 @@ class Output:
     top_probabilities: tuple[Best, ...] = ()
     """For each token, the `SamplingParams.top_logprobs` most probable ids of the forward pass that unmasked it
     and their probabilities, the most probable first. Ids with probability 0 are left out."""
+    weights_version: int = 0
+    """Number of updates of the weights (`LLM.update_weights`) before this request began."""
 
     def __str__(self) -> str:
         errors = [f"error: {printable(self.error)}"] if self.error else []
@@ -131,7 +133,7 @@ class ReadOutput:
     """For each slot, the probability of each label; these add up to 1."""
 
 
-def output_of(sequence: SequenceState, prompt: Prompt, tokenizer: Tokenizer | None) -> Output:
+def output_of(sequence: SequenceState, prompt: Prompt, tokenizer: Tokenizer | None, weights_version: int = 0) -> Output:
     """Return the answer of `sequence` up to its last settled token."""
     tokens, start = sequence.answer, len(sequence.request.prompt)
     return Output(
@@ -144,4 +146,5 @@ def output_of(sequence: SequenceState, prompt: Prompt, tokenizer: Tokenizer | No
         steps=sequence.steps,
         error=sequence.error,
         top_probabilities=sequence.best_of(start, start + len(tokens)),
+        weights_version=weights_version,
     )
