@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .core import (
     CacheMismatch as CacheMismatch,
+    Change as Change,
     Config as Config,
     DlstepError as DlstepError,
     Plan as Plan,
@@ -21,6 +22,7 @@ from .core import (
     SpanSamples as SpanSamples,
     Spec as Spec,
     State as State,
+    StepMap as StepMap,
     Strategy as Strategy,
     Trace as Trace,
     abort as abort,

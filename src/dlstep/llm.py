@@ -235,8 +235,9 @@ class LLM:
         finally:
             for subscription in subscriptions:
                 subscription.closed = True
+        spec = self._engine.first.config.spec
         return [
-            output_of(subscription.sequence, prompt, self._engine.tokenizer, subscription.weights_version)
+            output_of(subscription.sequence, prompt, self._engine.tokenizer, spec, subscription.weights_version)
             for subscription, (prompt, _) in zip(subscriptions, answers, strict=True)
         ]
 

@@ -141,7 +141,7 @@ class Session:
         if sequence is None:
             raise ValueError(f"request {short(request_id)} was never submitted to this session")
         prompt = self._prompts.get(request_id, sequence.request.prompt)
-        return output_of(sequence, prompt, self._engine.tokenizer, self._weights_version)
+        return output_of(sequence, prompt, self._engine.tokenizer, self.state.config.spec, self._weights_version)
 
     def step(self) -> State:
         """Run one forward pass and return the new state.

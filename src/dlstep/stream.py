@@ -96,6 +96,7 @@ class Stream(Generator[Item, None, Output], Generic[Item]):
         tokenizer: Tokenizer | None,
     ) -> None:
         self._subscription, self._prompt, self._tokenizer = subscription, prompt, tokenizer
+        self._spec = shared.state.config.spec
         self._items = _items(shared, subscription, take)
 
     @property
@@ -104,7 +105,7 @@ class Stream(Generator[Item, None, Output], Generic[Item]):
         if self._subscription.latest is None:
             raise ValueError("the answer has no text before its first forward pass: iterate the stream first")
         subscription = self._subscription
-        return output_of(subscription.sequence, self._prompt, self._tokenizer, subscription.weights_version)
+        return output_of(subscription.sequence, self._prompt, self._tokenizer, self._spec, subscription.weights_version)
 
     def send(self, value: None) -> Item:
         """Return the next item.

@@ -15,5 +15,12 @@ from .experts import mix_experts as mix_experts
 from .head import head_and_sample as head_and_sample
 from .quantization import quantize_rows as quantize_rows, scaled_linear as scaled_linear, supports_fp8 as supports_fp8
 from .routing import choose_experts as choose_experts, softmax_experts as softmax_experts
-from .sampling import Drawn as Drawn, Penalty as Penalty, SamplerConfig as SamplerConfig, Settings as Settings, sample as sample
+from .sampling import (
+    Drawn as Drawn,
+    Penalty as Penalty,
+    SamplerConfig as SamplerConfig,
+    Settings as Settings,
+    policy_of as policy_of,
+    sample as sample,
+)
 from .tiles import Tiles as Tiles, tiled_attention as tiled_attention

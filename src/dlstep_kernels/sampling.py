@@ -13,7 +13,7 @@ from .choice import with_kernel
 from .draws import RENOISE, draw_keys, integers, uniform
 
 Ties = Literal["highest", "lowest"]
-Statistic = Literal["entropy", "margin", "noise"]
+Statistic = Literal["entropy", "margin", "noise", "policy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +134,8 @@ class Drawn:
     """Their probabilities."""
     scored_probabilities: Float32[Tensor, "n k"] | None = None
     """Probabilities of `Settings.scored_ids`."""
+    policy: Float32[Tensor, "n _numbers"] | None = None
+    """What `policy_of` returns; `sample` leaves it out."""
 
 
 MAX_BEST = 32  # maximum of `best` in kernels
@@ -189,13 +191,7 @@ def sample(
     """
     logits = capped(logits, sampler.cap)
     largest = logits.amax(-1)  # NaN if there is one
-    allowed = logits[:, :vocab_size].clone()
-    if settings.penalty is not None:
-        _penalise(allowed, settings.penalty)
-    if mask_id is not None and mask_id < allowed.shape[1]:
-        allowed[:, mask_id] = float("-inf")
-    if settings.masks is not None:
-        _forbid(allowed, settings.masks)
+    allowed = _allowed(logits, settings, vocab_size, mask_id)
     best = allowed.amax(-1)
     # Subtract the maximum, so that tiny temperatures cannot cause infinities.
     plain = allowed - best[:, None]
@@ -214,6 +210,56 @@ def sample(
         **_best(scores if sampler.tempered else plain, measured, total, broken, sampler),
         scored_probabilities=None if settings.scored_ids is None else _scored(measured, total, settings.scored_ids, broken),
     )
+
+
+def policy_of(
+    drawn: Drawn,
+    raw: Float[Tensor, "n vocab"],
+    logits: Float[Tensor, "n vocab"],
+    settings: Settings,
+    *,
+    vocab_size: int,
+    mask_id: int | None,
+    sampler: SamplerConfig,
+) -> Float32[Tensor, "n _numbers"]:
+    """Return, for each row, the entropy of its plain softmax, and log-probabilities of its token and of its best ids.
+
+    First those in the distribution that `sample` drew from, then those in the plain softmax of `raw` over all its ids. The
+    row of a broken row is 0.
+
+    Args:
+        drawn: The samples of the rows.
+        raw: Logits of the network.
+        logits: Logits that were sampled: those of the network after processors.
+        settings: As for `sample`.
+        vocab_size: As for `sample`.
+        mask_id: As for `sample`.
+        sampler: As for `sample`.
+    """
+    plain = capped(raw, sampler.cap).log_softmax(-1)
+    allowed = _allowed(capped(logits, sampler.cap), settings, vocab_size, mask_id)
+    scores = _filtered(allowed - allowed.amax(-1, keepdim=True), settings).log_softmax(-1)
+    ids = drawn.tokens[:, None]
+    if drawn.best_ids is not None:
+        ids = torch.cat((ids, drawn.best_ids), 1)
+    broken, ids = ids[:, :1] < 0, ids.clamp(0, scores.shape[1] - 1)
+    entropies = torch.special.entr(plain.exp()).sum(-1, keepdim=True)
+    numbers = torch.cat((entropies, scores.gather(1, ids), plain.gather(1, ids)), 1)
+    return numbers.masked_fill(broken, 0.0).clamp(min=torch.finfo(torch.float32).min)
+
+
+def _allowed(
+    logits: Float32[Tensor, "n vocab"], settings: Settings, vocab_size: int, mask_id: int | None
+) -> Float32[Tensor, "n ids"]:
+    """Return the logits of ids below `vocab_size` with penalties, in which forbidden ids have -inf."""
+    allowed = logits[:, :vocab_size].clone()
+    if settings.penalty is not None:
+        _penalise(allowed, settings.penalty)
+    if mask_id is not None and mask_id < allowed.shape[1]:
+        allowed[:, mask_id] = float("-inf")
+    if settings.masks is not None:
+        _forbid(allowed, settings.masks)
+    return allowed
 
 
 def _forbid(allowed: Float32[Tensor, "n ids"], masks: TokenMasks) -> None:

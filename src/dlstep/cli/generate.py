@@ -83,8 +83,9 @@ def run(options: Namespace) -> int:
     params = sampling_params(options)
     if not options.chat and (options.system is not None or options.chat_template_kwargs is not None):
         raise ValueError("--system and --chat_template_kwargs apply only to conversations: add --chat")
-    if options.top_logprobs and not options.json:
-        raise ValueError(f"--top_logprobs {options.top_logprobs} is printed only as JSON: add --json")
+    for name in ("top_logprobs", "step_map"):
+        if getattr(options, name) and not options.json:
+            raise ValueError(f"--{name} {getattr(options, name)} is printed only as JSON: add --json")
     pins = None if options.pinned is None else pins_of(options.pinned)
     profile = nullcontext() if options.profile is None else _profiled(options.profile)
     config = engine_config(engine_options(options, GenerateCommand, SamplingParams))
@@ -106,12 +107,19 @@ def run(options: Namespace) -> int:
     if tiny.is_embedded(llm.engine.folder) and not all(map(tiny.is_story, options.prompts)):
         print(fill(f"dlstep: {tiny.PURPOSE}; {tiny.REMEDY}", WIDTH), file=sys.stderr)
     if options.json:
-        print(json_text([asdict(output) | {name: getattr(output, name) for name in RATIOS} for output in outputs]))
+        print(json_text([*map(_as_dict, outputs)]))
     for number, output in enumerate(outputs, 1):
         if not options.json:
             print(shown(output.text))
         print(statistics(output, number if len(outputs) > 1 else None), file=sys.stderr)
     return int(any(output.finish_reason in ("rejected", "error") for output in outputs))
+
+
+def _as_dict(output: Output) -> dict[str, Any]:
+    """Return an output and its ratios as JSON data."""
+    step_map = output.step_map and output.step_map.to_json()
+    ratios = {name: getattr(output, name) for name in RATIOS}
+    return asdict(replace(output, step_map=None)) | {"step_map": step_map} | ratios
 
 
 def pins_of(pins: Any) -> dict[int, Any]:

@@ -106,6 +106,7 @@ from .rule import (
 from .schedule import schedule as schedule
 from .sequence import (
     AddedRequest as AddedRequest,
+    Change as Change,
     FinishReason as FinishReason,
     Progress as Progress,
     SequenceState as SequenceState,
@@ -119,4 +120,5 @@ from .state import (
     WaitingQueue as WaitingQueue,
     updates as updates,
 )
+from .step_map import StepMap as StepMap
 from .trace import Trace as Trace

@@ -89,6 +89,8 @@ class Replacement(Checked):
     """The position, as counted before the replacements of its pass."""
     count: Annotated[int, Ge(0)]
     """Number of masked positions that take its place."""
+    token: int | None = None
+    """The sampled token that caused the replacement, for step maps; None if another position's did."""
 
 
 def moved(position: int, replaced: Sequence[Replacement]) -> int:

@@ -28,6 +28,7 @@ from .plan import FEW_BEST, Grant, Plan, Samples, Span, SpanSamples
 from .sequence import NOTHING_STORED, FinishInfo, FinishReason, SequenceState, StopState, Storage
 from .spec import Spec
 from .state import Cache, State, WaitingQueue, new_keys
+from .step_map import recorded
 
 
 def forgotten(sequence: SequenceState, state: State) -> SequenceState:
@@ -37,7 +38,8 @@ def forgotten(sequence: SequenceState, state: State) -> SequenceState:
         lost: object = strategy.lost_passes(sequence)
         if type(lost) is not int or not 0 <= lost <= sequence.steps:
             raise WrongAnswer(strategy, "lost_passes", f"{short(lost)}: it must be an integer from 0 to {sequence.steps}")
-        before = replace(sequence, storage=NOTHING_STORED, steps=sequence.steps - lost)
+        passes = List([*sequence.passes][lost:]) if lost else sequence.passes
+        before = replace(sequence, storage=NOTHING_STORED, passes=passes, steps=sequence.steps - lost)
         return sequence_after(before, "forget", strategy.forget(before, state.config.spec))
     except BaseException as error:
         raise request_fault(sequence, state.step, error) from error
@@ -150,11 +152,14 @@ def after_samples(state: State, sequence: SequenceState, samples: Samples, index
     needed = rows
     try:
         # The driver returns the statistics that any request of the pass needs; a strategy gets only those it asked for.
-        # `trimmed` would change nothing if the request has no options and none asks for `top_logprobs`: this saves its 1 us.
-        if strategy is not state.strategy or given.best >= FEW_BEST:
+        # `trimmed` would change nothing if the request has no options, and none asks for `top_logprobs` or `step_map`: this
+        # saves its 1 us.
+        if strategy is not state.strategy or given.best >= FEW_BEST or "policy" in given.statistics:
             needed = rows.trimmed(given, sample_spec_of(strategy))
         after = sequence_after(sequence, "commit", strategy.commit(sequence, span, needed, spec))
         after = apply_finish_rules(after, sequence.progress.settled, spec)
+        if sequence.request.params.step_map:
+            after = replace(after, passes=sequence.passes.push_front(recorded(sequence, after, span, rows)))
         return _with_best(sequence, after, span, rows, given.best) if span.who.params.top_logprobs else after
     except BaseException as error:
         raise request_fault(sequence, state.step, error) from error

@@ -6,7 +6,7 @@ positions whose input is a blend of embeddings, which the driver computes.
 
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field, fields, replace
-from math import inf
+from math import inf, isfinite
 from sys import float_info
 from typing import Annotated, Any, Literal, Protocol, get_args, runtime_checkable
 
@@ -68,7 +68,7 @@ class SoftTokens:
         return len(self.ids) // len(self.positions) if self.positions else 0
 
 
-Statistic = Literal["entropy", "margin", "noise"]
+Statistic = Literal["entropy", "margin", "noise", "policy"]
 STATISTICS: frozenset[str] = frozenset(get_args(Statistic))
 Ties = Literal["highest", "lowest"]
 FEW_BEST = 8  # smallest `best` of a plan with `top_logprobs`: if most plans share one value, a device captures fewer graphs
@@ -84,7 +84,7 @@ class SampleSpec:
 
     statistics: frozenset[Statistic] = frozenset()
     """`entropy`: of the distribution that `tempered` selects; `margin`: after temperature and filters; `noise`: a uniform
-    random id."""
+    random id; `policy`: what step maps hold (`SpanSamples.policy`), which the core adds for requests with `step_map`."""
     ties: Ties = "highest"
     """Which of equally probable ids greedy sampling selects."""
     best: Annotated[int, Ge(0)] = 0
@@ -146,6 +146,10 @@ class SpanSamples:
     """Probabilities of `Wanted.scored_ids`, under the distribution that `SampleSpec` selects. They are 0.0
     for the id -1; with `tempered`, for ids that a filter removed; and without `all_ids`, for the mask id
     and ids beyond the vocabulary."""
+    policy: tuple[float, ...] = ()
+    """For each entry in turn: the entropy in nats of the plain softmax of the network's logits over all ids; then the
+    log-probabilities of the sampled token and of each of `best_ids` in the distribution that the token was drawn from,
+    after processors, penalty, mask, temperature and filters; then those in the plain softmax. Empty unless requested."""
     error: str = ""
     """Error of a processor of the request, after which every token is -1; empty if none failed."""
 
@@ -181,10 +185,20 @@ class SpanSamples:
             best_ids=tuple([self.best_ids[index] for index in within]),
             best_probabilities=tuple([self.best_probabilities[index] for index in within]),
             noise=self.noise if "noise" in needed.statistics else (),
+            policy=self.policy if "policy" in needed.statistics else (),
         )
 
 
 NO_SAMPLES = SpanSamples((), ())
+
+
+def policy_width(best: int) -> int:
+    """Return how many numbers `SpanSamples.policy` has for each entry.
+
+    Args:
+        best: `SampleSpec.best`.
+    """
+    return 3 + 2 * best
 
 
 MOST = 1.001  # largest probability: devices round
@@ -429,6 +443,7 @@ class Samples:
 
     def _check_numbers(self) -> None:
         spec = self.plan.sample_spec
+        policy = policy_width(spec.best) if "policy" in spec.statistics else 0
         for span, rows in zip(self.plan.spans, self.spans, strict=True):
             sampled = len(span.wanted.sampled)
             for name, numbers, due, most in (
@@ -439,11 +454,14 @@ class Samples:
                 ("best_ids", rows.best_ids, sampled * spec.best, inf),
                 ("best_probabilities", rows.best_probabilities, sampled * spec.best, MOST),
                 ("scored_probabilities", rows.scored_probabilities, sampled * span.wanted.scored_width, MOST),
+                ("policy", rows.policy, sampled * policy, inf),
             ):
                 if len(numbers) != due and spec != PLAIN:  # a plain plan needs none of them
                     raise SamplesMismatch(
                         f"step {self.plan.step}, request {span.who.id}: {due} {name} were requested, {len(numbers)} came back"
                     )
+                if name == "policy" and not all(map(isfinite, numbers)):
+                    raise SamplesMismatch(f"step {self.plan.step}, request {span.who.id}: numbers of policy are not finite")
                 if self.checked or most == inf:  # `commit` checks ids
                     continue
                 for index, number in enumerate(numbers):

@@ -170,6 +170,8 @@ class SamplingParams:
     otherwise 1. No effect with `pinned`."""
     top_logprobs: Annotated[int, Interval(ge=0, le=20)] = 0
     """How many of the most probable tokens to report for each token of the answer."""
+    step_map: bool = False
+    """Return a step map: which forward pass set each token, with its log-probabilities (`Output.step_map`)."""
     processors: tuple[Processor, ...] = ()
     """Processors, which change the logits before sampling, in order: a mapping from names or .py paths to
     options, like {"min_tokens": {"count": 8}}, or a list of names, .py paths and instances."""

@@ -120,6 +120,8 @@ def _sample_spec(state: State, spans: list[Span]) -> SampleSpec:
     except BaseException as error:
         raise request_fault(state.sequence(spans[0].who.seq_id), state.step, error) from error
     asked = max([span.who.params.top_logprobs for span in spans])
+    if any(span.who.params.step_map for span in spans):
+        spec = replace(spec, statistics=spec.statistics | {"policy"})
     return replace(spec, best=max(spec.best, asked, FEW_BEST)) if asked else spec
 
 

@@ -76,6 +76,36 @@ class FinishInfo:
     """Message that explains a failure; else empty."""
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a forward pass changed at a position of the answer."""
+
+    step: int
+    """Number of the pass, from 0, among those that sampled the request; a pass that preemption repeated counts once."""
+    offset: int
+    """Offset in the answer before the pass."""
+    token_id: int | None
+    """The new token, or the sampled one that the strategy replaced by masks; None: the position is masked again, or removed."""
+    log_probability: float | None = None
+    """Log-probability of the token in the distribution that it was drawn from; None if the pass did not sample the token."""
+    plain_log_probability: float | None = None
+    """Its log-probability in the plain softmax of the network's logits: all ids, temperature 1, no processors or filters."""
+    entropy: float | None = None
+    """Entropy of the plain softmax in nats."""
+    masks: int | None = None
+    """Number of masks that took the place of the position (dreamon); None if it stayed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassRecord:
+    """A forward pass that sampled a request, for its step map."""
+
+    progress: "Progress"
+    """The progress before the pass."""
+    changes: tuple[Change, ...]
+    """What the pass changed, by offset."""
+
+
 NOTHING_STORED = Storage()
 
 
@@ -138,6 +168,8 @@ class SequenceState:
     """How the answer ended; None while it is unfinished."""
     best: "HashTrieMap[int, Best]" = HashTrieMap()
     """By position, the most probable ids of the pass that set its token; only with `SamplingParams.top_logprobs`."""
+    passes: "List[PassRecord]" = List([])
+    """The passes that sampled the request, newest first; only with `SamplingParams.step_map`."""
 
     @property
     def pages(self) -> tuple[int, ...]:
@@ -239,6 +271,21 @@ class SequenceState:
         """The token of each unmasked position of the answer, ascending."""
         return {position: token for position, token, unmasked in self.answer_cells() if unmasked}
 
+    def sampled_cells(self, start: int) -> dict[int, tuple[int, float]]:
+        """Return token and probability of each unmasked position of the answer from `start` on that is not pinned.
+
+        Args:
+            start: First position.
+        """
+        origin, limit = len(self.request.prompt), self.request.limit
+        pinned, cells = {origin + offset for offset, _ in self.request.params.pinned}, dict[int, tuple[int, float]]()
+        for block in self._blocks(start, limit):
+            masked = {*block.masked}
+            for position, cell in enumerate(zip(block.tokens, block.probabilities, strict=True), block.start):
+                if max(origin, start) <= position < limit and position not in masked and position not in pinned:
+                    cells[position] = cell
+        return cells
+
     # With `replace` instead of two constructors, this takes 1 us longer, of 55 us of host time per request and step.
     def with_progress(self, progress: Progress) -> "SequenceState":
         """Return the sequence with this progress.
@@ -255,6 +302,7 @@ class SequenceState:
             stop_state=self.stop_state,
             finish_info=self.finish_info,
             best=self.best,
+            passes=self.passes,
         )
 
     def after_forward(self, storage: Storage, steps: int) -> "SequenceState":
@@ -273,6 +321,7 @@ class SequenceState:
             stop_state=self.stop_state,
             finish_info=self.finish_info,
             best=self.best,
+            passes=self.passes,
         )
 
 

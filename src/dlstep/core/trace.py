@@ -91,7 +91,9 @@ class Trace:
         before = next(states)
         for event, after in zip(self.events, states, strict=True):
             for span in event.plan.spans if isinstance(event, Samples) else ():
-                was, now = _cells(before.sequence(span.who.seq_id)), _cells(after.find(span.who.id))
+                if (sequence := before.sequence(span.who.seq_id)) is None:
+                    continue  # the request ended after the plan was made
+                was, now = _cells(sequence), _cells(after.find(span.who.id))
                 remasked = dict.fromkeys(was.keys() - now.keys(), (None, 0.0))
                 for offset, (token, probability) in sorted((now | remasked).items() - was.items()):
                     text = pieces[token].decode(errors="replace") if pieces and token is not None else ""

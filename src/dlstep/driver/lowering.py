@@ -22,7 +22,7 @@ from dlstep_kernels.embeddings import ADDED, BLENDED, RENORMALIZED
 from dlstep_kernels.tiles import Tiles, lay_tiles
 
 from ..core import Plan, Samples, SamplingParams, Span, SpanSamples
-from ..core.plan import Merge
+from ..core.plan import Merge, policy_width
 from ..models.networks import Batch, View, batch_of
 from .arena import staged
 from .processing import Processing, Unguided, plan_processing
@@ -332,12 +332,16 @@ def unpack(
         rest, widths = numbers[len(numbers) - 2 * best :], [count * best for count in counts]
         best_ids = split(rest[:best].T.reshape(-1).astype(np.int64), widths)
         best_probabilities = split(rest[best:].T.reshape(-1), widths)
+    policy = none
+    if "policy" in statistics:
+        lists = [next(lines) for _ in range(policy_width(best))]
+        policy = split(np.stack(lists, axis=1).reshape(-1), [count * len(lists) for count in counts])
     scored = none
     if plan.sample_spec.scored:
         values = list(lines)  # the lines of best ids follow, unread
         ends = accumulate(counts)
         scored = [_scored_of(span, values, end - count, end) for span, count, end in zip(plan.spans, counts, ends, strict=True)]
-    columns = (tokens, probabilities, entropies, margins, best_ids, best_probabilities, noise, scored)
+    columns = (tokens, probabilities, entropies, margins, best_ids, best_probabilities, noise, scored, policy)
     # If a row failed or a number is not finite, the core checks all of them and names the bad one.
     sound = bool(np.isfinite(numbers).all() and numbers[0].min() >= 0)
     rows = tuple(map(SpanSamples, *columns))
@@ -356,6 +360,8 @@ def pack(drawn: Drawn) -> Float32[Tensor, "k w"]:
     """Stack the answer into one fp32 tensor, a line per number. Ids below 2**24 stay exact."""
     lines = [drawn.tokens, drawn.probabilities, drawn.entropies, drawn.margins, drawn.noise]
     packed = [line.float() for line in lines if line is not None]
+    if drawn.policy is not None:
+        packed += [*drawn.policy.T]
     if drawn.scored_probabilities is not None:
         packed += [*drawn.scored_probabilities.T]
     if drawn.best_ids is not None and drawn.best_probabilities is not None:

@@ -13,7 +13,8 @@ from ..core.options import StrategyOptions, sorted_options
 
 OWN_TASKS = {"shells": 64, "questions": 256}  # tasks of this package, and the most tokens of an answer
 SAMPLING = (  # options that are passed on as they are
-    "temperature", "top_k", "top_p", "min_p", "ignore_eos", "stop_token_ids", "max_nfe", "max_repetition_run"
+    "temperature", "top_k", "top_p", "min_p", "ignore_eos", "stop_token_ids", "max_nfe", "max_repetition_run",
+    "step_map",
 )  # fmt: skip
 
 
@@ -72,6 +73,8 @@ class EvalOptions:
     """Maximum number of sampling forward passes of an answer."""
     max_repetition_run: Annotated[int, Gt(1)] | None = None
     """End an answer whose last so many tokens are equal."""
+    step_map: bool = False
+    """Save with each answer which forward pass set each token, with its log-probabilities."""
 
     def __post_init__(self) -> None:
         for name in ("tasks", "stop", "stop_token_ids"):  # YAML files and the command line give lists

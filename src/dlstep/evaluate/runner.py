@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..batch.checkpoint import Show, answered, no_show
 from ..batch.facts import code_of, facts_of
 from ..core import Request, SamplingParams, Update
+from ..core.step_map import step_map_of
 from ..engine.decode import Decode
 from ..engine.json_lines import Line, digest_of
 from ..engine.loader import LoadedEngine
@@ -57,6 +58,8 @@ class Live:
             "share": round(self.share, ROUND),
             "probabilities": [round(probability, ROUND) for probability in sequence.probabilities],
         }
+        if (step_map := step_map_of(sequence, engine.first.config.spec)) is not None:
+            beside["step_map"] = step_map.to_json()
         return item, row, beside
 
 

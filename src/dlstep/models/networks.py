@@ -28,6 +28,7 @@ from dlstep_kernels import (
     has_kernels,
     head_and_sample,
     merge_embeddings,
+    policy_of,
     sample,
     token_shares,
 )
@@ -193,9 +194,16 @@ class PagedNetwork(ABC):
         """Return tokens, probabilities and the requested statistics."""
         if isinstance(answer, Drawn):
             return answer
+        raw = answer
         if batch.process is not None:
             answer = batch.process(answer.to(torch.float32, copy=True), self.spec)
-        return sample(answer, batch.settings, **self.allowed(batch))
+        return self._measured(sample(answer, batch.settings, **self.allowed(batch)), raw, answer, batch)
+
+    def _measured(self, drawn: Drawn, raw: Tensor, logits: Tensor, batch: Batch) -> Drawn:
+        """Return the samples with the statistic `policy`, if it is requested; `raw` are the logits before processors."""
+        if "policy" not in batch.sampler.statistics:
+            return drawn
+        return replace(drawn, policy=policy_of(drawn, raw, logits, batch.settings, **self.allowed(batch)))
 
     @contextmanager
     def only_first_layers(self) -> Generator[None]:
@@ -295,7 +303,7 @@ class PlainNetwork(PagedNetwork):
             return self._head(rows)
         if batch.process is not None:
             return logits_of(rows, self._linear.weight, self._linear.bias)
-        return head_and_sample(
+        drawn = head_and_sample(
             rows,
             self._linear.weight,
             batch.settings,
@@ -304,6 +312,11 @@ class PlainNetwork(PagedNetwork):
             filled=batch.filled,
             share=self._share,
         )
+        if "policy" not in batch.sampler.statistics:
+            return drawn
+        logits = logits_of(rows, self._linear.weight, self._linear.bias)  # once more, so that the samples stay the same
+        logits = logits if self._share is None else gather_columns(logits, self._share)
+        return self._measured(drawn, logits, logits, batch)
 
     def sample(self, batch: Batch, answer: Answer) -> Drawn:
         """Return tokens, probabilities and statistics. A rank has the logits of its shard of the ids."""

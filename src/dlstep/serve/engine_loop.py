@@ -14,6 +14,7 @@ from typing import NoReturn
 from ..core import DlstepError, Event, Samples, SequenceState, State, Update, schedule
 from ..core.options import searched
 from ..core.sequence import FinishInfo
+from ..core.step_map import step_map_of
 from ..distributed import RankLost
 from ..engine.config import EngineConfig
 from ..engine.decode import Decode, RanksDriver
@@ -188,13 +189,16 @@ class EngineLoop:
             if finish_info.reason in ("abort", "error"):  # none of its rows contributed to an answer
                 self._work = self._work._replace(wasted=self._work.wasted + usage.rows - usage.again)
         costs = update.sequence.steps, update.sequence.nfe, usage.cached or 0
+        step_map = None if finish_info is None else step_map_of(update.sequence, self._decode.state.config.spec)
+        if step_map is not None:
+            step_map = replace(step_map, recorded=None)  # only this process scores it again
         if submit.steps:
             frames = self._steps.unsent(update.id, over=finish_info is not None)
-            return News(update.id, (), (), EMPTY_WINDOW, *costs, finish_info, frames)
+            return News(update.id, (), (), EMPTY_WINDOW, *costs, finish_info, frames, step_map=step_map)
         probabilities = update.probabilities if submit.probabilities else ()
         window = update.window if submit.drafts else EMPTY_WINDOW
         best = update.sequence.best_of(update.start, update.stop)
-        return News(update.id, update.tokens, probabilities, window, *costs, finish_info, best=best)
+        return News(update.id, update.tokens, probabilities, window, *costs, finish_info, best=best, step_map=step_map)
 
     def _count(self, event: Event) -> None:
         """Add a forward pass to the work done, and pass the event to the recorded steps."""

@@ -7,6 +7,7 @@ from .. import tiny
 from ..core import Request, State
 from ..core.options import StrategyOptions
 from ..core.sequence import Best, FinishInfo
+from ..core.step_map import StepMap
 from ..text.detokenize import Tokenizer
 from ..text.read_templates import ReadTemplate
 from ..views.frames import Frame
@@ -114,8 +115,8 @@ class News(NamedTuple):
 
     `tokens` are newly settled. `window` holds the tokens (None: masked) and the probabilities of the
     positions after them, if the client wants drafts. `best` has the most probable ids at each of
-    `tokens`, if the request asks for them. `cached` counts prompt tokens found in pages of
-    earlier requests. With `steps`, `frames` replaces `tokens`, `probabilities` and `window`.
+    `tokens`, if the request asks for them, and `step_map` comes with `finish_info`. `cached` counts prompt tokens found in
+    pages of earlier requests. With `steps`, `frames` replaces `tokens`, `probabilities` and `window`.
     """
 
     id: int
@@ -128,6 +129,7 @@ class News(NamedTuple):
     finish_info: FinishInfo | None
     frames: tuple[Frame, ...] = ()
     best: tuple[Best, ...] = ()
+    step_map: StepMap | None = None
 
 
 class EngineLoad(NamedTuple):

@@ -138,7 +138,8 @@ class DiffusionGemma(Strategy):
         carry = "held" if number else "fresh"
         rows = Rows(block.start, block.tokens, block.end, Grid(block.start, count), mode="denoise", carry=carry)
         temperature = self.temperature(self.max_denoising_steps - number)
-        params = _params(temperature=temperature, top_logprobs=request.params.top_logprobs)
+        own = request.params
+        params = _params(temperature=temperature, top_logprobs=own.top_logprobs, step_map=own.step_map)
         return Span(replace(request.who, params=params), rows, Wanted(sampled, (number,) * count), ALONE)
 
     def commit(self, sequence: SequenceState, span: Span, samples: SpanSamples, spec: Spec) -> Progress:

@@ -133,7 +133,7 @@ class DreamOn(Strategy):
             if token == self.expand_token_id and position not in counts:
                 counts[position] = 2 if room else 1
                 room -= room > 0
-        replaced = tuple([Replacement(position, counts[position]) for position in sorted(counts)])
+        replaced = tuple([Replacement(position, counts[position], dict(found).get(position)) for position in sorted(counts)])
         extra = Expanded(_expanded(sequence) + sum([each.count == 2 for each in replaced]))
         after = after.resized(replaced, required_mask(spec)) if replaced else after
         if after.masked:

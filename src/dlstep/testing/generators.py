@@ -271,6 +271,7 @@ def _unpinned(known: frozenset[str]) -> st.SearchStrategy[SamplingParams]:
         stop=st.sampled_from([(), (), (), ("abc",), ("bb", "dad"), ("cccc",)]),
         max_nfe=st.none() | st.integers(1, 12),
         max_repetition_run=st.sampled_from([None, None, 2, 3]),
+        step_map=st.sampled_from([False, False, True]),
         strategy_options=st.just({}) | st.fixed_dictionaries({}, optional=own),
     )
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache, reduce
+from math import log
 from typing import NamedTuple
 
 from ..core import Admission, CacheMismatch, Plan, Samples, SampleSpec, Span, SpanSamples, Spec
@@ -37,7 +38,8 @@ class Slot(NamedTuple):
 
 
 BROKEN_CACHE = -1  # no state has this cache digest
-DENOISED, SPREAD, SCORED, BLIND, DRAFTED = 11, 12, 13, 14, 15  # numbers, because hashes of strings differ between processes
+# Numbers, because hashes of strings differ between processes.
+DENOISED, SPREAD, SCORED, BLIND, DRAFTED, POLICY = 11, 12, 13, 14, 15, 16
 LISTED = 8  # number of most probable ids that the device computes if ids are scored
 
 
@@ -321,6 +323,7 @@ class ShadowDriver:
         spread: list[float] = []
         scored: list[float] = []
         noise: list[int] = []
+        policy: list[float] = []
         width = wanted.scored_width
         count = max(spec.best, LISTED) if width else spec.best
         for number, (position, draw) in enumerate(zip(wanted.sampled, wanted.draws, strict=True)):
@@ -340,6 +343,9 @@ class ShadowDriver:
             drawn.append(answer)
             best += listed[: spec.best]
             spread.append(_hash(*parts, SPREAD) / 2**64)
+            # Numbers of the row and of each id, in place of logarithms: step maps must pick the right ones.
+            plain = [-_hash(*parts[:3], POLICY, token) / 2**64 for token, _ in (answer, *listed[: spec.best])]
+            policy += [spread[-1], *[log(max(chance, 1e-30)) for _, chance in (answer, *listed[: spec.best])], *plain]
             known = dict([*listed[::-1], answer])
             ids = wanted.scored_ids[number * width : (number + 1) * width]
             scored += [known[token] if token in known else self._chance(token, 1 - answer[1], *parts[:3]) for token in ids]
@@ -355,6 +361,7 @@ class ShadowDriver:
             best_chances,
             tuple(noise),
             tuple(scored),
+            tuple(policy) if "policy" in spec.statistics else (),
         )
 
     def _listed(

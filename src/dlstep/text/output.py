@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from math import fsum, log
 from typing import Any, Literal
 
-from ..core import FinishReason, SequenceState
+from ..core import FinishReason, SequenceState, Spec
 from ..core.checks import short
 from ..core.sequence import Best
+from ..core.step_map import StepMap, step_map_of
 from .detokenize import Tokenizer, cut, decode
 from .words import clipped, counted, print_pretty, printable
 
@@ -61,6 +62,8 @@ class Output:
     and their probabilities, the most probable first. Ids with probability 0 are left out."""
     weights_version: int = 0
     """Number of updates of the weights (`LLM.update_weights`) before this request began."""
+    step_map: StepMap | None = None
+    """Which forward pass set each token, with its log-probabilities; None unless `SamplingParams.step_map` asks for it."""
 
     def __str__(self) -> str:
         errors = [f"error: {printable(self.error)}"] if self.error else []
@@ -114,6 +117,7 @@ class Output:
             "steps": self.steps,
             "tokens_per_forward": self.tokens_per_forward,
             "log_likelihood": self.log_likelihood.value,
+            "step_map": json.dumps(self.step_map.to_json()) if self.step_map else None,
         }
         return [row]
 
@@ -133,7 +137,9 @@ class ReadOutput:
     """For each slot, the probability of each label; these add up to 1."""
 
 
-def output_of(sequence: SequenceState, prompt: Prompt, tokenizer: Tokenizer | None, weights_version: int = 0) -> Output:
+def output_of(
+    sequence: SequenceState, prompt: Prompt, tokenizer: Tokenizer | None, spec: Spec, weights_version: int = 0
+) -> Output:
     """Return the answer of `sequence` up to its last settled token."""
     tokens, start = sequence.answer, len(sequence.request.prompt)
     return Output(
@@ -147,4 +153,5 @@ def output_of(sequence: SequenceState, prompt: Prompt, tokenizer: Tokenizer | No
         error=sequence.error,
         top_probabilities=sequence.best_of(start, start + len(tokens)),
         weights_version=weights_version,
+        step_map=step_map_of(sequence, spec),
     )

@@ -36,7 +36,8 @@ def samples_at(positions):
 
 def entries(block_pass: BlockPass) -> SpanSamples:
     """What a rule reads."""
-    return SpanSamples(*[getattr(block_pass.samples, each.name) for each in fields(SpanSamples) if each.name != "error"])
+    names = [each.name for each in fields(SpanSamples) if each.name not in ("policy", "error")]
+    return SpanSamples(*[getattr(block_pass.samples, name) for name in names])
 
 
 @st.composite

@@ -1,5 +1,8 @@
 """Sampling against the same rules in plain Python."""
 
+# What a request did not ask for is None.
+# pyright: reportOptionalSubscript=false, reportOptionalMemberAccess=false, reportOptionalOperand=false, reportCallIssue=false
+
 import math
 from dataclasses import replace
 
@@ -8,7 +11,7 @@ import torch
 from hypothesis import assume, given, strategies as st
 
 from dlstep.core import draws
-from dlstep_kernels import Penalty, SamplerConfig, Settings, sample
+from dlstep_kernels import Penalty, SamplerConfig, Settings, policy_of, sample
 from dlstep_kernels.sampling import Noise, TokenMasks
 
 from ...helpers.sampling_checks import EXTREME_SAMPLER, EXTREME_TEMPERATURES, assert_extreme, extreme_logits, extreme_settings
@@ -129,6 +132,7 @@ def test_equals_the_rules(data, rows, ties):
     if any(of_rows):
         asked = replace(asked, masks=TokenMasks(torch.tensor(lines, dtype=torch.int32)[:, None], torch.tensor(of_rows)))
     drawn = sample(logits, asked, vocab_size=vocab_size, mask_id=mask_id, sampler=sampler)
+    policy = policy_of(drawn, logits, logits, asked, vocab_size=vocab_size, mask_id=mask_id, sampler=sampler)
     assert torch.equal(logits, before) or logits.isnan().any()
     for number, row in enumerate(rows):
         expected, likely, shares = oracle(
@@ -149,8 +153,32 @@ def test_equals_the_rules(data, rows, ties):
                 assert drawn.scored_probabilities[number, place] == 0.0
             if each == expected[0]:
                 assert drawn.scored_probabilities[number, place] == drawn.probabilities[number]
+        _, _, of_sampled = oracle(
+            row, vocab_size, mask_id, replace(sampler, tempered=True), params[number], counters[number], penalties[number],
+            lambda token, line=lines[of_rows[number]]: line >> token & 1,
+        )  # fmt: skip
+        check_policy(policy[number], row, drawn, number, of_sampled)
         if sampler.best:
             assert (drawn.best_probabilities[number, len(likely) :] == 0.0).all()
+
+
+def check_policy(found, row, drawn, number, shares):
+    """Entropy and log-probabilities of the plain softmax of all ids, and those of the distribution that was drawn from."""
+    ids = [int(drawn.tokens[number]), *([] if drawn.best_ids is None else drawn.best_ids[number].tolist())]
+    if ids[0] < 0:
+        assert not found.any()
+        return
+    most = max(row)
+    total = math.log(sum(math.exp(x - most) for x in row)) + most
+    plain = [x - total for x in row]
+    entropy = -sum(math.exp(x) * x for x in plain if x > -math.inf)
+    assert len(found) == 1 + 2 * len(ids)
+    assert float(found[0]) == pytest.approx(entropy, abs=2e-5)
+    for place, token in enumerate(ids):
+        sampled, own = float(found[1 + place]), float(found[1 + len(ids) + place])
+        if token in shares:  # others, of probability 0, are arbitrary
+            assert sampled == pytest.approx(math.log(shares[token]), abs=2e-5)
+            assert own == pytest.approx(plain[token], abs=2e-5)
 
 
 def test_no_id_is_forbidden_without_a_mask():

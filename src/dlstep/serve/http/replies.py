@@ -155,7 +155,12 @@ class ChoiceReader:
         frame, self._frames = pending.frames[number], number + 1
         self.ended = frame.finish_info is not None
         encoded = encoded_frame(self._encoder, pending, number, self._head, self._spec)
+        encoded |= self._step_map() if self.ended else {}
         return Piece(self._new_parts(frame.settled), self._logs(frame.settled), encoded, self.ended)
+
+    def _step_map(self) -> dict[str, object]:
+        """Return the step map of an answer that has ended; {} unless the request asks for it."""
+        return {"step_map": self.pending.step_map.to_json()} if self.pending.step_map else {}
 
     def _logs(self, settled: int) -> tuple[TokenLog, ...]:
         """Return the unsent token probabilities, up to `settled` tokens; empty if not requested."""
@@ -200,10 +205,10 @@ class ChoiceReader:
         """Return the finish reason and the cost of the answer."""
         pending = self.pending
         assert pending.finish_info is not None, "it has ended"
-        error = {"error": pending.error} if pending.error else {}
+        more = self._step_map() | ({"error": pending.error} if pending.error else {})
         ratio = round(pending.tokens_per_forward, 4)
         reason = pending.finish_info.reason
-        return {"finish_reason": reason, "step": pending.steps, "nfe": pending.nfe, "tokens_per_forward": ratio, **error}
+        return {"finish_reason": reason, "step": pending.steps, "nfe": pending.nfe, "tokens_per_forward": ratio, **more}
 
 
 def read_choices(pending_requests: Sequence[PendingRequest], head: Head, facts: Facts) -> list[ChoiceReader]:

@@ -172,6 +172,7 @@ class DlstepOptions(Open):
     max_nfe: int | None = sampled("max_nfe")
     max_repetition_run: int | None = sampled("max_repetition_run")
     end_reserve: int | None = sampled("end_reserve")
+    step_map: bool | None = sampled("step_map")
     pinned: Annotated[dict[Number, Id | str], FailFast] = Field(default_factory=dict)
     canvas: Annotated[list[Id], Field(fail_fast=True)] = sampled("canvas", default_factory=list)
     processors: Annotated[dict[Word, dict[str, Any] | None], FailFast] = sampled("processors", default_factory=dict)

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from ...core import Request, SequenceState
 from ...core.sequence import Best, FinishInfo
+from ...core.step_map import StepMap
 from ...views.frames import Frame
 from ..messages import EMPTY_WINDOW, News, Submit, Window
 from ..shapes import ForkOrigin
@@ -65,6 +66,7 @@ class PendingRequest:
     tokens: list[int] = field(default_factory=list)
     probabilities: list[float] = field(default_factory=list)
     best: list[Best] = field(default_factory=list)
+    step_map: StepMap | None = None
     window: Window = EMPTY_WINDOW
     steps: int = 0
     nfe: int = 0
@@ -120,6 +122,7 @@ class PendingRequest:
         for frame in news.frames:
             self.append_frame(frame, now)
         self.window, self.steps, self.nfe, self.cached = news.window, news.steps, news.nfe, news.cached
+        self.step_map = news.step_map
         if news.tokens and self.first is None:
             self.first = now
         if news.finish_info is not None:

@@ -1,0 +1,143 @@
+"""Step maps: which forward pass set each token of an answer, with which probabilities; and training examples from them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, fields
+from itertools import groupby
+from typing import Any
+
+from .block import moved
+from .plan import Span, SpanSamples
+from .sequence import Change, PassRecord, SequenceState
+from .spec import Spec
+
+Cell = Change | int | None  # what set the token of a position, or its given token; None: it is masked
+NOT_SAMPLED = (None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class StepMap:
+    """How the tokens of an answer came about, also those after its visible end.
+
+    `steps`, `log_probabilities`, `plain_log_probabilities` and `entropies` have an entry for each of `token_ids`: that of
+    the pass that set the token, as the field of `Change` describes it. The entry of a given or masked position is None.
+    """
+
+    prompt_ids: tuple[int, ...]
+    """Token ids of the prompt."""
+    token_ids: tuple[int | None, ...]
+    """Token of each position of the answer that was in a block; None for those that stayed masked, and past `max_tokens`."""
+    suffix_ids: tuple[int, ...]
+    """Token ids after the answer that every pass fed; not part of the answer (`SamplingParams.suffix`)."""
+    block_starts: tuple[int, ...]
+    """Offset in the answer at which each block begins, ascending."""
+    mask_id: int | None
+    """Token id of the mask; None if the model has none."""
+    changes: tuple[Change, ...]
+    """All changes, by pass and offset. The first change of a position unmasks it; later ones edit or remask it."""
+    recorded: SequenceState | None = field(default=None, repr=False, compare=False)
+    """The sequence that `LLM.log_likelihood` scores again; None in a map that was read from JSON."""
+
+    @property
+    def steps(self) -> tuple[int | None, ...]:
+        """The number of the pass that set each token."""
+        return self._last("step")
+
+    @property
+    def log_probabilities(self) -> tuple[float | None, ...]:
+        """The log-probability of each token in the distribution that it was drawn from."""
+        return self._last("log_probability")
+
+    @property
+    def plain_log_probabilities(self) -> tuple[float | None, ...]:
+        """The log-probability of each token in the plain softmax."""
+        return self._last("plain_log_probability")
+
+    @property
+    def entropies(self) -> tuple[float | None, ...]:
+        """The entropy of the plain softmax at each token, in nats."""
+        return self._last("entropy")
+
+    def _last(self, name: str) -> tuple[Any, ...]:
+        *_, (cells, _) = self.played()
+        return tuple([getattr(cell, name) if isinstance(cell, Change) else None for cell in cells])
+
+    def played(self) -> Iterator[tuple[list[Cell], list[Change]]]:
+        """Yield the answer before each pass that changed it, with the changes; then the whole answer, without changes."""
+        changed = {change.offset for change in self.changes}
+        added = [change.masks - 1 for change in self.changes if change.masks is not None]
+        cells: list[Cell] = [None if added or at in changed else token for at, token in enumerate(self.token_ids)]
+        del cells[len(cells) - sum(added) :]
+        cells += [None] * -sum(added)
+        for _, group in groupby(self.changes, lambda change: change.step):
+            changes = [*group]
+            yield [*cells], changes
+            for change in reversed(changes):  # from the right, because a replacement moves later positions
+                put: list[Cell] = [change if change.token_id is not None else None]
+                cells[change.offset : change.offset + 1] = put if change.masks is None else [None] * change.masks
+        yield cells, []
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the map as JSON data, with the values of each change in a list."""
+        data: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)[:-1]}
+        return data | {"changes": [astuple(change) for change in self.changes]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "StepMap":
+        """Return the map that `to_json` returned, without `recorded`.
+
+        Args:
+            data: The JSON data, such as `dlstep.step_map` of a response.
+        """
+        ids: dict[str, Any] = {each.name: tuple(data[each.name]) for each in fields(cls)[:4]}
+        return cls(**ids, mask_id=data["mask_id"], changes=tuple([Change(*values) for values in data["changes"]]))
+
+
+def step_map_of(sequence: SequenceState, spec: Spec) -> StepMap | None:
+    """Return the step map of a sequence; None unless its request asks for one."""
+    if not sequence.request.params.step_map:
+        return None
+    start, progress = len(sequence.request.prompt), sequence.progress
+    blocks = [block for block in (*reversed([*progress.past]), *progress.window) if block.end > start]
+    known = {position: token for position, token, unmasked in sequence.answer_cells() if unmasked}
+    changes = tuple([change for each in reversed([*sequence.passes]) for change in each.changes])
+    ends = [blocks[-1].end if blocks else start]
+    if all(change.masks is None for change in changes):
+        ends += [each.progress.window[-1].end for each in sequence.passes]  # dropped proposals may lie behind the last block
+    return StepMap(
+        sequence.request.prompt,
+        tuple([known.get(position) for position in range(start, max(ends))]),
+        sequence.request.params.suffix,
+        tuple([max(block.start - start, 0) for block in blocks]),
+        spec.mask_id,
+        changes,
+        sequence,
+    )
+
+
+def recorded(before: SequenceState, after: SequenceState, span: Span, samples: SpanSamples) -> PassRecord:
+    """Return the record of a pass, whose samples have `policy`."""
+    origin, replaced = len(before.request.prompt), after.progress.replaced
+    window, gone = before.progress.window, {each.position: each for each in replaced}
+    was, now = before.sampled_cells(window[0].start), after.sampled_cells(window[0].start)
+    rows = {position: row for row, position in enumerate(span.wanted.sampled)}
+    changes: list[Change] = []
+    for position in range(max(origin, window[0].start), min(window[-1].end, before.request.limit)):
+        cell = now.get(moved(position, replaced) if replaced else position)
+        if (own := gone.get(position)) is None and cell == was.get(position):
+            continue
+        token, masks = (cell[0] if cell else None, None) if own is None else (own.token, own.count)
+        values = NOT_SAMPLED if token is None or position not in rows else _measured(samples, rows[position], token)
+        changes.append(Change(before.steps - 1, position - origin, token, *values, masks=masks))
+    return PassRecord(before.progress, tuple(changes))
+
+
+def _measured(samples: SpanSamples, row: int, token: int) -> Sequence[float | None]:
+    """Return the log-probability of a token of a row where it was sampled, that in the plain softmax, and the entropy."""
+    count = len(samples.tokens)
+    best, width = len(samples.best_ids) // count, len(samples.policy) // count
+    ids = (samples.tokens[row], *samples.best_ids[row * best : (row + 1) * best])
+    if token not in ids:
+        return NOT_SAMPLED
+    entropy, *logs = samples.policy[row * width : (row + 1) * width]
+    index = ids.index(token)
+    return logs[index], logs[len(ids) + index], entropy
