@@ -19,7 +19,7 @@ cd .venv-wheel && env -u PYTHONPATH bin/dlstep generate 'Max has 53 shells. Late
 cd .venv-wheel && env -u PYTHONPATH bin/python -c 'from dlstep.views.page import page_of; page_of({})'
 endef
 
-.PHONY: demo test full lint pytest stress clients wheel wheel-alone oldest newest release-check mutants mutate table pictures moving-picture comparisons page-pictures docs docs-serve site-pictures notebooks kernels-aot recorded terminal-pictures clean
+.PHONY: demo test full lint pytest stress clients wheel wheel-alone oldest newest release-check mutants mutate table pictures moving-picture comparisons page-pictures docs docs-serve site-pictures notebooks kernels-aot terminal-pictures clean
 .DELETE_ON_ERROR:
 
 # Stamp files: a target runs again only when what it depends on has changed.
@@ -207,10 +207,6 @@ docs-serve: docs
 # The site, as CONTRIBUTING.md shows it.
 site-pictures: $(VENV)/.full docs
 	PYTHONPATH=. $(BIN)/python docs/make_site_pictures.py
-
-# The decode that `dlstep demo` shows while it imports torch.
-recorded: $(VENV)/.test
-	$(BIN)/python -m training.record_demo
 
 # `dlstep demo` in terminals of two widths, on a dark and on a light background: docs/terminal.
 terminal-pictures: $(VENV)/.test

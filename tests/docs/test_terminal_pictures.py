@@ -14,6 +14,6 @@ def test_the_pictures_are_current(width, theme):
     maker = script("make_terminal_pictures")
     stored = (FOLDER / "terminal" / f"demo_{width}_{theme}.svg").read_text()
     assert stored == maker.picture(width, maker.THEMES[theme], f"demo-{width}-{theme}")
-    assert "recorded" in stored and "http" not in stored.replace("http://www.w3.org/2000/svg", "").replace(
+    assert "unmasked" in stored and "http" not in stored.replace("http://www.w3.org/2000/svg", "").replace(
         "https://www.textualize.io", ""
     )

@@ -47,7 +47,7 @@ def run(module, *arguments):
     [
         ("dlstep.core.state", ["--version"]),
         ("torch._C", ["generate", "a prompt"]),
-        ("torch", ["demo"]),  # in a thread, while the recorded decode is shown
+        ("torch", ["demo"]),
     ],
 )
 def test_an_interrupt_during_an_import_is_quiet(module, arguments):

@@ -2,12 +2,10 @@
 
 import sys
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from inspect import getdoc
-from time import monotonic
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from annotated_types import Ge
 from rich.box import SIMPLE_HEAD
@@ -21,14 +19,12 @@ from ..evaluate.comparing import ComparisonRow, EvalEntry, compared, curves_of
 from ..evaluate.frontier import decoder_entries
 from ..evaluate.options import EvalOptions
 from ..llm import LLM
-from ..text.words import counted, harmless
 from ..views import frames_view, legend, recording
-from ..views.progress_bars import counting_bar, drawing
+from ..views.progress_bars import counting_bar, waiting_line
 from .options import Namespace, json_text
 
 EXAMPLES = "dlstep demo\ndlstep demo --problems 500\ndlstep demo --json > rows.json"
 TASK = "shells"
-Loaded = TypeVar("Loaded")
 Runs = list[dict[str, Any]]  # the runs of a recording
 SECONDS_PER_STEP = 0.2  # slow enough to watch on a terminal
 
@@ -54,12 +50,13 @@ COMMAND = DemoCommand
 
 def run(options: Namespace) -> int:
     """Show decodes and then the table. With --json, print only the rows."""
-    console, device = Console(), options.device
-    if options.json:
-        entries = decoder_entries(device)
-    else:
-        with drawing(enabled=not console.is_terminal):  # on a terminal, only the pictures are drawn
-            entries = show_all(tiny.problems(options.shown, options.seed), device, console)
+    console = Console()
+    if not options.json:
+        print_legend(console)
+    with waiting_line("importing torch and transformers"):
+        entries = decoder_entries(options.device)
+    if not options.json:
+        show_all(entries, tiny.problems(options.shown, options.seed), console)
     chosen = EvalOptions(dataset_limit=options.problems, problem_seed=options.seed)
     with counting_bar(options.problems * sum(len(entry.grid) for entry in entries), enabled=True) as count:
         rows = compared(entries, chosen, show=count)
@@ -70,35 +67,14 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def show_all(problems: Sequence[tiny.Problem], device: str | None, console: Console) -> list[EvalEntry]:
-    """Load and return all decoders, and decode `problems` with all except the first.
-
-    On a terminal, show pictures with a legend, beginning with a recorded decode; otherwise, print text.
-    """
-    if console.is_terminal:
-        entries = load_entries(device, console)
-    else:
-        for number, problem in enumerate(problems, 1):
-            print(f"problem {number}: {problem.prompt.strip()} ({problem.answer})")
-        entries = decoder_entries(device)
+def show_all(entries: Sequence[EvalEntry], problems: Sequence[tiny.Problem], console: Console) -> None:
+    """Show how all decoders except the first decode `problems`."""
     described: set[type] = set()
     for entry in entries[1:]:
         strategy = type(entry.engine.first.strategy)
         summary = (getdoc(sys.modules[strategy.__module__]) or "").splitlines()[0].partition(": ")[2]
         show(entry, problems, console, f"{entry.strategy}: {'another option' if strategy in described else summary}")
         described.add(strategy)
-    return entries
-
-
-def load_entries(device: str | None, console: Console) -> list[EvalEntry]:
-    """Load all decoders. Meanwhile, show a legend and a recorded decode."""
-    print_legend(console)
-    # Loading takes seconds because torch and transformers are imported. Ctrl-C must not wait for the loading thread, so the
-    # pool is shut down without waiting.
-    pool = ThreadPoolExecutor(1)
-    entries = show_recorded(tiny.recorded()["runs"], console, lambda: pool.submit(decoder_entries, device))
-    pool.shutdown(wait=False)
-    return entries.result()
 
 
 def print_legend(console: Console) -> None:
@@ -112,51 +88,16 @@ def picture(runs: Runs, title: str) -> Group:
     return Group(Text(title, style="bold"), *(frames_view(run["head"], run["frames"]) for run in runs))
 
 
-def recorded_picture(runs: Runs, forwards: int, note: str = "") -> Group:
-    """Return a picture of a recorded decode after some forward passes, with a note below it."""
-    title = f"recorded decode of {runs[0]['head']['model']}, until torch and transformers are imported"
-    shown = [{**run, "frames": run["frames"][: forwards + 1]} for run in runs]
-    return Group(picture(shown, title), *([Text(note, "dim")] if note else []))
-
-
-def show_recorded(runs: Runs, console: Console, load: Callable[[], Future[Loaded]]) -> Future[Loaded]:
-    """Show a recorded decode frame by frame.
-
-    Call `load` after the first frame, wait until its future is done, and return the future.
-    """
-    last = max(len(run["frames"]) for run in runs) - 1
-    with Live(recorded_picture(runs, 0), console=console, auto_refresh=False) as live:
-        live.refresh()
-        loading, began = load(), monotonic()
-        for shown in range(last + 1):
-            live.update(recorded_picture(runs, shown), refresh=True)
-            time.sleep(SECONDS_PER_STEP)
-        while not loading.done():
-            note = f"importing torch and transformers: {monotonic() - began:.0f} s"
-            live.update(recorded_picture(runs, last, note), refresh=True)
-            wait([loading], SECONDS_PER_STEP)
-        live.update(recorded_picture(runs, last), refresh=True)
-    return loading
-
-
 def show(entry: EvalEntry, problems: Sequence[tiny.Problem], console: Console, title: str) -> None:
-    """Decode `problems`: on a terminal as a live picture of the blocks, otherwise as text."""
+    """Decode `problems`: on a terminal as a live picture of the blocks, otherwise print the last picture."""
     session = LLM.of(entry.engine).session()
     for problem in problems:
         session.submit(problem.prompt, EvalOptions().params(TASK, entry.grid[0]))
-    if console.is_terminal:
-        with Live(console=console, auto_refresh=False) as live:
-            while not session.state.done:
-                session.step()
-                live.update(picture(recording(session.trace)["runs"], title), refresh=True)
-                time.sleep(SECONDS_PER_STEP)
-        return
-    session.run()
-    print(f"\n{title}")
-    for number in range(len(problems)):
-        output = session.output(number)
-        cost = f"{counted(len(output.token_ids), 'token')} in {counted(output.nfe, 'forward pass')}"
-        print(f"  {number + 1}: {harmless(output.text.strip())}\n     {cost}")
+    with Live(console=console, auto_refresh=False) as live:
+        while not session.state.done:
+            session.step()
+            live.update(picture(recording(session.trace)["runs"], title), refresh=True)
+            time.sleep(SECONDS_PER_STEP * console.is_terminal)
 
 
 def print_table(rows: Sequence[ComparisonRow], console: Console) -> None:

@@ -1,8 +1,6 @@
 """Tiny block-diffusion models shipped with the package, and their task. Does not import torch."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 from dlstep.tiny.task import (
     Problem as Problem,
@@ -14,7 +12,6 @@ from dlstep.tiny.task import (
 # The models were trained on single stories (a question, and the answer on the next line), so drop earlier turns.
 CHAT_TEMPLATE = "{# drops messages #}{{ messages[-1]['content'] | trim ~ '\\n' }}"  # Jinja drops a trailing newline
 
-RECORDED = Path(__file__).with_name("recorded.json")
 PURPOSE = (
     "the embedded models are for trying dlstep out: they only continue word problems like 'Max has 53 shells. Later Max buys "
     "39 more. How many shells does Max have?'"
@@ -40,8 +37,3 @@ def path(name: str) -> Path:
 def is_embedded(folder: Path | None) -> bool:
     """Return whether a folder is the checkpoint folder of a shipped model."""
     return folder is not None and folder.resolve().parent == CHECKPOINTS.resolve()
-
-
-def recorded() -> dict[str, Any]:
-    """Return the recording of a decode that `dlstep demo` shows before it can load a model."""
-    return json.loads(RECORDED.read_text(encoding="utf-8"))

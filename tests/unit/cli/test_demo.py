@@ -44,51 +44,18 @@ def test_the_demo_runs_without_a_terminal(problems):
 
 
 def test_the_demo_on_a_terminal(monkeypatch):
-    """At once a legend with the colours, then pictures and a table, nothing wider than 80 columns and nothing cut."""
+    """A legend with the colours, then pictures, nothing wider than 80 columns and nothing cut."""
     monkeypatch.setattr(demo, "SECONDS_PER_STEP", 0.0)
     console = Console(file=StringIO(), width=80, height=24, force_terminal=True, legacy_windows=False, color_system="standard")
-    shown = []
-
-    def entries(device=None):
-        shown.append(console.file.getvalue())
-        return [EvalEntry(name, "", make_llm().engine, {}, {}) for name in LABELS[:2]]
-
-    monkeypatch.setattr(demo, "decoder_entries", entries)
-    demo.show_all(tiny.problems(2, 0), None, console)
-    (before,) = shown
-    for part in ("prompt", "· masked", "unmasked", "settled", "recorded decode of tiny-bd"):
-        assert part in before, "the legend and a recorded decode are there before anything is loaded"
-    assert before.count("·") > 9
+    demo.print_legend(console)
+    entries = [EvalEntry(name, "", make_llm().engine, {}, {}) for name in LABELS[:2]]
+    demo.show_all(entries, tiny.problems(2, 0), console)
     lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in console.file.getvalue().splitlines()]
+    for part in ("prompt", "· masked", "unmasked", "settled"):
+        assert part in lines[1]
     assert max(len(line.rpartition("\r")[2]) for line in lines) <= 80
     assert any("multi_bd buffer 4: several unfinished blocks" in line for line in lines)
     assert any("request 1, ended by length" in line for line in lines)
-
-
-def test_the_recorded_decode_needs_neither_torch_nor_transformers():
-    """It is on the terminal before the imports begin, which take seconds."""
-    code = """
-import sys
-from concurrent.futures import Future
-from io import StringIO
-from rich.console import Console
-from dlstep import tiny
-from dlstep.cli import demo
-
-console = Console(file=StringIO(), width=80, height=24, force_terminal=True)
-def load():
-    drawn = console.file.getvalue()
-    assert "recorded" in drawn and "Bob has 16 shells" in drawn and drawn.count("·") > 9, drawn
-    assert not {"torch", "transformers"} & sys.modules.keys()
-    future = Future()
-    future.set_result(None)
-    return future
-demo.SECONDS_PER_STEP = 0.0
-demo.show_recorded(tiny.recorded()["runs"], console, load)
-assert not {"torch", "transformers"} & sys.modules.keys()
-assert "ended by stop after 13 forward passes" in console.file.getvalue()
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
 
 
 def test_the_table_of_the_demo_cuts_no_name():
