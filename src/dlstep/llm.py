@@ -46,8 +46,8 @@ class LLM:
             family.
         head_shift: 1: row p-1 of the network predicts position p; 0: row p does; None: from the
             checkpoint or its model family.
-        training: How the network was trained: a value that `dlstep strategies --matrix` lists; None: from
-            the checkpoint or its model family.
+        training: How the network was trained, in the words of docs/models.md; None: from the checkpoint or
+            its model family.
         use_lora: Apply the adapter at `lora_path`; None: apply it if `lora_path` is given.
         lora_path: Folder of a LoRA adapter, trained on this checkpoint with peft.
         pre_merge_lora: Merge the adapter into the weights at load time, or keep it separate; None:

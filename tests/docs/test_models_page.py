@@ -1,4 +1,4 @@
-"""The page about models contains the table that the command prints, and the matrix has the same families."""
+"""The page about models contains the table that the command prints."""
 
 import json
 import re
@@ -7,6 +7,7 @@ import shutil
 from dlstep import tiny
 from dlstep.cli import main
 from dlstep.core.spec import TRAININGS
+from dlstep.engine.compatibility import refusal_of_family
 from dlstep.models import FAMILIES, read_description
 from dlstep.models.description import SPEC_FACTS
 
@@ -36,12 +37,10 @@ def test_the_command_lists_every_family(capsys):
     assert "llada2dot1_mini" in capsys.readouterr().out
 
 
-def test_the_matrix_has_every_family(capsys):
-    assert main(["strategies", "--matrix", "--json"]) == 0
-    rows = {row["strategy"]: row["families"] for row in json.loads(capsys.readouterr().out)}
-    assert all(list(families) == list(FAMILIES) for families in rows.values())
-    assert rows["multi_bd"]["sdar"] is rows["dual_cache"]["llada"] is rows["dmax"]["llada2_mini_dmax"] is None
-    assert "bidirectional" in rows["multi_bd"]["dream"]
+def test_strategies_of_a_family_are_those_that_decode_it():
+    assert not refusal_of_family("multi_bd", FAMILIES["sdar"]) and not refusal_of_family("dual_cache", FAMILIES["llada"])
+    refusal = refusal_of_family("multi_bd", FAMILIES["dream"])
+    assert refusal is not None and "bidirectional" in refusal.message
 
 
 SECTION = {

@@ -163,7 +163,7 @@ LINES = {
         "!engine_timeout Seconds",
         "!progress terminal",
     ],
-    "strategies": [" | dual_cache | --matrix | --json", "dual_cache | --json | --matrix"],
+    "strategies": [" | dual_cache | --json", "dual_cache | --json"],
     "rules": [" | quota | --json"],
     "compare": [
         "--rules quota --strategies multi_bd --problems 2 --json | --rules threshold | --strategies dual_cache | --problems 1",
@@ -212,7 +212,6 @@ MOOT = {
     "serve --chat_template empty.jinja": "empty.jinja is empty",
     "serve --chat_template wrong.jinja": "--chat_template: ",
     "report run --show shells/0 --against run": "--show and --against do not go together",
-    "strategies dual_cache --matrix": "leave the name out",
 }
 
 
@@ -394,7 +393,7 @@ def test_an_option_of_a_command_changes_its_result(command, prepared, tmp_path_f
         assert [run for run, result in zip(runs[2:], results[2:], strict=True) if result == results[0]] == []
 
 
-@pytest.mark.parametrize("line", few(MOOT, "serve --chat_template empty.jinja", "strategies dual_cache --matrix"))
+@pytest.mark.parametrize("line", few(MOOT, "serve --chat_template empty.jinja"))
 def test_an_option_without_effect_beside_others_is_refused(line, prepared, capsys):
     if line.startswith("report"):
         (prepared / "run").mkdir()

@@ -1,37 +1,31 @@
-"""`dlstep strategies`: list decoding strategies, explain one, or show the compatibility matrix."""
+"""`dlstep strategies`: list decoding strategies, or explain one."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import KW_ONLY, asdict, dataclass
-from inspect import getdoc
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from .. import strategies
 from ..core.options import Options, PluginGroup, searched
-from ..engine.compatibility import Features, MatrixRow, matrix
 from ..engine.config import EngineConfig
 from ..engine.option_rows import option_rows, paragraphs, parts_of
 from ..engine.strategy_choice import embedded_models_for
 from .options import Namespace, as_yaml, json_text, title_of
 
-EXAMPLES = "dlstep strategies dual_cache\ndlstep strategies --matrix"
-SHORT = ("mode", "blocks", "exact", "shares", "cuts", "temp.", "carries")  # headings for the fields of `Features`
+EXAMPLES = "dlstep strategies\ndlstep strategies dual_cache"
 
 
 @dataclass(frozen=True)
 class StrategiesCommand:
-    """List decoding strategies and their options, one strategy in detail, or the compatibility matrix."""
+    """List decoding strategies and their options, or one strategy in detail."""
 
     name: str | None = None
     """A strategy, whose options are explained."""
     _: KW_ONLY
-    matrix: bool = False
-    """Instead: strategies against models, and their features."""
     json: bool = False
     """Print a JSON list, and nothing else, on stdout."""
 
@@ -52,20 +46,16 @@ def flat(value: Options) -> dict[str, object]:
 
 
 def run(options: Namespace) -> int:
-    """Print the list, a strategy or the matrix."""
+    """Print the list or a strategy."""
     if options.name is not None:
-        if options.matrix:
-            raise ValueError("--matrix is about all strategies: leave the name out")
         return print_options(strategies.PLUGINS, options)
+    rows = [*map(strategy_row, strategies.available())]
     if options.json:
-        rows = [asdict(row) for row in matrix()] if options.matrix else [*map(strategy_row, strategies.available())]
         print(json_text(rows))
-    elif options.matrix:
-        print_matrix(matrix())
-    else:
-        for row in map(strategy_row, strategies.available()):
-            print_entry(row["name"], f"embedded model {row['model']}" if row["model"] else "", [row["summary"]], row["options"])
-        Console().print(Text("Use: dlstep generate PROMPT --decoding_strategy NAME --OPTION VALUE", "dim"))
+        return 0
+    for row in rows:
+        print_entry(row["name"], f"embedded model {row['model']}" if row["model"] else "", [row["summary"]], row["options"])
+    Console().print(Text("Use: dlstep generate PROMPT --decoding_strategy NAME --OPTION VALUE", "dim"))
     return 0
 
 
@@ -102,26 +92,3 @@ def print_options(plugins: PluginGroup[Any], options: Namespace) -> int:
             console.print(Text(f"  --{row.name}", "bold"))
             print_wrapped(console, (row.line(),), indent="      ")
     return 0
-
-
-def print_matrix(rows: list[MatrixRow]) -> None:
-    """Print which strategies fit which models, and the features of each strategy."""
-    models = _fitting("Models and strategies", "a network trained as", {row.strategy: row.models for row in rows})
-    families = _fitting("Families and strategies", "family", {row.strategy: row.families for row in rows})
-    features = Table("strategy", *SHORT, title="What strategies do by default")
-    for row in rows:
-        values = asdict(row.features).values()
-        features.add_row(row.strategy, *(("no", "yes")[v] if isinstance(v, bool) else str(v) for v in values))
-    console = Console()
-    console.print(models, families, features)
-    for paragraph in (getdoc(Features) or "").split("\n\n"):
-        console.print(Text(f"{' '.join(paragraph.split())}\n"))
-
-
-def _fitting(title: str, heading: str, faults: Mapping[str, Mapping[str, str | None]]) -> Table:
-    """Return a table of fitting strategies. `faults` gives the reason against each; None if it fits."""
-    table = Table(heading, "decodes with", "and not with", title=title)
-    for name in next(iter(faults.values())):
-        names = [strategy for strategy, against in faults.items() if not against[name]]
-        table.add_row(name, ", ".join(names), ", ".join(strategy for strategy in faults if strategy not in names))
-    return table
