@@ -98,6 +98,8 @@ def show(entry: EvalEntry, problems: Sequence[tiny.Problem], console: Console, t
             session.step()
             live.update(picture(recording(session.trace)["runs"], title), refresh=True)
             time.sleep(SECONDS_PER_STEP * console.is_terminal)
+    if not console.is_terminal:  # there, `Live` ends its last line
+        console.line()
 
 
 def print_table(rows: Sequence[ComparisonRow], console: Console) -> None:
