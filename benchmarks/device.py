@@ -1,14 +1,17 @@
 """What a device can do: bytes copied and matrix operations per second in plain torch, and how busy it is during a step."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
-from dlstep.driver.profile import REGION, profiled
+from dlstep.driver.profile import REGION
 from dlstep_kernels import has_kernels
 
 MIB = 1 << 20
@@ -108,6 +111,24 @@ class DeviceBusyTime:
     us: float
     kinds: dict[str, float]
     launches: int
+
+
+@contextmanager
+def profiled(path: Path | None) -> Iterator[Any]:
+    """Profile the block on host and CUDA device, and write a trace to `path` unless it is None.
+
+    Traces are JSON for chrome://tracing and Perfetto.
+    """
+    activities = [ProfilerActivity.CPU] if path is not None else []
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+        activities.append(ProfilerActivity.CUDA)
+    with profile(activities=activities) as profiler:
+        yield profiler
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+    if path is not None:
+        profiler.export_chrome_trace(str(path))
 
 
 def busy(step: Callable[[], object], count: int, trace: Path | None = None) -> DeviceBusyTime | None:

@@ -145,7 +145,7 @@ LINES = {
         "--problems 1 | --json | --shown 1",
     ],
     "generate": [
-        "STORY | STORY STORY | --json | --config short.yaml | --profile profile.json | --pinned '{0: 5}' | --print_config",
+        "STORY | STORY STORY | --json | --config short.yaml | --pinned '{0: 5}' | --print_config",
         "STORY --json | --chat | --suffix x",
         "STORY --chat | --system short | --chat_template_kwargs '{a: 1}'",
         "!progress terminal",

@@ -2,7 +2,6 @@
 
 import re
 import sys
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
 from pathlib import Path
 from textwrap import fill
@@ -60,8 +59,6 @@ class GenerateCommand:
     """Print a JSON list of the outputs, and nothing else, on stdout."""
     progress: bool = True
     """Draw a progress bar where stderr is a terminal."""
-    profile: Path | None = None
-    """Write a trace of the decode, as JSON."""
     pinned: Any = None
     """Pinned tokens: offsets in the answer, each with an id or a text, like '{"5": 42, "9": " shells"}'."""
     suffix: str | None = None
@@ -87,7 +84,6 @@ def run(options: Namespace) -> int:
         if getattr(options, name) and not options.json:
             raise ValueError(f"--{name} {getattr(options, name)} is printed only as JSON: add --json")
     pins = None if options.pinned is None else pins_of(options.pinned)
-    profile = nullcontext() if options.profile is None else _profiled(options.profile)
     config = engine_config(engine_options(options, GenerateCommand, SamplingParams))
     with drawing(enabled=options.progress):  # show something at once: the imports take seconds
         with waiting_line(f"loading {config.model or 'an embedded model'}"):
@@ -102,8 +98,7 @@ def run(options: Namespace) -> int:
                 ids_of(llm.engine, prompt, params, explicit=True)
         if pins is not None:
             params = replace(params, pinned=llm.pins(pins))
-        with profile:
-            outputs = llm.generate(prompts, params)
+        outputs = llm.generate(prompts, params)
     if tiny.is_embedded(llm.engine.folder) and not all(map(tiny.is_story, options.prompts)):
         print(fill(f"dlstep: {tiny.PURPOSE}; {tiny.REMEDY}", WIDTH), file=sys.stderr)
     if options.json:
@@ -159,14 +154,6 @@ def text_in(name: str, source: str, begin: str) -> str:
 def shown(text: str) -> str:
     """Return an answer for printing: unchanged for files and pipes, without control characters on terminals."""
     return harmless(text) if sys.stdout.isatty() else text
-
-
-def _profiled(path: Path) -> AbstractContextManager[object]:
-    """Return a context that profiles its body into `path`, whose folder must exist."""
-    from ..driver.profile import check_trace, profiled
-
-    check_trace(path)
-    return profiled(path)
 
 
 def prompts_of(llm: LLM, options: Namespace) -> list[Prompt]:

@@ -4,8 +4,6 @@ import json
 
 from dlstep.cli import main
 
-from .failing import failure
-
 QUESTION = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
 
 
@@ -24,16 +22,6 @@ def test_generate_prints_json_alone_on_stdout(capsys):
     assert rows[0]["token_ids"] == rows[1]["token_ids"]  # the missing newline is added
     assert rows[0]["finish_reason"] == "stop"
     assert rows[0]["tokens_per_forward"] == len(rows[0]["token_ids"]) / rows[0]["nfe"]
-
-
-def test_generate_writes_a_profile(capsys, tmp_path):
-    path = tmp_path / "trace.json"
-    assert main(["generate", QUESTION, "--max_tokens", "8", "--profile", str(path)]) == 0
-    named = {event.get("name", "") for event in json.loads(path.read_text())["traceEvents"]}
-    assert {f"dlstep {part}" for part in ("start", "follow", "gather", "lower", "forward", "sample", "wait", "unpack")} <= named
-    assert any("scaled_dot_product" in name for name in named)
-    capsys.readouterr()
-    assert "--profile" in failure(["generate", QUESTION, "--profile", str(tmp_path / "nowhere" / "trace.json")], capsys)
 
 
 def test_a_rejected_request_is_told_and_exits_with_one(capsys):
