@@ -32,7 +32,7 @@ def test_the_work_of_a_device_is_the_mean_over_all_steps(monkeypatch):
 
     monkeypatch.setattr(module, "profiled", profile_of)
     spent = busy(lambda: steps.append(1), 2)
-    assert (spent.us, spent.launches) == (8.0, 2)
+    assert spent is not None and (spent.us, spent.launches) == (8.0, 2)
     assert {kind: us for kind, us in spent.kinds.items() if us} == {"attention": 8.0, "others": 2.0}
     assert busy(lambda: steps.append(1), 1) is None, "no work of a device is seen"
 

@@ -1,5 +1,8 @@
 """`dlstep demo`, with and without a terminal."""
 
+# The console writes to a `StringIO`, and fields of rows are given by name.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
+
 import json
 import os
 import re
