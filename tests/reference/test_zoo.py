@@ -13,22 +13,24 @@ from .zoo_taking_back import MAKES
 from .zoo_which import BOTH, dream, quota, threshold
 from .zoo_windows import decode_adaptively, early_commit, sliding, some_inner
 
-by_name = {"ids": lambda given: given.__name__}
+
+def by_name(given):
+    return given.__name__
 
 
-@pytest.mark.parametrize("carry", [grids, canvases], **by_name)
-@pytest.mark.parametrize("make", [*BOTH, *MAKES], **by_name)
+@pytest.mark.parametrize("carry", [grids, canvases], ids=by_name)
+@pytest.mark.parametrize("make", [*BOTH, *MAKES], ids=by_name)
 def test_rules_unmask_as_their_loop_does(make, carry):
     check(make, carry)
 
 
-@pytest.mark.parametrize("make", [dream, sliding, early_commit], **by_name)
+@pytest.mark.parametrize("make", [dream, sliding, early_commit], ids=by_name)
 def test_rules_of_canvases_unmask_as_their_loop_does(make):
     check(make, canvases)
 
 
-@pytest.mark.parametrize("carry", [grids, canvases], **by_name)
-@pytest.mark.parametrize("make", [threshold, quota], **by_name)
+@pytest.mark.parametrize("carry", [grids, canvases], ids=by_name)
+@pytest.mark.parametrize("make", [threshold, quota], ids=by_name)
 def test_rules_around_pins_take_as_many_forwards_as_their_loop(make, carry):
     check(make, carry, pinned=True)
 

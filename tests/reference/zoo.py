@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from dlstep import Plan, SamplingParams, SpanSamples, Spec, State, Strategy
-from dlstep.core import CanvasRule, Rule, SampleSpec, Span
+from dlstep.core import CanvasRule, Rule, SampleSpec, Span, Statistic
 from dlstep.strategies.d2f import D2F
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
@@ -24,7 +24,7 @@ from .counted_draws import number as drawn
 from .models import EOS, MASK, WORDS, before_end
 from .window import Block, open_window
 
-ALL = frozenset({"entropy", "margin"})
+ALL: frozenset[Statistic] = frozenset({"entropy", "margin"})
 
 
 class Network:
@@ -236,6 +236,7 @@ def decode_canvas(
 def samples_of(network: Network, state: State, plan: Plan, span: Span) -> SpanSamples:
     """The answer of the network to a span of the engine."""
     sequence, best = state.find(span.who.id), plan.sample_spec.best
+    assert sequence
     assert span.rows.start == 0 or span.rows.start <= sequence.storage.stored or span.rows.final_rows
     text = sequence.tokens(0, span.rows.start) + span.rows.tokens
     chances = [network.chances(position, text[: span.rows.grid.cover(position + 1)]) for position in span.wanted.sampled]
