@@ -27,16 +27,15 @@ from .weights import Placement, Shape, Shares, WeightRule, empty_network, make_p
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."  # peft's prefix for names of the wrapped network
-PARTS = ("lora_A.weight", "lora_B.weight", "lora_magnitude_vector")  # per module; last: DoRA only
+PARTS = ("lora_A.weight", "lora_B.weight")  # per module
 ADAPTER = "default"  # peft's name for the only adapter
 DRAFTS_ONLY = "linear_spec_lora"  # folder of the adapter in checkpoints of Nemotron-Labs-Diffusion
-# Name components that peft inserts for the modules that it wraps, or appends to those of magnitudes.
-INSERTED = re.compile(r"\.(base_layer|modules_to_save)(?=\.\w+$)|(?<=\.lora_magnitude_vector)\.weight$")
+INSERTED = re.compile(r"\.(base_layer|modules_to_save)(?=\.\w+$)")  # name components of modules that peft wraps
 
 # Options that define the updates.
 USED = (
     "alpha_pattern", "bias", "exclude_modules", "layers_pattern", "layers_to_transform", "lora_alpha", "modules_to_save", "r",
-    "rank_pattern", "target_modules", "use_dora", "use_rslora",
+    "rank_pattern", "target_modules", "use_rslora",
 )  # fmt: skip
 # Options about provenance, training or initialisation, or without effect on their own.
 PASSED_OVER = (
@@ -165,16 +164,12 @@ def _check(folder: Path, facts: dict[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The low-rank update of one module: `scale` times B @ A.
-
-    With a `magnitude` (DoRA), the rows of the updated weight are then scaled to these norms.
-    """
+    """The low-rank update of one module: `scale` times B @ A."""
 
     module: str
     a: Tensor
     b: Tensor
     scale: float
-    magnitude: Tensor | None
     places: tuple[Placement, ...]
 
 
@@ -229,8 +224,7 @@ def plan_adapter(
     tied = sorted({place.tensor for place in changed if len(tensors.names[place.parameter]) > 1})
     problems += [f"not supported: {name}, whose weights are shared with another module" for name in tied]
     if adapter.drafts_only:
-        scaled = modules if adapter.config.use_dora else []
-        problems += [f"not supported in an adapter for drafts: {name}, which affects all rows" for name in (*replaced, *scaled)]
+        problems += [f"not supported in an adapter for drafts: {name}, which affects all rows" for name in replaced]
     if adapter.drafts_only or not merge:
         not_linear = sorted({place.tensor for place in adapted if not _is_linear(network, place)})
         remedy = "" if adapter.drafts_only else ", merge it with pre_merge_lora=True"
@@ -265,11 +259,6 @@ def apply_adapter(
     """
     whole = empty_network(type(network), network.config, network.dtype) if ranks.several or again else network
     plan = plan_adapter(whole, adapter, rules, stored, merge=merge)
-    if ranks.several and any(pair.magnitude is not None for pair in plan.pairs):
-        raise ValueError(
-            f"the adapter in {adapter.folder} scales rows of weights (use_dora), but a rank holds only parts of them: merge it "
-            "into the checkpoint, or leave tensor_parallel_size at 1"
-        )
     shares = Shares(network_tensors(whole).shapes, parameter_shards(whole, ranks), ranks)
     parameters = again or {name: network.get_parameter_or_buffer(name).detach() for name in shares.shapes}
     for name, tensor in plan.replaced.items():
@@ -300,8 +289,7 @@ def _targeted(network: PreTrainedModel, adapter: Adapter, placed: Mapping[str, t
 def _sizes(adapter: Adapter, module: str, shape: Shape) -> dict[str, Shape]:
     """Return the shapes, by name, of the low-rank tensors that the adapter needs for a module with a weight of `shape`."""
     (rows, columns), rank = shape, index(_value_for(module, adapter.config.rank_pattern, adapter.config.r))
-    sizes = [(rank, columns), (rows, rank), *([(rows,)] if adapter.config.use_dora else [])]
-    return {f"{module}.{part}": size for part, size in zip(PARTS, sizes, strict=False)}
+    return {f"{module}.{part}": size for part, size in zip(PARTS, [(rank, columns), (rows, rank)], strict=True)}
 
 
 def _misfits(adapter: Adapter, sizes: Mapping[str, Shape]) -> list[str]:
@@ -320,10 +308,9 @@ def _misfits(adapter: Adapter, sizes: Mapping[str, Shape]) -> list[str]:
 
 def _pair(adapter: Adapter, module: str, places: tuple[Placement, ...]) -> Pair:
     """Return the update of a module whose tensors fit."""
-    a, b, magnitude = (adapter.tensors.get(f"{module}.{part}") for part in PARTS)
-    assert a is not None and b is not None
+    a, b = (adapter.tensors[f"{module}.{part}"] for part in PARTS)
     alpha = float(_value_for(module, adapter.config.alpha_pattern, adapter.config.lora_alpha))
-    return Pair(module, a, b, alpha / (sqrt(len(a)) if adapter.config.use_rslora else len(a)), magnitude, places)
+    return Pair(module, a, b, alpha / (sqrt(len(a)) if adapter.config.use_rslora else len(a)), places)
 
 
 def _module(network: PreTrainedModel, place: Placement) -> nn.Module:
@@ -345,11 +332,7 @@ def _merge(parameters: Mapping[str, Tensor], pair: Pair, shares: Shares) -> None
     for place in shares.held(pair.places):
         weight = _part(parameters, place)
         a, b = (part.to(weight.device, torch.float32) for part in (pair.a, place.select_rows(pair.b)))
-        merged = weight.float() + shares.of((b @ a) * pair.scale, place)
-        if pair.magnitude is not None:
-            magnitude = place.select_rows(pair.magnitude).to(weight.device, torch.float32)
-            merged *= (magnitude / merged.norm(dim=1))[:, None]
-        weight.copy_(merged)
+        weight.copy_(weight.float() + shares.of((b @ a) * pair.scale, place))
 
 
 def _gate(network: PreTrainedModel, pairs: list[Pair]) -> None:
@@ -376,7 +359,6 @@ def _keep(network: PreTrainedModel, pairs: list[Pair]) -> None:
     config = LoraConfig(
         target_modules=[str(number) for number in range(len(adapted))],
         rank_pattern={str(number): pair.a.shape[0] for number, (_, pair) in enumerate(adapted)},
-        use_dora=pairs[0].magnitude is not None,
         inference_mode=True,
     )
     modules: Any = inject_adapter_in_model(config, nn.ModuleList([_module(network, place) for place, _ in adapted]), ADAPTER)
@@ -384,6 +366,4 @@ def _keep(network: PreTrainedModel, pairs: list[Pair]) -> None:
         module.scaling[ADAPTER] = pair.scale
         module.lora_A[ADAPTER].weight.copy_(pair.a)
         module.lora_B[ADAPTER].weight.copy_(place.select_rows(pair.b))
-        if pair.magnitude is not None:
-            module.lora_magnitude_vector[ADAPTER].weight.copy_(place.select_rows(pair.magnitude))
         network.set_submodule(place.parameter.rpartition(".")[0], module.requires_grad_(False).eval())

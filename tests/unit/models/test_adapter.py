@@ -1,4 +1,6 @@
 """LoRA adapters made by peft itself change a network as peft changes it, merged into the weights or kept separate."""
+# PreTrainedModel.to is typed without dtype, and keywords are spread.
+# pyright: reportArgumentType=false
 
 import copy
 from dataclasses import dataclass
@@ -84,8 +86,7 @@ def noisy_adapter(network, **options):
     generator = torch.Generator().manual_seed(2)
     for name, parameter in made.named_parameters():
         if "lora_" in name or "modules_to_save" in name or (parameter.requires_grad and name.endswith("bias")):
-            noise = torch.empty_like(parameter).normal_(std=0.1, generator=generator)
-            parameter.data.copy_(noise.abs() + 0.5 if "magnitude" in name else noise)
+            parameter.data.normal_(std=0.1, generator=generator)
     return made.eval()
 
 
@@ -128,7 +129,6 @@ FORMS = {
         "alpha_pattern": {"self_attn.k_proj": 11},
     },
     "some layers": {"target_modules": ATTENTION, "layers_to_transform": [0, 2]},
-    "dora": {"target_modules": ATTENTION, "use_dora": True},
 }
 PLAIN_FORMS = {
     "regex": {"target_modules": r".*\.[02]\..*\.(up|down|q)_proj"},
@@ -154,7 +154,7 @@ def test_a_network_with_an_adapter_is_that_of_peft(family, form, merge, tmp_path
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("form", ["list", pytest.param("dora", marks=pytest.mark.stress), "regex", "whole modules"])
+@pytest.mark.parametrize("form", ["list", "regex", "whole modules"])
 def test_a_kept_adapter_is_compiled_with_its_layers(form, tmp_path):
     theirs = logits(saved(tmp_path, "sdar", **(FORMS | PLAIN_FORMS)[form]))
     ours = case("sdar").applied(tmp_path, merge=False)

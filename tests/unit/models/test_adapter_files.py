@@ -14,6 +14,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is d
     [
         ({"peft_type": "IA3"}, "has peft_type 'IA3': only LORA is supported"),
         ({"fan_in_fan_out": True}, "not supported: fan_in_fan_out=True"),
+        ({"use_dora": True}, "not supported: use_dora=True"),
         ({"lora_bias": True}, "not supported: lora_bias=True"),
         ({"target_parameters": ["experts.down_proj"]}, "not supported: target_parameters="),
         ({"a_new_option": {"x": 1}}, "not supported: a_new_option="),
