@@ -18,6 +18,7 @@ from .core import (
     with_options,
 )
 from .core.checks import short
+from .core.lifecycle import pages_needed
 from .core.options import options_of, sorted_options
 from .core.request import explains
 from .engine.decode import Decode
@@ -45,10 +46,11 @@ class _Point(NamedTuple):
 class Session:
     """A state and the events that led to it. A forward pass can be inspected, undone and repeated.
 
-    `LLM.session` and `LLM.resume` create sessions. Each session of an `LLM` has its own pages,
-    which are freed when the session is closed or collected. If another session has evicted them, the next
-    step recomputes their content. A session keeps the states of its own steps, about 50 KiB per request of 24 tokens: for many
-    requests use `LLM.generate` or several sessions.
+    `LLM.session` and `LLM.resume` create sessions. Each session of an `LLM` has its own pages, as many as its
+    unfinished requests need (see the option `session_pages`). They are freed when the session is closed or
+    collected. If another session has evicted them, the next step recomputes their content. A session keeps the
+    states of its own steps, about 50 KiB per request of 24 tokens: for many requests use `LLM.generate` or several
+    sessions.
 
     Args:
         engine: The loaded engine of an LLM.
@@ -61,12 +63,13 @@ class Session:
     def __init__(self, engine: LoadedEngine, trace: Trace | None = None) -> None:
         self._engine = engine
         first = engine.first
-        trace = trace or Trace(init(replace(first.config, num_pages=engine.session_pages), first.strategy))
+        trace = trace or Trace(init(replace(first.config, num_pages=engine.pages_of_session()), first.strategy))
         self._first, self._events = trace.first, list(trace.events)
         state = recompiled(trace).replay()
         self._decode = Decode(state, engine.driver, record=self._events.append, prunes=False)
         self._prompts: dict[int, str] = {}
         self._weights_version = self._decode.weights_version
+        self._needed = state.config.num_pages  # at least what unfinished requests need; counted when it exceeds the pages
         # One before each step of this session, and the current one. A change counts once its point is here, so an
         # interrupted change needs no cleaning up: the next one begins at the last point.
         self._points = [_Point(state, len(self._events))]
@@ -113,11 +116,23 @@ class Session:
         """
         params, request_id = params_of(self._engine, sampling_params), self.state.next_seq_id
         request = Request(request_id, ids_of(self._engine, prompt, params), params)
-        self._points[-1] = self._changed(lambda decode: decode.add(request))
+        self._points[-1] = self._changed(partial(self._add, request))
         self._prompts.pop(request_id, None)
         if isinstance(prompt, str):
             self._prompts[request_id] = prompt
         return request_id
+
+    def _add(self, request: Request, decode: Decode) -> None:
+        """Add a request, and the pages that it needs besides those of the others."""
+        decode.add(request)
+        state, engine = decode.state, self._engine
+        config, held, added = state.config, state.config.num_pages, state.find(request.id)
+        assert added is not None, "it was just added"
+        self._needed += pages_needed(config, [added])
+        if self._needed > held and engine.pages_of_session(self._needed) > held:
+            self._needed = pages_needed(config, (*state.running, *state.waiting))
+            if self._needed > held:  # at least twice as many, because the KV cache is copied
+                decode.grow(engine.pages_of_session(max(self._needed, 2 * held)))
 
     def abort(self, request_id: int, reason: str = "") -> None:
         """End a request; do nothing if it has ended.

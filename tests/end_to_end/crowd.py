@@ -99,7 +99,7 @@ class Crowd:
 
     def step(self, session: Session) -> None:
         """One to three steps of a session; it gets something to do first, if it has nothing."""
-        if session.state.done:
+        if session.state.done or self.random.random() < 0.2:
             for _ in range(self.random.choice((1, 1, 2, 3))):
                 session.submit(*self.question())
         for _ in range(self.random.choice((1, 1, 1, 3))):
@@ -118,7 +118,7 @@ class Crowd:
     def event(self) -> None:
         """Something that happens to a session or a stream, or a call of `generate`."""
         session = self.random.choice(self.sessions)
-        match self.random.randrange(10):
+        match self.random.randrange(11):
             case 0:
                 questions = [self.question() for _ in range(self.random.choice((1, 3)))]
                 asked, params = [question[0] for question in questions], [question[1] for question in questions]
@@ -139,7 +139,13 @@ class Crowd:
                 session.close()
             case 7:
                 self.sessions[self.random.randrange(len(self.sessions))] = self.llm.session()
-            case 8 if self.streams:
+            case 8:
+                resumed = self.llm.resume(session.trace)
+                assert resumed.state == session.state
+                if rebuilt(session) or session in self.loose or resumed.state.cache_digest == EMPTY_CACHE:
+                    self.loose.add(resumed)
+                self.sessions[self.sessions.index(session)] = resumed
+            case 9 if self.streams:
                 gone = self.streams.pop(self.random.randrange(len(self.streams)))
                 self.asked.pop(id(gone))
                 if self.random.random() < 0.5:

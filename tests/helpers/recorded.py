@@ -10,6 +10,7 @@ from dlstep.core import (
     Config,
     Event,
     Fail,
+    Grow,
     Prune,
     Rebuild,
     Request,
@@ -37,7 +38,7 @@ SIZES = {
     "initial_masks": 6,
     "expand_token_id": 3,
 }
-CHOICES = ("add", "add", "abort", "fail", "prune", "adopt", "rebuild", "step", "step", "step", "step", "late abort")
+CHOICES = ("add", "add", "abort", "fail", "prune", "adopt", "rebuild", "grow", "step", "step", "step", "step", "late abort")
 
 
 def setting(name: str, draw: random.Random) -> tuple[Config, Strategy]:
@@ -84,7 +85,7 @@ def recorded(name: str, seed: int, choices: int = 30) -> tuple[Trace, State]:
     def some_id() -> int:
         return draw.choice([*sorted(state.live), 77])
 
-    for choice in [*draw.choices(CHOICES, k=choices), *("step",) * 200]:
+    for choice in [*draw.choices(CHOICES, k=choices), *("step",) * 300]:
         sequence = donated(config, value, draw) if choice == "adopt" else None
         match choice:
             case "add":
@@ -99,6 +100,8 @@ def recorded(name: str, seed: int, choices: int = 30) -> tuple[Trace, State]:
                 happen(Adopt(sequence, free_id()))
             case "rebuild":
                 happen(Rebuild())
+            case "grow":
+                happen(Grow(config.num_pages + draw.randint(0, 9)))
             case "step" | "late abort" if not state.done:
                 samples = device.run(schedule(state))
                 if choice == "late abort":

@@ -176,11 +176,11 @@ MUTANTS = (
         "driver/torch_driver.py",
         (
             "KVCaches.place",
-            "run an unknown cache digest on the main cache",
-            "raise CacheMismatch(",
-            "cache = self.main\n    if cache is None:\n        raise CacheMismatch(",
+            "run an unknown cache digest on any cache",
+            "not self.holds(plan, owner)",
+            "False",
         ),
-        ("KVCache.apply_ownership", "keep the page tables of an earlier digest", "self.tables.clear()", "pass"),
+        ("KVCaches.place", "lose the content of a cache that grows", "cache.copy(smaller)", "pass"),
     ),
     *in_file(
         "driver/torch_driver.py",

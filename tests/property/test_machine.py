@@ -1,12 +1,14 @@
 """Anything may happen in any order: arrivals, steps, aborts, retries, device losses, new processes. Nothing is lost."""
 
 import pickle
+from dataclasses import replace
 
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dlstep import strategies
 from dlstep.core import Config, Plan, Request, State, Strategy, abort, add, commit, init, rebuild, schedule
+from dlstep.core.lifecycle import grow
 from dlstep.core.trace import from_json, to_json
 from dlstep.testing.generators import batches, hyperparameters, specs, tight
 from dlstep.testing.harness import answered_alone, check_answer, check_ownership, shadow
@@ -66,6 +68,12 @@ class Engine(RuleBasedStateMachine):
         if self.state.find(request_id) is not None and self.state.finished.get(request_id) is None:
             self.gone.add(request_id)
         self.state = abort(self.state, request_id)
+
+    @rule(pages=st.integers(-1, 20))
+    def add_pages(self, pages):
+        held = self.state.config.num_pages
+        self.state = grow(self.state, held + pages)
+        assert self.state.cache.available - max(0, pages) == replace(self.state.cache, num_pages=held).available
 
     @rule()
     def lose_the_device(self):

@@ -1,9 +1,14 @@
 """`Session`: forward passes one at a time, undone, forked, saved and resumed."""
 
-import pytest
+from dataclasses import replace
 
-from dlstep import SamplingParams, Trace
-from dlstep.core import Rebuild, Samples
+import pytest
+from hypothesis import given, strategies as st
+
+from dlstep import LLM, SamplingParams, Trace
+from dlstep.core import Grow, Rebuild, Samples
+
+from ..helpers.shadow_llm import make_llm
 
 PROMPT = "Max has 53 shells. Later Max buys 39 more."
 PARAMS = SamplingParams(max_tokens=40, ignore_eos=True)
@@ -174,3 +179,60 @@ def test_an_aborted_request_holds_nothing(session):
     assert session.output(0).finish_reason == "abort"
     assert not session.state.cache.owners
     session.trace.replay()
+
+
+LONGEST = 16  # pages of a request of `max_model_len`
+
+
+@given(
+    lengths=st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=20),
+    num_pages=st.sampled_from([LONGEST, LONGEST + 9, 300]),
+    seats=st.sampled_from([4, 64]),
+    at_once=st.booleans(),
+)
+def test_a_session_takes_the_pages_that_its_requests_need(lengths, num_pages, seats, at_once):
+    llm = make_llm(num_pages=num_pages, max_num_reqs=seats)
+    asked = [((number + 4,) * length, most) for number, (length, most) in enumerate(lengths)]
+    params = [SamplingParams(max_tokens=most, ignore_eos=True) for _, most in asked]
+    outputs = llm.generate([prompt for prompt, _ in asked], params)
+    session = llm.session()
+    for (prompt, _), own in zip(asked, params, strict=True):
+        session.submit(prompt, own)
+        if not at_once:
+            session.step()
+    state = session.run()
+    assert [session.output(number) for number in range(len(asked))] == [
+        replace(output, nfe=session.output(number).nfe) for number, output in enumerate(outputs)
+    ]
+    needed = sum(-(-(len(prompt) + most + 8) // 8) for prompt, most in asked)  # with the whole last block
+    assert state.config.num_pages <= max(LONGEST, min(2 * needed, num_pages)) + 1
+    if at_once and num_pages == 300:
+        assert state.step <= llm.state.step, "requests have waited for pages"
+    session.trace.replay()
+    assert llm.resume(session.trace).state == state
+    assert not any(isinstance(event, Rebuild) for event in session.trace.events)
+
+
+def test_a_session_grows_no_further_than_memory_or_its_option():
+    llm = make_llm(num_pages=300)
+    llm.engine.driver.room = lambda: 40  # free pages of a GPU
+    fixed = LLM.of(replace(llm.engine, session_pages=20))
+    for engine, pages in ((llm, 40), (fixed, 20)):
+        session = engine.session()
+        numbers = [session.submit(PROMPT, PARAMS) for _ in range(12)]
+        assert session.run().config.num_pages == pages
+        assert all(session.output(number).finish_reason == "length" for number in numbers)
+
+
+def test_going_back_before_a_submission_takes_its_pages_back(session):
+    session.step()
+    before = session.state.config.num_pages
+    session.step()
+    for _ in range(5):
+        session.submit(PROMPT, PARAMS)
+    grown = session.step().config.num_pages
+    assert grown > before and any(isinstance(event, Grow) for event in session.trace.events)
+    assert session.back(2).config.num_pages == before
+    answer = session.run().finished[0].answer
+    assert session.submit(PROMPT, PARAMS) == 1
+    assert session.run().finished[1].answer == answer

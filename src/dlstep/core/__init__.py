@@ -40,6 +40,7 @@ from .lifecycle import (
     Adopt as Adopt,
     Event as Event,
     Fail as Fail,
+    Grow as Grow,
     Prune as Prune,
     Rebuild as Rebuild,
     abort as abort,

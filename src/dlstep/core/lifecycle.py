@@ -1,7 +1,7 @@
 """Events, and the functions that apply them: they add and remove requests, or refuse one that can never run."""
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
@@ -19,7 +19,7 @@ from .options import options_of, with_options
 from .plan import EMPTY_CACHE, Samples
 from .request import Processor, Request, SamplingParams
 from .sequence import AddedRequest, FinishReason, Progress, SequenceState, Strategy
-from .spec import Spec
+from .spec import Count, Spec
 from .state import Cache, State
 
 _SHORT = SamplingParams(max_tokens=1)
@@ -73,7 +73,15 @@ class Prune:
     """The removal of finished requests."""
 
 
-Event = Add | Adopt | Abort | Fail | Rebuild | Prune | Samples
+@dataclass(frozen=True, slots=True)
+class Grow(Checked):
+    """The addition of KV cache pages."""
+
+    num_pages: Count
+    """The new number of pages; a smaller one than before changes nothing."""
+
+
+Event = Add | Adopt | Abort | Fail | Rebuild | Prune | Grow | Samples
 
 
 def init(config: Config, strategy: Strategy) -> State:
@@ -302,6 +310,26 @@ def prune(state: State) -> State:
         state: The current state.
     """
     return replace(state, finished=type(state.finished)(), ended=type(state.ended)())
+
+
+def grow(state: State, num_pages: int) -> State:
+    """Return `state` with more pages; unchanged if it has as many.
+
+    Args:
+        state: The current state.
+        num_pages: The new number of pages.
+    """
+    if num_pages <= state.config.num_pages:
+        return state
+    config, cache = replace(state.config, num_pages=num_pages), replace(state.cache, num_pages=num_pages)
+    return replace(state, config=config, cache=cache)
+
+
+def pages_needed(config: Config, sequences: Iterable[SequenceState]) -> int:
+    """Return the number of pages with which sequences that share none can run at once to their ends."""
+    requests = [sequence.request for sequence in sequences]
+    ends = [request.strategy.fed_end(sized(request, config.max_model_len)) for request in requests]
+    return sum([-(-end // config.page_size) for end in ends])
 
 
 def sized(request: Request, max_model_len: int) -> Request:
@@ -537,5 +565,7 @@ def apply(state: State, event: Event) -> State:
             return rebuild(state)
         case Prune():
             return prune(state)
+        case Grow():
+            return grow(state, event.num_pages)
         case Samples():
             return commit(state, event)

@@ -103,6 +103,10 @@ class RankDriver(CachingDriver, Protocol):
         """Free all captured graphs."""
         ...
 
+    def room(self) -> int:
+        """Return how many pages fit into free memory."""
+        ...
+
 
 class RankZeroDriver:
     """The driver of rank 0. An error in a forward pass ends the group: ranks cannot retry alone."""
@@ -136,6 +140,10 @@ class RankZeroDriver:
             forked = self._driver.fork(cache_digest, owner)
             self._channel.check(f"fork of cache {cache_digest}", forked)()
             return forked
+
+    def room(self) -> int:
+        """Return how many pages fit into this rank's free memory, which is much like that of the others."""
+        return self._driver.room()
 
     def release(self, owner: int) -> None:
         """Release the owner's KV cache before the next forward pass."""

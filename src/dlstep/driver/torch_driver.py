@@ -3,6 +3,7 @@
 Each KV cache has an owner and a digest of its content, so that no state reads another's KV cache.
 """
 
+import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -18,7 +19,7 @@ from dlstep_kernels.choice import has_kernels
 from ..core import EMPTY_CACHE, CacheMismatch, Config, DlstepError, Plan, Samples, Strategy
 from ..models import Checkpoint
 from ..models.networks import Batch, Memory, PagedNetwork, paged
-from ..models.shapes import embedding_of
+from ..models.shapes import embedding_of, kv_bytes_per_token
 from ..models.updating import Weights
 from .executor import NOTHING, Executor, Pending
 from .graphs import PaddedExecutor
@@ -81,7 +82,7 @@ class KVCache:
         self.last = plan
 
     def copy(self, other: "KVCache") -> None:
-        """Copy the content of `other`, which must have the same number of pages."""
+        """Copy the content of `other`, which must not have more pages."""
         self.memory.copy(other.memory)
         self.tables.copy(other.tables)
         self.slots.slots = dict(other.slots.slots)
@@ -91,7 +92,7 @@ class KVCache:
 class KVCaches:
     """The KV caches of owners: a main one for a state of `main.num_pages` pages, and up to `most` others on demand.
 
-    A plan that starts from an empty cache gets the cache of its owner if the number of pages matches.
+    A plan that starts from an empty cache gets the cache of its owner if that has enough pages.
     Otherwise it gets the main cache if that one is free, a new one, or the least recently used one, whose
     owner loses it.
     """
@@ -105,16 +106,27 @@ class KVCaches:
         return iter(dict.fromkeys((self.main, *self._owned.values())))
 
     def place(self, plan: Plan, owner: int) -> KVCache:
-        """Return the owner's cache, which `plan` continues, repeats or begins, or raise CacheMismatch."""
-        cache = self._owned.get(owner)
+        """Return the owner's cache, which `plan` continues, repeats or begins, or raise CacheMismatch.
+
+        If the plan has more pages than the cache, a larger one replaces it.
+        """
         if not self.holds(plan, owner):
             raise CacheMismatch(
                 f"step {plan.step} continues the cache digest {plan.cache_digest}, which no KV cache of its owner has: "
                 "rebuild(state) makes a state that any driver accepts"
             )
-        self.release(owner)
-        if cache is None or cache.num_pages != plan.num_pages:
-            cache = self._new(plan.num_pages)
+        cache, smaller = self._owned.pop(owner, None), None
+        if cache is not None and cache.num_pages < plan.num_pages:
+            smaller, cache = None if plan.cache_digest == EMPTY_CACHE else cache, None
+        if cache is None:
+            try:
+                cache = self._new(plan.num_pages)
+            except DlstepError as error:
+                if smaller is None:
+                    raise
+                raise CacheMismatch(f"step {plan.step}: there is no room to copy a KV cache: {error}") from None
+            if smaller is not None:
+                cache.copy(smaller)
         self._owned[owner] = cache
         return cache
 
@@ -125,8 +137,9 @@ class KVCaches:
     def lent(self, plan: Plan) -> KVCache | None:
         """Return a cache of any owner in whose memory `plan` can run; None if there is none."""
         if plan.cache_digest == EMPTY_CACHE:
-            return next((cache for cache in self if cache.num_pages == plan.num_pages), None)
-        return self._for_plan(plan, None)
+            return next((cache for cache in self if cache.num_pages >= plan.num_pages), None)
+        cache = self._for_plan(plan, None)
+        return cache if cache is None or cache.num_pages >= plan.num_pages else None
 
     def fork(self, cache_digest: int, owner: int) -> bool:
         """Copy a cache with this digest for `owner`; return False if there is none, or no room for a copy."""
@@ -405,6 +418,14 @@ class TorchDriver:
             self._forget_released()
             return self._caches.fork(cache_digest, owner)
 
+    def room(self) -> int:
+        """Return how many pages fit into the free memory of a GPU; without a GPU, no limit."""
+        device = self.network.model.device
+        if device.type != "cuda":
+            return sys.maxsize
+        page = self.config.page_size * kv_bytes_per_token(self.network.shapes, self.network.model.dtype)
+        return torch.cuda.mem_get_info(device)[0] // page
+
     @contextmanager
     def lent(self, plan: Plan, earlier: Sequence[Plan] = ()) -> Generator[tuple[Memory, list[tuple[Plan, Gathered, Batch]]]]:
         """Yield memory in which `plan` can run, and the plan's forward passes. Restore all KV caches afterwards.
@@ -429,7 +450,7 @@ class TorchDriver:
 
     def _replayed(self, plans: Sequence[Plan]) -> KVCache:
         """Return a new KV cache in which these plans have run."""
-        cache = _new_kv_cache(self.network, self.config, self._target, plans[0].num_pages, captures=False)
+        cache = _new_kv_cache(self.network, self.config, self._target, plans[-1].num_pages, captures=False)
         for plan in plans:
             cache.apply_ownership(plan)
             for forward in self.network.forwards(plan):

@@ -22,6 +22,7 @@ from ..core import (
     Driver,
     Event,
     Fail,
+    Grow,
     OverlappingDriver,
     Plan,
     Prepared,
@@ -180,6 +181,10 @@ class Decode:
     def adopt(self, sequence: SequenceState, request_id: int) -> None:
         """Continue an unfinished sequence of another state under a new id. Raises the errors of `core.adopt`."""
         self._apply(Adopt(sequence, request_id))
+
+    def grow(self, num_pages: int) -> None:
+        """Add pages up to this number; its KV cache keeps its content."""
+        self._apply(Grow(num_pages))
 
     def abort(self, request_id: int, reason: str = "") -> None:
         """End a request. Do nothing if it has ended."""

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from traceback import clear_frames
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from .. import tiny
 from ..core import Config, Driver, Refused, SamplingParams, Spec, State, init
@@ -35,11 +35,20 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("dlstep.engine")
 
 
+@runtime_checkable
+class MeasuringDriver(Driver, Protocol):
+    """A driver that knows how much memory is free."""
+
+    def room(self) -> int:
+        """Return how many pages one more KV cache may have."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedEngine:
     """Parts of an `LLM`: the state before any request, the driver, and the tokenizer.
 
-    `session_pages`: KV cache pages of a session; 0: enough for one longest request. `prompt_end`
+    `session_pages`: KV cache pages of a session; 0: as many as its requests need. `prompt_end`
     is appended to text prompts that do not end with it. `chat_template` renders conversations; None:
     the tokenizer's template. Each step of an `LLM` or a session holds the lock `turn`, so no other
     thread can evict its pages during the step. `folder` is the checkpoint's, or None for an engine built by hand.
@@ -61,15 +70,33 @@ class LoadedEngine:
     turn: Turn = field(default_factory=Turn, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        config = self.first.config
-        longest = least_pages(self.first.strategy, config.max_model_len, config.page_size)
-        # Must differ from the LLM's number: drivers recognise KV caches of sessions by it.
-        pages = self.session_pages or longest + (longest == config.num_pages)
-        if pages < longest:
-            raise Refused("session_pages", "out_of_range", f"{pages} cannot hold one longest request: give at least {longest}")
-        object.__setattr__(self, "session_pages", pages)
+        if 0 < self.session_pages < (longest := self._longest):
+            raise Refused(
+                "session_pages",
+                "out_of_range",
+                f"{self.session_pages} cannot hold one longest request: give at least {longest}",
+            )
         if self.buffer_policy is not None:
-            self.buffer_policy.check(config, self.first.strategy)
+            self.buffer_policy.check(self.first.config, self.first.strategy)
+
+    @property
+    def _longest(self) -> int:
+        config = self.first.config
+        return least_pages(self.first.strategy, config.max_model_len, config.page_size)
+
+    def pages_of_session(self, needed: int = 0) -> int:
+        """Return the number of pages of a session whose requests need this many.
+
+        It is at least that of one longest request, and at most that of the engine, or what fits into free memory.
+        """
+        if self.session_pages:
+            return self.session_pages
+        most = self.first.config.num_pages
+        if needed and isinstance(self.driver, MeasuringDriver):
+            needed = min(needed, self.driver.room())
+        pages = max(self._longest, min(needed, most))
+        # Must differ from the LLM's number: drivers recognise KV caches of sessions by it.
+        return pages + (pages == most)
 
 
 def updated(engine: LoadedEngine, fingerprint: str) -> LoadedEngine:

@@ -130,7 +130,7 @@ class Reads:
 
     def __init__(self, engine: LoadedEngine) -> None:
         strategy = Reading(engine.first.strategy)
-        self.first = init(replace(engine.first.config, num_pages=engine.session_pages, processors=()), strategy)
+        self.first = init(replace(engine.first.config, num_pages=engine.pages_of_session(), processors=()), strategy)
         self._samples: dict[int, tuple[Span, SpanSamples]] = {}
         self._cached: dict[int, int] = {}
         self._turn, self._decode = engine.turn, Decode(self.first, engine.driver, record=self._record)

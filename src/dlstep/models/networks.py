@@ -131,9 +131,9 @@ class Memory:
         return (*self.key_pages, *self.value_pages, self.carried)
 
     def copy(self, other: "Memory") -> None:
-        """Copy the content of `other`, which must have the same sizes."""
+        """Copy the content of `other`, which must not have more pages."""
         for own, its in zip(self.tensors, other.tensors, strict=True):
-            own.copy_(its)
+            own[: len(its)].copy_(its)
 
     @contextmanager
     @torch.inference_mode()

@@ -201,6 +201,7 @@ class ShadowDriver:
         found = ShadowCache(plan.num_pages) if plan.cache_digest == EMPTY_CACHE else self.caches.get(owner)
         if found is None or (plan.cache_digest != found.cache_digest and plan != found.last):
             raise CacheMismatch(f"owner {owner} has no KV cache of digest {plan.cache_digest}: rebuild(state) begins a new one")
+        found.num_pages = max(found.num_pages, plan.num_pages)
         self.release(owner)
         while len(self.caches) >= self.places:
             del self.caches[next(iter(self.caches))]

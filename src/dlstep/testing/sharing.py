@@ -153,9 +153,11 @@ class User:
             self.decode.add(self.coming.pop(0))
 
     def act(self, data: DataObject) -> None:
-        """Add a request, abort one that may not exist, both or neither."""
+        """Add a request, abort one that may not exist, both or neither, and perhaps add pages."""
         if self.coming and data.draw(booleans()):
             self.add()
+        if data.draw(integers(0, 9)) == 0:
+            self.decode.grow(self.decode.state.config.num_pages + data.draw(sampled_from([0, 1, 7])))
         if data.draw(integers(0, 19)) == 0:
             request_id = data.draw(integers(0, 2))
             if (sequence := self.decode.state.find(request_id)) is not None and sequence.finish_info is None:

@@ -6,7 +6,7 @@ from itertools import islice
 
 from rich.text import Text
 
-from ..core import Abort, Add, Adopt, Event, Fail, Plan, Prune, Rebuild, Samples, SequenceState, Span, State, Trace
+from ..core import Abort, Add, Adopt, Event, Fail, Grow, Plan, Prune, Rebuild, Samples, SequenceState, Span, State, Trace
 from ..text.words import clipped, counted, printable
 from .frames import framed
 from .lines import listed, more, packed, runs_text
@@ -128,6 +128,8 @@ def event_text(event: Event) -> str:
             return "rebuild: the KV cache was lost"
         case Prune():
             return "prune: finished requests were removed"
+        case Grow():
+            return f"grow to {counted(event.num_pages, 'page')}"
         case Adopt() | Abort() | Fail():
             reason = event.reason if isinstance(event, Abort) else event.error if isinstance(event, Fail) else ""
             return f"{type(event).__name__.lower()} request {event.id}" + (f": {printable(reason)}" if reason else "")

@@ -32,7 +32,7 @@ from dlstep.testing.harness import check_ownership, shadow
 
 from ...helpers.recorded import recorded, setting
 
-KINDS = ("Add", "Adopt", "Abort", "Fail", "Rebuild", "Prune", "Samples")
+KINDS = ("Add", "Adopt", "Abort", "Fail", "Rebuild", "Prune", "Grow", "Samples")
 
 
 @pytest.mark.parametrize("name", strategies.available())

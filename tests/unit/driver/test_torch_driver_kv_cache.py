@@ -41,8 +41,8 @@ def step(state, driver, owner=0):
 
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(
-    turns=st.lists(st.integers(0, 3), min_size=10, max_size=60),
-    places=st.integers(1, 4),
+    turns=st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0, 0, 0, 1, 26])), min_size=10, max_size=60),
+    places=st.integers(1, 5),
     sizes=st.lists(st.sampled_from([13, 14, 40]), min_size=4, max_size=4),
     lengths=st.lists(st.sampled_from([20, 20, 29]), min_size=4, max_size=4),
 )
@@ -50,8 +50,10 @@ def test_states_that_take_turns_answer_as_alone(checkpoints, turns, places, size
     checkpoint = checkpoints["plain"]
     driver = driver_of(checkpoint, places)
     states = [state_of(checkpoint, n, num_pages=sizes[n], length=lengths[n]) for n in range(4)]
-    decodes = [Decode(state, driver, prunes=False) for state in states]
-    for turn in (*turns, *range(4)):
+    events = []
+    decodes = [Decode(state, driver, prunes=False, record=events.append) for state in states]
+    for turn, pages in (*turns, *((turn, 0) for turn in range(4))):
+        decodes[turn].grow(decodes[turn].state.config.num_pages + pages)
         decodes[turn].step()
     for number, decode in enumerate(decodes):
         while not decode.state.done:
@@ -60,6 +62,10 @@ def test_states_that_take_turns_answer_as_alone(checkpoints, turns, places, size
         while not alone.state.done:
             alone.step()
         assert answer(decode.state) == answer(alone.state)
+    assert places < 4 or Rebuild() not in events, "a cache was lost when it grew"
+    for number, decode in enumerate(decodes):  # a grown cache replaces the smaller one
+        decode.close()
+        assert len([*driver._caches]) <= 4 - number
 
 
 def test_a_cache_that_is_held_continues_and_an_evicted_one_does_not(checkpoints):
@@ -159,14 +165,19 @@ class SmallDevice:
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
-@given(turns=st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=2, max_size=12), places=st.integers(1, 3))
+@given(
+    turns=st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.booleans()), min_size=2, max_size=12),
+    places=st.integers(1, 3),
+)
 def test_evicted_caches_leave_their_memory_to_new_ones(checkpoints, turns, places):
     """The device has room for the largest one alone; forward passes that fail leave free caches."""
     checkpoint = checkpoints["plain"]
     driver = driver_of(checkpoint, places)
     SmallDevice(driver, 16)
     decodes = [Decode(state_of(checkpoint, n, num_pages=12 + 2 * n), driver, prunes=False) for n in range(3)]
-    for turn, fails in turns:
+    for turn, grows, fails in turns:
+        if grows:
+            decodes[turn].grow(16)  # there is no room for the new cache beside the old one
         if fails:
             with pytest.MonkeyPatch.context() as patched, pytest.raises(RuntimeError, match="a forward pass failed"):
                 patched.setattr(driver, "submit", failing)

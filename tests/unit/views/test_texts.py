@@ -3,7 +3,7 @@
 import pytest
 
 from dlstep import Config, Request, Spec, Trace, add, init, strategies
-from dlstep.core import Abort, Add, Adopt, Fail, Prune, Rebuild, Samples
+from dlstep.core import Abort, Add, Adopt, Fail, Grow, Prune, Rebuild, Samples
 from dlstep.strategies import load
 from dlstep.text.words import counted
 from dlstep.views import answer_text, framed
@@ -92,11 +92,20 @@ def test_every_kind_of_event_has_a_line():
     config = Config(Spec(mask_id=0, eos_ids=(1,), vocab_size=9), max_model_len=64, num_pages=4)
     trace = Trace(init(config, load("multi_bd")(block_size=4)))
     (waiting,) = add(trace.first, Request(7, (3, 4))).waiting
-    for event in (Add(Request(0, (7, 8))), Adopt(waiting, 2), Rebuild(), Fail(0, "gone\x1b"), Abort(2, "late"), Prune()):
+    for event in (
+        Add(Request(0, (7, 8))),
+        Adopt(waiting, 2),
+        Rebuild(),
+        Fail(0, "gone\x1b"),
+        Abort(2, "late"),
+        Prune(),
+        Grow(5),
+    ):
         trace = trace.extended(event)
     texts = [line[7:].partition(": ")[0] for line in str(trace).splitlines()][1:]
-    assert texts == ["add request 0 of 2 tokens", "adopt request 2", "rebuild", "fail request 0", "abort request 2", "prune"]
-    assert str(trace).splitlines()[0] == "Trace of 6 events, 1 add, 1 adopt, 1 rebuild, 1 fail, 1 abort, 1 prune"
+    assert texts[:4] == ["add request 0 of 2 tokens", "adopt request 2", "rebuild", "fail request 0"]
+    assert texts[4:] == ["abort request 2", "prune", "grow to 5 pages"]
+    assert str(trace).splitlines()[0] == "Trace of 7 events, 1 add, 1 adopt, 1 rebuild, 1 fail, 1 abort, 1 prune, 1 grow"
     failed = [*trace.states()][4].finished[0]
     assert (
         answer_title(*framed(failed, config.spec))
