@@ -1,12 +1,12 @@
 """`LLM`: text in, text out. It keeps its state between calls, so equal prefixes are cached."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePath
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
-from .core import Refused, SamplingParams, State, Strategy, Trace, Update
+from .core import Refused, Request, SamplingParams, State, Strategy, Trace, Update
 from .core.checks import listed as evaluation_items
 from .core.options import StrategyOptions
 from .core.request import explains
@@ -15,10 +15,10 @@ from .engine.config import ENGINE_FIELDS, EngineConfig, engine_config
 from .engine.decode import Decode, MemoryUse, SharedDecode, Subscription, WeightsDriver
 from .engine.loader import LoadedEngine, load_engine, updated
 from .session import Session, observed, trace_of
-from .stream import Draft, Drafts, Stream
+from .stream import Draft, Drafts, Stream, outputs_as_finished
 from .text.chat import Conversation, as_conversations, chat_prompt
 from .text.output import LogLikelihood, Output, Prompt, ReadOutput, output_of
-from .text.prompts import as_list, encode, encode_pins, encode_suffix, ids_of, numbered, params_of
+from .text.prompts import as_list, encode, encode_pins, encode_suffix, ids_of, is_one, numbered, params_of
 from .text.read_templates import TemplatePart, encode_template
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ class LLM:
             in use, by this LLM and by other programs, once the KV cache is allocated; None: 0.9.
         buffer_policy: Options for requests that set none, by the number of live requests; a list of
             mappings.
-        session_pages: KV cache pages reserved for each session; None: enough for one request of
-            max_model_len.
+        session_pages: KV cache pages of each session; None: as many as its unfinished requests need, at
+            least for one request of max_model_len and at most num_pages or what fits into free memory.
         max_sessions: Maximum number of sessions with pages; others recompute their KV cache when
             they resume.
         max_model_len: Maximum number of tokens of a prompt and its answer together; None: the
@@ -213,13 +213,9 @@ class LLM:
                 than of prompts.
             DlstepError: If the model fails.
         """
-        listed = as_list(prompts)
-        params = params_for(len(listed), sampling_params, self._engine)
-
         from .views.progress_bars import progress_bar
 
-        answers = [(prompt, own) for prompt, several in zip(listed, params, strict=True) for own in several.each]
-        requests = numbered([ids_of(self._engine, prompt, own) for prompt, own in answers], [own for _, own in answers])
+        given, requests = self._requests(prompts, sampling_params)
         subscriptions: list[Subscription] = []
         logged = -1
         try:
@@ -235,11 +231,21 @@ class LLM:
         finally:
             for subscription in subscriptions:
                 subscription.closed = True
+        return [self._output(*pair) for pair in zip(subscriptions, given, strict=True)]
+
+    def _output(self, subscription: Subscription, prompt: Prompt) -> Output:
         spec = self._engine.first.config.spec
-        return [
-            output_of(subscription.sequence, prompt, self._engine.tokenizer, spec, subscription.weights_version)
-            for subscription, (prompt, _) in zip(subscriptions, answers, strict=True)
-        ]
+        return output_of(subscription.sequence, prompt, self._engine.tokenizer, spec, subscription.weights_version)
+
+    def _requests(
+        self, prompts: Prompt | Sequence[Prompt], given: SamplingParams | Sequence[SamplingParams] | None
+    ) -> tuple[list[Prompt], list[Request]]:
+        """Return the prompt and the request of each answer."""
+        listed = as_list(prompts)
+        params = params_for(len(listed), given, self._engine)
+        answers = [(prompt, own) for prompt, several in zip(listed, params, strict=True) for own in several.each]
+        requests = numbered([ids_of(self._engine, prompt, own) for prompt, own in answers], [own for _, own in answers])
+        return [prompt for prompt, _ in answers], requests
 
     @explains("LLM.chat")
     def chat(
@@ -400,18 +406,37 @@ class LLM:
         with self._scoring:
             return Likelihoods(self._engine, settings, greedy=False).of(pairs)
 
-    @explains("LLM.stream")
-    def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Stream[str]:
-        """Return an iterator of pieces of the answer; joined, they are the text of `generate`.
+    @overload
+    def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Stream[str]: ...
 
-        The request starts waiting at once. Leaving the loop early aborts it. Iteration raises
-        ValueError for a request that could never run, and DlstepError if the model fails on it.
+    @overload
+    def stream(
+        self, prompt: Sequence[Prompt], sampling_params: SamplingParams | Sequence[SamplingParams] | None = None
+    ) -> Generator[tuple[int, Output]]: ...
+
+    @explains("LLM.stream")
+    def stream(
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+    ) -> Stream[str] | Generator[tuple[int, Output]]:
+        """Return an iterator of pieces of the answer to a prompt, or of the outputs of a list of prompts as they finish.
+
+        Joined, the pieces are the text of `generate`. Each output comes with its index in the list that `generate`
+        returns, once all its tokens are there. Requests start waiting at once. Leaving the loop early aborts those that
+        have not ended. The iteration over pieces raises ValueError for a request that could never run, and DlstepError
+        if the model fails on it; an output has `finish_reason` and `error` instead.
 
         Args:
-            prompt: Text or token ids.
-            sampling_params: How to sample the answer, and where it ends; None: the model's defaults.
+            prompt: Text or token ids, or a list of such prompts.
+            sampling_params: How to sample the answer, and where it ends; None: the model's defaults. A list of prompts
+                takes one value for all, or one per prompt.
         """
-        return self._stream(prompt, sampling_params, Drafts.piece)
+        if is_one(prompt):
+            return self._stream(cast(Prompt, prompt), cast(SamplingParams | None, sampling_params), Drafts.piece)
+        given, requests = self._requests(prompt, sampling_params)
+        submitted = [self._shared.submit(request.prompt, request.params, index=request.index) for request in requests]
+        return outputs_as_finished(self._shared, dict(enumerate(zip(submitted, given, strict=True))), self._output)
 
     @explains("LLM.stream_drafts")
     def stream_drafts(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Stream[Draft]:

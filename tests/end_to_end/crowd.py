@@ -34,6 +34,7 @@ def expected(strategy: str, question: Question) -> tuple[int, ...]:
 def prompts(strategy: str) -> tuple[tuple[int, ...], ...]:
     """Prompts of all lengths; some begin alike."""
     tokenizer = alone(strategy).engine.tokenizer
+    assert tokenizer is not None
     texts = ["\n".join(problem.prompt for problem in tiny.problems(16, seed=seed)) for seed in (1, 2, 3)]
     tokens = [tokenizer.encode(text) for text in texts]
     return tuple(tuple(ids[:length]) for ids in tokens for length in LENGTHS)

@@ -1,5 +1,8 @@
 """`Session`: forward passes one at a time, undone, forked, saved and resumed."""
 
+# Sessions have samples after a step; the driver is a `ShadowDriver`.
+# pyright: reportAttributeAccessIssue=false
+
 from dataclasses import replace
 
 import pytest

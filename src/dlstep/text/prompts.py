@@ -156,6 +156,12 @@ def as_list(prompts: Prompt | Sequence[Prompt], name: str = "prompts") -> list[P
     return many
 
 
+def is_one(prompts: object) -> bool:
+    """Return whether `as_list` reads this as one prompt; an empty list is none."""
+    items = listed(plain(prompts))
+    return not items or type(plain(items[0])) in (int, float, bool)
+
+
 def with_stop_ids(params: SamplingParams, tokenizer: Tokenizer | None) -> SamplingParams:
     """Return `params` with the ids of stop strings that are special tokens, because these have no text in answers."""
     if not params.stop or tokenizer is None:

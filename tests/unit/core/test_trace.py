@@ -1,5 +1,8 @@
 """Traces with events of every kind; and ids that are used again while a forward of their first owner is under way."""
 
+# Values of other types are given on purpose.
+# pyright: reportArgumentType=false, reportOptionalMemberAccess=false
+
 import pickle
 import random
 import re

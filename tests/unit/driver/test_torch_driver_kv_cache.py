@@ -1,5 +1,8 @@
 """KV caches of one device: each keeps what it stored; beyond the limit the least recently used one is evicted."""
 
+# Limits are given by name.
+# pyright: reportArgumentType=false
+
 from weakref import ref
 
 import pytest

@@ -1,5 +1,8 @@
 """Lines of values: what they show is what the values hold, and `str` fits a terminal."""
 
+# Strategies are found by name.
+# pyright: reportCallIssue=false
+
 import pytest
 
 from dlstep import Config, Request, Spec, Trace, add, init, strategies
