@@ -6,13 +6,13 @@ from pathlib import Path, PurePath
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
-from .core import Refused, Request, SamplingParams, State, Strategy, Trace, Update
+from .core import Refused, Request, SamplingParams, State, Strategy, Trace, Update, WeightsDriver
 from .core.checks import listed as evaluation_items
 from .core.options import StrategyOptions
 from .core.request import explains
 from .engine.buffer_policy import BufferPolicy
 from .engine.config import ENGINE_FIELDS, EngineConfig, engine_config
-from .engine.decode import Decode, MemoryUse, SharedDecode, Subscription, WeightsDriver
+from .engine.decode import Decode, MemoryUse, SharedDecode, Subscription
 from .engine.loader import LoadedEngine, load_engine, updated
 from .session import Session, observed, trace_of
 from .stream import Draft, Drafts, Stream, outputs_as_finished

@@ -1,6 +1,8 @@
 """`LLM.update_weights`, `sleep` and `wake_up`: answers come from the newest weights alone, or not at all."""
 
 import gc
+import os
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from typing import Any
@@ -28,7 +30,7 @@ OPTIONS = {
     "lora_fp8": {"lora": True, "quantization": "fp8", "compile_layers": True},
 }
 QUICK = [("multi_bd", "fp8"), ("multi_bd", "lora_fp8"), ("dmax", "compiled"), ("self_speculation", "lora_kept")]
-STRATEGIES = ("multi_bd", "dmax", "wedlm", "diffusion_gemma")  # the others are tried by `make full`
+STRATEGIES = ("multi_bd", "dmax", "wedlm")  # the others are tried by `make full`
 
 
 @pytest.fixture(autouse=True)
@@ -81,6 +83,11 @@ def test_updates_go_through_adapter_quantization_and_compilation(tmp_path, strat
     assert llm.engine.first == fresh.engine.first
 
 
+def agree(output, expected):
+    """Whether tokens are equal, and probabilities up to the rounding of other batches and of prefix hits."""
+    return output.token_ids == expected.token_ids and output.probabilities == pytest.approx(expected.probabilities, abs=1e-4)
+
+
 class Tried:
     """An engine of an embedded model, two sets of weights, and what each of them answers."""
 
@@ -93,10 +100,11 @@ class Tried:
             self.llm.update_weights(tensors)
             self.answers.append(self.answer())
         self.llm.update_weights(old)
+        assert not any(agree(self.answers[number], self.answers[number - 1]) for number in range(3))
 
     def answer(self):
         (output,) = self.llm.generate(PROMPTS[0], PARAMS[0], progress=False)
-        return output.token_ids, output.probabilities
+        return output
 
 
 tried = cache(Tried)
@@ -125,7 +133,7 @@ def test_tensors_that_do_not_fit_are_named_and_nothing_is_answered_until_an_upda
         case.llm.update_weights(wrong(case.weights[1], fault, number))
     refused(case.llm)
     assert case.llm.update_weights(case.weights[1]) == version + 1
-    assert case.answer() == case.answers[1]
+    assert agree(case.answer(), case.answers[1])
 
 
 def refused(llm):
@@ -160,7 +168,7 @@ def test_an_update_that_ends_at_any_tensor_is_seen(moment, error):
             case.llm.update_weights(case.weights[2])
     refused(case.llm)
     case.llm.update_weights(case.weights[2])
-    assert case.answer() == case.answers[2]
+    assert agree(case.answer(), case.answers[2])
 
 
 def test_what_is_no_checkpoint_changes_nothing(tmp_path):
@@ -172,7 +180,7 @@ def test_what_is_no_checkpoint_changes_nothing(tmp_path):
             case.llm.update_weights(source)
     with pytest.raises(ValueError, match="level: must be 1 or 2"):
         case.llm.sleep(level=3)
-    assert case.answer() == case.answers[0] and case.llm.engine.driver.weights_version == version
+    assert agree(case.answer(), case.answers[0]) and case.llm.engine.driver.weights_version == version
 
 
 def test_sessions_and_traces_of_other_weights_are_refused():
@@ -192,7 +200,7 @@ def test_sessions_and_traces_of_other_weights_are_refused():
     resumed = case.llm.session()
     request = resumed.submit(PROMPTS[0], PARAMS[0])
     resumed.run()
-    assert (resumed.output(request).token_ids, resumed.output(request).probabilities) == case.answers[1]
+    assert agree(resumed.output(request), case.answers[1])
 
 
 class Changes(RuleBasedStateMachine):
@@ -245,7 +253,7 @@ class Changes(RuleBasedStateMachine):
     def finish(self):
         for stream, began in self.streams:
             list(stream)
-            assert (stream.output.token_ids, stream.output.probabilities) == self.case.answers[began]
+            assert agree(stream.output, self.case.answers[began])
         self.streams = []
 
     @invariant()
@@ -254,7 +262,7 @@ class Changes(RuleBasedStateMachine):
             with pytest.raises(DlstepError, match=r"update them|wake_up"):
                 self.case.answer()
         else:
-            assert self.case.answer() == self.case.answers[self.now]
+            assert agree(self.case.answer(), self.case.answers[self.now])
 
 
 def held(llm):
@@ -290,10 +298,45 @@ def test_updates_under_load_lose_no_request_and_leave_memory_flat(updates):
         outputs = [output for each in asking for output in each.result()]
     assert len(set(sizes)) == 1 and len(outputs) >= 3
     for output in outputs:
-        assert (output.token_ids, output.probabilities) == case.answers[(output.weights_version - start) % 3]
+        assert agree(output, case.answers[(output.weights_version - start) % 3])
 
 
 def streamed(llm):
     stream = llm.stream(PROMPTS[0], PARAMS[0])
     list(stream)
     return stream.output
+
+
+def test_ranks_change_their_weights_together(tmp_path):
+    """The answers are those of new ranks with the weights; a failure on all ranks is refused, and a killed rank is seen."""
+    old = folder_of("multi_bd")
+    new = write_changed(old, tmp_path / "new", 1)
+    llm = loaded(old, "multi_bd", tensor_parallel_size=2)
+    before = answers_of_calls(llm)
+    assert llm.update_weights(tensors_in(new)) == 1
+    updated = answers_of_calls(llm)
+    with pytest.raises(ValueError, match=r"do not fit .*missing: model\.norm"):
+        llm.update_weights({name: its for name, its in tensors_in(old).items() if name != "model.norm.weight"})
+    with pytest.raises(DlstepError, match="update them"):
+        answers_of_calls(llm)
+    assert llm.update_weights(old) == 2 and answers_of_calls(llm) == before
+    use = llm.sleep(level=2)
+    assert use.after < use.before and llm.update_weights(new) == 3
+    with pytest.raises(DlstepError, match="wake_up"):
+        answers_of_calls(llm)
+    assert llm.wake_up().after == use.before and answers_of_calls(llm) == updated
+    os.kill(llm.engine.driver._group.pids[0], signal.SIGKILL)
+    for ask in (partial(llm.update_weights, old), partial(answers_of_calls, llm)):
+        with pytest.raises(DlstepError, match="rank 1 of 2 was killed by SIGKILL"):
+            ask()
+    fingerprint = llm.engine.first.config.spec.fingerprint
+    del llm, ask
+    gc.collect()
+    fresh = loaded(new, "multi_bd", tensor_parallel_size=2)
+    assert answers_of_calls(fresh) == updated and fresh.engine.first.config.spec.fingerprint == fingerprint
+
+
+def answers_of_calls(llm):
+    """What two calls answer, the second with pages of the first."""
+    outputs = [output for _ in range(2) for output in llm.generate(PROMPTS, PARAMS, progress=False)]
+    return [(output.token_ids, output.probabilities) for output in outputs]

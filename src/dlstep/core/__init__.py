@@ -83,6 +83,7 @@ from .plan import (
     Storing as Storing,
     Ties as Ties,
     Wanted as Wanted,
+    WeightsDriver as WeightsDriver,
     next_cache_digest as next_cache_digest,
     overlapping as overlapping,
 )

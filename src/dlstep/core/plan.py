@@ -4,9 +4,10 @@
 positions whose input is a blend of embeddings, which the driver computes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, fields, replace
 from math import inf, isfinite
+from pathlib import Path
 from sys import float_info
 from typing import Annotated, Any, Literal, Protocol, get_args, runtime_checkable
 
@@ -585,4 +586,53 @@ class CachingDriver(Driver, Protocol):
         Args:
             owner: Number of the owner.
         """
+        ...
+
+
+@runtime_checkable
+class WeightsDriver(Driver, Protocol):
+    """A driver that owns weights, which can be replaced, moved to the host or dropped. No plan may run meanwhile."""
+
+    @property
+    def weights_version(self) -> int:
+        """Number of updates so far."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the weights (`Spec.fingerprint`)."""
+        ...
+
+    def check(self, fingerprint: str | None = None) -> None:
+        """Check that plans can run.
+
+        Args:
+            fingerprint: That of the state to continue; None: any.
+
+        Raises:
+            DlstepError: If the weights cannot be used now, or have another fingerprint.
+        """
+        ...
+
+    def update(self, source: Path | Mapping[str, Any]) -> int:
+        """Replace the weights, drop all KV caches, and return the new version.
+
+        Args:
+            source: Folder of a checkpoint, or its tensors by name.
+
+        Raises:
+            ValueError: For tensors that do not fit. No plan can run until an update succeeds.
+        """
+        ...
+
+    def sleep(self, level: int) -> tuple[int, int]:
+        """Free all KV caches and the memory of the weights. Return the bytes in use before and after.
+
+        Args:
+            level: 1: move the weights to the host. 2: drop them.
+        """
+        ...
+
+    def wake_up(self) -> tuple[int, int]:
+        """Allocate what `sleep` freed. Return the bytes in use before and after."""
         ...

@@ -7,11 +7,14 @@ before each forward pass the ranks compare cache digests to prove that they agre
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from operator import methodcaller
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Lock
 from types import FrameType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from weakref import finalize
 
 from ..core import (
@@ -25,6 +28,7 @@ from ..core import (
     RequestFault,
     Samples,
     State,
+    WeightsDriver,
     commit,
     fail,
     prepare,
@@ -34,6 +38,8 @@ from ..core.lifecycle import apply
 from .control_channel import ControlChannel, RanksDisagree, connect
 from .ranks import Ranks
 from .worker_group import WorkerGroup
+
+SHARED, WEIGHTS = Path("/dev/shm"), "model.safetensors"
 
 
 @contextmanager
@@ -81,14 +87,21 @@ class Fork(NamedTuple):
     released: tuple[int, ...]
 
 
+class Change(NamedTuple):
+    """A command to change the weights: a call of a method of the driver."""
+
+    call: Callable[["RankDriver"], Any]
+    released: tuple[int, ...]
+
+
 class End:
     """A command to end: no more commands follow."""
 
 
-Message = Forward | Fork | End
+Message = Forward | Fork | Change | End
 
 
-class RankDriver(CachingDriver, Protocol):
+class RankDriver(CachingDriver, WeightsDriver, Protocol):
     """A driver of KV caches that lets ranks compare cache digests before they launch a forward pass."""
 
     def holds(self, plan: Plan, owner: int) -> bool:
@@ -149,6 +162,45 @@ class RankZeroDriver:
         """Release the owner's KV cache before the next forward pass."""
         self._released.append(owner)
 
+    @property
+    def weights_version(self) -> int:
+        """Number of updates of the weights so far."""
+        return self._driver.weights_version
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the weights."""
+        return self._driver.fingerprint
+
+    def check(self, fingerprint: str | None = None) -> None:
+        """Raise DlstepError if no plan can run now, or none that continues a state with another fingerprint."""
+        self._group.check()
+        self._driver.check(fingerprint)
+
+    def update(self, source: Path | Mapping[str, Any]) -> int:
+        """Replace the weights on all ranks. They read tensors from a file in shared memory."""
+        with TemporaryDirectory(prefix="dlstep-", dir=SHARED if SHARED.is_dir() else None) as folder:
+            if not isinstance(source, Path):
+                from safetensors.torch import save_file
+
+                save_file({name: its.detach().cpu().clone() for name, its in source.items()}, Path(folder, WEIGHTS))
+                source = Path(folder)
+            return self._change(methodcaller("update", source))
+
+    def sleep(self, level: int) -> tuple[int, int]:
+        """Free memory on all ranks. Return the bytes in use on rank 0 before and after."""
+        return self._change(methodcaller("sleep", level))
+
+    def wake_up(self) -> tuple[int, int]:
+        """Allocate on all ranks what `sleep` freed. Return the bytes in use on rank 0 before and after."""
+        return self._change(methodcaller("wake_up"))
+
+    def _change(self, call: Callable[[RankDriver], Any]) -> Any:
+        """Call a method of every rank's driver. After a ValueError, which all ranks get, the group continues."""
+        with self._lock, delayed_interrupt(), self._whole(ValueError, OSError):
+            self._channel.send(Change(call, self._forget()))
+            return call(self._driver)
+
     def start(self, number: int, changes: tuple[Event | State, ...], plan: Plan) -> PendingSamples:
         """Launch a forward pass of decode `number` on all ranks."""
         with self._lock, delayed_interrupt(), self._whole():
@@ -161,13 +213,16 @@ class RankZeroDriver:
             return pending.wait()
 
     @contextmanager
-    def _whole(self) -> Iterator[None]:
-        """End the group if the block fails midway. Raises DlstepError if it has already ended."""
+    def _whole(self, *shared: type[Exception]) -> Iterator[None]:
+        """End the group if the block fails midway, except by errors that are `shared` by all ranks.
+
+        Raises DlstepError if the group has already ended.
+        """
         self._group.check()
         try:
             with self._group.working():
                 yield
-        except CacheMismatch:  # every rank lost its KV cache: the next plan begins a new one
+        except (CacheMismatch, *shared):  # after CacheMismatch, the next plan begins a new KV cache
             raise
         except Exception as error:
             raise self._group.ended_by(error) from error
@@ -250,6 +305,10 @@ def follow_rank_zero(driver: RankDriver, ranks: Ranks) -> None:
         match message:
             case End():
                 return
+            case Change(call, released):
+                _forget(driver, released)
+                with suppress(ValueError, OSError):  # rank 0 raises it, too
+                    call(driver)
             case Fork(cache_digest, number, released):
                 _forget(driver, released)
                 channel.check(f"fork of cache {cache_digest}", driver.fork(cache_digest, number))()

@@ -2,13 +2,12 @@
 
 import os
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from pathlib import Path
 from threading import Lock, get_ident
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 from weakref import finalize, ref
 
 from ..core import (
@@ -37,6 +36,7 @@ from ..core import (
     Spec,
     State,
     Update,
+    WeightsDriver,
     commit,
     overlapping,
     prepare,
@@ -88,35 +88,6 @@ class MemoryUse(NamedTuple):
     """Before: on CUDA the memory that this process has, else that of weights and KV caches. With several ranks, of rank 0."""
     after: int
     """After."""
-
-
-@runtime_checkable
-class WeightsDriver(Protocol):
-    """A driver that owns weights, which can be replaced, moved or dropped."""
-
-    weights_version: int
-    """Number of updates so far."""
-
-    @property
-    def fingerprint(self) -> str:
-        """The fingerprint of the weights."""
-        ...
-
-    def check(self, fingerprint: str | None = None) -> None:
-        """Raise DlstepError if no plan can run now, or none that continues a state with another fingerprint."""
-        ...
-
-    def update(self, source: Path | Mapping[str, Any]) -> int:
-        """Replace the weights by a folder's or by tensors, drop all KV caches, and return the new version."""
-        ...
-
-    def sleep(self, level: int) -> tuple[int, int]:
-        """Free memory. Return the bytes in use before and after."""
-        ...
-
-    def wake_up(self) -> tuple[int, int]:
-        """Allocate again what `sleep` freed. Return the bytes in use before and after."""
-        ...
 
 
 def constrained(request: Request, spec: Spec) -> Request:

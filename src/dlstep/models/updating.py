@@ -57,8 +57,24 @@ class Weights:
 
         Raises:
             FileNotFoundError: For a folder without a checkpoint.
-            ValueError: For a tensor that is missing, unused or misshaped, or that differs from another one to which it is tied.
+            ValueError: For a tensor that is missing, unused or misshaped, or that differs from another one to which it is tied;
+                also if that happens on another rank.
         """
+        checkpoint = self._checkpoint
+        problem = files = None
+        try:
+            files = self._fill(source, begin)
+        except Exception as error:  # noqa: BLE001 - all ranks must know
+            problem = error
+        if any(checkpoint.ranks.gather_objects(problem is not None)):
+            raise problem or ValueError("another rank could not update its weights: see its error on stderr")
+        if not files:
+            return uuid4().hex
+        updated = replace(checkpoint, files=files)
+        return fingerprint(updated, self._adapter, merged=self._merged, quantization=self._quantization)
+
+    def _fill(self, source: Path | Tensors, begin: Callable[[], None]) -> tuple[Path, ...]:
+        """Copy a checkpoint into the weights. Return its files."""
         checkpoint, adapter = self._checkpoint, self._adapter
         folder, given = (source, None) if isinstance(source, Path) else (GIVEN, source)
         contents = read_contents(folder) if given is None else _contents(given)
@@ -80,10 +96,7 @@ class Weights:
             codes, its_scales = quantize_weight(values)
             parameters[name].copy_(codes)
             scales[name].copy_(its_scales)
-        if given is not None:
-            return uuid4().hex
-        updated = replace(checkpoint, files=contents.files)
-        return fingerprint(updated, adapter, merged=self._merged, quantization=self._quantization)
+        return contents.files
 
     @cached_property
     def _whole(self) -> PreTrainedModel:
