@@ -435,7 +435,8 @@ MUTANTS = (
     ),
     *in_file(
         "rules/remdm.py",
-        ("ReMDM.commit", "put the loops at the end of the schedule", "(size, steps) * 7 // 8", "(size, steps)"),
+        ("ReMDM._after_llada_pass", "put the loops at the end of the schedule", "(size) * 7 // 8", "(size)"),
+        ("ReMDM.commit", "start again after a schedule that left masks", "step < total or block.masked", "step < total"),
         noticed_by=("reference/test_zoo.py", "property/test_rules.py"),
     ),
     *in_file(

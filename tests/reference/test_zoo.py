@@ -8,8 +8,8 @@ from dlstep.rules.ada_block import AdaBlock
 from dlstep.strategies.dual_cache import DualCache
 
 from .models import WORDS
-from .zoo import canvases, check, engine_answer, grids, problem
-from .zoo_taking_back import MAKES
+from .zoo import Network, canvases, check, decode_canvas, engine_answer, grids, problem
+from .zoo_taking_back import MAKES, walk
 from .zoo_which import BOTH, dream, quota, threshold
 from .zoo_windows import decode_adaptively, early_commit, sliding, some_inner
 
@@ -33,6 +33,22 @@ def test_rules_of_canvases_unmask_as_their_loop_does(make):
 @pytest.mark.parametrize("make", [threshold, quota], ids=by_name)
 def test_rules_around_pins_take_as_many_forwards_as_their_loop(make, carry):
     check(make, carry, pinned=True)
+
+
+def test_remdm_answers_as_if_every_step_ran_a_forward():
+    """Only forwards whose tokens are not kept are left out: greedy answers are those of the paper's loop."""
+    random, fewer = Random(3), 0
+    for number in range(100):
+        rule, slow = walk(random)
+        size, length = random.choice((1, 3, 8)), random.randrange(1, 20)
+        network, prompt = Network(number, 0.3), [5, 6, 7]
+        expected = decode_canvas(network, prompt, 3 + length, slow.every, size, remasks=True, seed=number)
+        strategy = DualCache(block_size=size, cache="none", rule=rule)
+        answer, forwards = engine_answer(network, prompt, 3 + length, strategy, number)
+        assert answer == expected[0], (number, strategy)
+        assert forwards <= expected[1]
+        fewer += forwards < expected[1]
+    assert fewer > 20
 
 
 def test_ada_block_ends_blocks_where_its_loop_does():

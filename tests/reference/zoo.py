@@ -69,7 +69,8 @@ class View:
 
     `positions` are those of the answer, `tokens` those of the whole request, `chances` what the network says of each position.
     `number` counts the forwards that sampled the block before this one. `must` says that the block has to get further.
-    `memory` is the rule's own; `sure` holds the probability that each token had when it was unmasked.
+    `memory` is the rule's own; `sure` holds the probability that each token had when it was unmasked. A rule that keeps a full
+    block going sets `memory["open"]`.
     """
 
     tokens: list[int]
@@ -128,9 +129,10 @@ class View:
         for position in positions:
             self.tokens[position] = MASK
 
-    def uniform(self, position: int, purpose: int) -> float:
-        """The uniform number in (0, 1) of a position in this forward."""
-        return ((drawn(self.seed, position, self.number, purpose) >> 41) + 0.5) / (1 << 23)
+    def uniform(self, position: int, purpose: int, number: int | None = None) -> float:
+        """The uniform number in (0, 1) of a position in this forward, or in another one."""
+        number = self.number if number is None else number
+        return ((drawn(self.seed, position, number, purpose) >> 41) + 0.5) / (1 << 23)
 
 
 Slow = Callable[[View], None]
@@ -188,7 +190,7 @@ def _decide_block(network: Network, text: list[int], block: Block, memory: Memor
     rule(View(tokens, positions, chances, memory.number, must, seed, len(block.tokens), memory.own, memory.sure))
     memory.number += 1
     block.tokens = tokens[block.start : block.end]
-    block.ready = not block.masked
+    block.ready = not block.masked and not memory.own.get("open")
     block.ratio = float(block.ready)
 
 
@@ -226,7 +228,7 @@ def decode_canvas(
             rule(view)
             memory.number += 1
             forwards += 1
-            done = not view.masked
+            done = not view.masked and not memory.own.get("open")
             settled = end if done else positions[0] if remasks else ([*view.masked, limit])[0]
             if (answer := before_end(canvas[length:settled])) is not None:
                 return answer, forwards

@@ -13,6 +13,8 @@ from .authors_code import even_shares, maskgit_shares
 from .models import MASK
 from .zoo import Make, Slow, View, ranked
 
+CHOOSE, REMASK = 3, 4
+
 
 def running_confidence(random: Random) -> tuple[Rule, Slow]:
     steps, current = random.choice((None, 1, 2, 3, 5, 9)), random.random() < 0.5
@@ -50,7 +52,7 @@ def saber(random: Random) -> tuple[Rule, Slow]:
     return Saber(n), slow
 
 
-def remdm(random: Random) -> tuple[Rule, Slow]:
+def llada(random: Random) -> tuple[Rule, Slow]:
     steps, loops, k = random.choice((None, 1, 2, 3, 9)), random.choice((None, 0, 1, 3)), random.choice((None, 1, 2, 9))
 
     def slow(view: View) -> None:
@@ -68,7 +70,87 @@ def remdm(random: Random) -> tuple[Rule, Slow]:
             view.memory["masked"] = len(unsure)
             view.mask(unsure)
 
-    return ReMDM(steps, remask_forwards=loops, remask_count=k), slow
+    return ReMDM("llada", steps, remask_forwards=loops, remask_count=k), slow
+
+
+class Walk:
+    """The sampler's forms, step by step, as the paper has them."""
+
+    def __init__(self, rule: ReMDM, t_on: float, t_off: float, alpha_on: float, eta: float) -> None:
+        self.form, self.steps, self.t_on, self.t_off, self.alpha_on = rule.variant, rule.steps_per_block, t_on, t_off, alpha_on
+        self.eta = eta
+
+    def alpha(self, step: int, total: int) -> float:
+        """The share of tokens at a step."""
+        time = 1 - step / total
+        if self.form != "loop":
+            return step / total
+        if time > self.t_on:
+            return min(self.alpha_on, (1 - time) * self.alpha_on / (1 - self.t_on))
+        return self.alpha_on if time > self.t_off else 1 - time * (1 - self.alpha_on) / self.t_off
+
+    def chances(self, view: View, step: int) -> tuple[dict[int, float], dict[int, float]]:
+        """Of each mask, the probability that it is chosen; of each token, that it becomes a mask."""
+        total = self.steps or len(view.positions)
+        masks = view.masked
+        tokens = [position for position in view.positions if position not in masks]
+        if step == total - 1:
+            return dict.fromkeys(masks, 1.0), dict.fromkeys(tokens, 0.0)
+        inside = self.form == "loop" and self.t_off < 1 - step / total <= self.t_on
+        now, then = self.alpha(step, total), self.alpha(step + (not inside), total)
+        bound = 1 if now == 0 else min(1, (1 - then) / now)
+        sigma = {"cap": min(self.eta, bound), "rescale": self.eta * bound, "loop": inside * min(self.eta, bound), "conf": 0}
+        own: float = sigma[self.form]
+        weights = {position: math.exp(-view.sure[position]) for position in tokens}
+        every = {position: bound * weights[position] / math.fsum(weights.values()) for position in tokens}
+        chosen: dict[int, float] = dict.fromkeys(masks, (then - (1 - own) * now) / (1 - now))
+        return chosen, every if self.form == "conf" else dict.fromkeys(tokens, own)
+
+    def lucky(self, view: View, step: int, purpose: int) -> list[int]:
+        """The positions that a step takes, or masks."""
+        chances = self.chances(view, step)[purpose == REMASK]
+        return [position for position, chance in chances.items() if view.uniform(position, purpose, step) < chance]
+
+    def step(self, view: View, step: int) -> None:
+        """One step: both choices look at the block as it was before it."""
+        chosen, gone = self.lucky(view, step, CHOOSE), self.lucky(view, step, REMASK)
+        view.unmask(chosen)
+        view.mask(gone)
+
+    def every(self, view: View) -> None:
+        """A forward for every step."""
+        self.step(view, view.number)
+        view.memory["open"] = view.number + 1 < (self.steps or len(view.positions))
+
+    def needed(self, view: View) -> None:
+        """A forward for steps that take something, and for the first one."""
+        step = view.memory.get("step", 0)
+        self.step(view, step)
+        step += 1
+        while step < (self.steps or len(view.positions)) and not self.lucky(view, step, CHOOSE):
+            self.step(view, step)
+            step += 1
+        view.memory["step"] = step
+
+
+def walk(random: Random) -> tuple[ReMDM, Walk]:
+    steps, eta = random.choice((None, 1, 2, 5, 30)), random.choice((None, 0.0, 0.2, 1.0))
+    form = random.choice(("cap", "rescale", "conf", "loop"))
+    if form == "conf":
+        return (rule := ReMDM("conf", steps)), Walk(rule, 0, 0, 0, 0)
+    strength = {"cap": 0.008, "rescale": 0.015, "loop": 0.02}[form] if eta is None else eta
+    if form != "loop":
+        return (rule := ReMDM(form, steps, eta=eta)), Walk(rule, 0, 0, 0, strength)
+    t_on, t_off, alpha_on = random.choice(((0.55, 0.05, 0.9), (0.8, 0.3, 0.5), (0.4, 0.0, 0.2), (0.0, 0.0, 0.7)))
+    if random.random() < 0.3:
+        return (rule := ReMDM("loop", steps, eta=eta)), Walk(rule, 0.55, 0.05, 0.9, strength)
+    rule = ReMDM("loop", steps, eta=eta, t_on=t_on, t_off=t_off, alpha_on=alpha_on)
+    return rule, Walk(rule, t_on, t_off, alpha_on, strength)
+
+
+def sampler(random: Random) -> tuple[Rule, Slow]:
+    rule, slow = walk(random)
+    return rule, slow.needed
 
 
 def credit(random: Random) -> tuple[Rule, Slow]:
@@ -97,4 +179,4 @@ def credit(random: Random) -> tuple[Rule, Slow]:
     return rule, slow
 
 
-MAKES: list[Make] = [running_confidence, saber, remdm, credit]
+MAKES: list[Make] = [running_confidence, saber, llada, sampler, credit]

@@ -45,8 +45,13 @@ VALUES: dict[str, Sequence[Any]] = {  # for each option, the values to draw from
     "credit_weight": (0.0, 0.7, 4.0),
     "credit_power": (0.0, 0.2, 1.0),
     "credit_decay": (0.0, 0.8, 1.0),
+    # Only some variants of a rule accept each of these options.
     "remask_forwards": (None, None, None, 0, 3),
     "remask_count": (None, None, None, 2, 9),
+    "eta": (None, None, None, 0.3, 1.0),
+    "t_on": (None, None, None, 0.9),
+    "t_off": (None, None, None, 0.3),
+    "alpha_on": (None, None, None, 0.3),
     "token_merge_top_k": range(1, 4),
     "token_merge_weight": (0.0, 0.5, 1.0),
     "penalty_lambda": (0.0, 0.0, 0.5),
