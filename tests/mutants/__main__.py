@@ -1,7 +1,7 @@
 """Check that for each mutant of the catalogue at least one test fails.
 
 The tests of a mutant are the unit tests of its file, then, for the core, the rules, the strategies
-and the decode loop, the laws and recorded traces. The unchanged sources must pass the same tests.
+and the decode loop, the laws and reference loops. The unchanged sources must pass the same tests.
 """
 
 import argparse

@@ -30,7 +30,7 @@ def stages(file: str, first: Sequence[str] = ()) -> list[list[str]]:
     Unit tests come before the laws, and the laws of one strategy before those of the others.
     """
     strategy = Path(file).stem if re.match(r"strategies/[^_]", file) else "multi_bd"
-    laws = [["tests/property/test_laws.py", "-k", strategy], ["tests/traces", "tests/property"]]
+    laws = [["tests/property/test_laws.py", "-k", strategy], ["tests/property", "tests/reference"]]
     return [[*dict.fromkeys([*first, *unit_tests(file)])], *(laws if file.startswith(PROPERTIES) else [])]
 
 
