@@ -1,7 +1,6 @@
 """A training run is a function of the recipe and the seed, paused or not."""
 
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 import torch
@@ -51,15 +50,3 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, recipe):
     network = DiffusionGemmaForBlockDiffusion if recipe.lesson == "random canvas" else AutoModelForCausalLM
     network.from_pretrained(tmp_path / "parts")
     assert f"# {recipe.name}" in (tmp_path / "parts" / "README.md").read_text()
-
-
-@pytest.mark.parametrize("recipe", RECIPES.values(), ids=str)
-def test_stages_follow_each_other(recipe):
-    stages = list(dict.fromkeys(recipe.place(step)[0] for step in range(recipe.steps)))
-    assert stages == list(recipe.stages)
-    places = [recipe.place(step) for step in range(recipe.warm_up_steps, recipe.steps)]
-    for (stage, earlier), (next_stage, later) in pairwise(places):
-        # Rates never rise, but where training begins again.
-        assert 0 < later <= 1 and (later <= earlier or (next_stage is not stage and next_stage.name == "again"))
-    with pytest.raises(ValueError, match="past the last"):
-        recipe.place(recipe.steps)
