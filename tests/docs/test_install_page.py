@@ -3,8 +3,6 @@
 import re
 import tomllib
 
-from dlstep.cli.main import COMMANDS
-
 from ..release_check import ROOT
 from ..unit.test_extras import USERS
 
@@ -24,7 +22,3 @@ def test_the_table_has_the_commands_that_ask_for_an_extra():
         needed = user.split()[-1]  # such as `math500`, `--plot`, `batch`
         named = ROWS[extra].replace("EngineConfig.", "--")
         assert needed.removeprefix("EngineConfig.") in named and (f"dlstep {command}" in named or extra == "lora"), user
-
-
-def test_commands_of_the_page_exist():
-    assert {*re.findall(r"`dlstep ([a-z]+)", PAGE)} <= {*COMMANDS}

@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 from .blocks import ROOT
 
 PACKAGE = ROOT / "src" / "dlstep"
@@ -20,10 +18,3 @@ def faults(source):
 def test_no_module_reads_files_of_other_packages():
     sources = {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in PACKAGE.rglob("*.py")}
     assert {name for name, source in sources.items() if faults(source)} == SEES_ALL
-
-
-@pytest.mark.parametrize(
-    "way", ["Path(__file__).parents[1] / 'serve'", "str(Path(__file__).parent.parent)", "dirname(__file__)"]
-)
-def test_a_way_out_of_a_package_is_found(way):
-    assert faults(f"PATH = {way}")

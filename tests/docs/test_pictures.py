@@ -48,9 +48,3 @@ def test_the_index_has_the_table_of_rules(maker):
     assert f"> {maker.STORY.prompt.strip()}\n" in index
     table = index.partition("<!-- zoo -->\n")[2].partition("<!-- end of zoo -->\n")[0]
     assert maker.rules_table(list(ROWS.values())) == table, "run make pictures"
-    lines = table.splitlines()[2:]
-    assert [re.match(r"\| \[`(\w+)`\]\((\S+)\)", line).groups() for line in lines] == [  # pyright: ignore
-        (name, f"{name}.md") for name in ROWS
-    ]
-    assert all(re.search(r", 20\d\d, \[arXiv (\d{4}\.\d{5})\]\(https://arxiv\.org/abs/\1\)", line) for line in lines)
-    assert all(line.count(" | ") == 3 for line in lines)

@@ -1,7 +1,4 @@
-"""Mistakes of a first hour: what is typed, and the sentence that is printed. No traceback, and an exit code.
-
-`python -m tests.end_to_end.test_mistakes` prints the table as Markdown.
-"""
+"""Mistakes of a first hour: what is typed, and the sentence that is printed. No traceback, and an exit code."""
 
 import importlib.util
 import io
@@ -16,7 +13,6 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
 import httpx2
@@ -376,19 +372,3 @@ def test_missing_extra_is_one_sentence(folder, line, extra, monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
     code, sentence = printed(Mistake(f"dlstep {line}", ()))
     assert code == 2 and extra in sentence and "\n" not in sentence
-
-
-def table():
-    """Return the mistakes and what is printed as Markdown."""
-    rows = ["| mistake | what is printed |", "|---|---|"]
-    for mistake in [*MISTAKES, HUB]:
-        sentence = printed(mistake)[1].removeprefix("dlstep: error: ")
-        cells = (mistake.typed.replace("Max " * 20, "Max ... ")[:160], sentence.replace(str(Path.cwd()), "."))
-        rows.append("| `{}` | {} |".format(*(cell.replace("|", "\\|") for cell in cells)))
-    return "\n".join(rows)
-
-
-if __name__ == "__main__":
-    with TemporaryDirectory() as place, prepared(Path(place)):
-        text = table()
-    print(text)
