@@ -94,38 +94,6 @@ def decode(strategy: Revising, random: Random, **params: Any) -> Iterator[Step]:
             yield Step(before, plan.spans[0], samples.spans[0], after)
 
 
-@dataclass
-class Memory:
-    """A loop's memory of a block."""
-
-    steps: int = 0
-    post: int = 0
-    remasked: frozenset[int] = frozenset()
-
-
-def check_step(step: Step, rule: Any, loop: Any, memories: dict[int, Memory]) -> None:
-    """The step did what the plain loop does: tokens, probabilities of what was written, and what is settled."""
-    sealed = True
-    for block in step.blocks:
-        writes, ready = loop(step, block, rule, memories.setdefault(block.start, Memory()))
-        tokens = list(block.tokens)
-        chances = list(block.probabilities)
-        for position, token in writes.items():
-            if token != tokens[position - block.start]:
-                tokens[position - block.start] = token
-                chances[position - block.start] = 0.0 if token == MASK else step.answer(position)[1]
-        assert step.after.tokens(block.start, block.end) == tuple(tokens)
-        kept = [b for b in step.after.progress.window if b.start == block.start]
-        assert all(b.probabilities == tuple(chances) for b in kept)
-        sealed = sealed and ready
-        end = min(block.end, step.after.request.limit)
-        assert (step.after.progress.settled >= end) == sealed, "a block is sealed that is not ready, or waits though it is"
-        assert not sealed or MASK not in tokens[: end - block.start], "a sealed block holds a mask"
-
-
-OWN = st.none() | st.sampled_from(CHANCES)
-
-
 AB_OR_BA = token_automaton("ab|ba", regex("ab|ba"), (b"a", b"b", *[b""] * 10), (EOS, MASK))
 
 

@@ -20,7 +20,7 @@ from dlstep.core import (
     schedule,
 )
 from dlstep.core.draws import below, integer, integers, key, uniform
-from dlstep.strategies.diffusion_gemma import DiffusionGemma, accepted
+from dlstep.strategies.diffusion_gemma import DiffusionGemma
 from dlstep.testing.generators import hyperparameters
 from dlstep.testing.scripted import ScriptedDriver
 from dlstep.text.dfa import regex
@@ -35,16 +35,6 @@ MAX_MODEL_LEN = 64
 ENTROPIES = st.lists(st.integers(0, 200).map(lambda number: number / 64), min_size=1, max_size=12).map(tuple)
 BOUNDS = st.integers(1, 300).map(lambda number: number / 64)
 GEMMAS = hyperparameters(DiffusionGemma).map(lambda value: value if isinstance(value, DiffusionGemma) else DiffusionGemma())
-
-
-@given(entropies=ENTROPIES, bound=BOUNDS)
-def test_acceptance_is_the_longest_prefix_within_the_bound(entropies, bound):
-    kept = accepted(entropies, bound)
-    order = sorted(range(len(entropies)), key=lambda index: (entropies[index], index))
-    assert kept == sorted(i for place, i in enumerate(order) if sum(entropies[j] for j in order[:place]) <= bound)
-    chosen, others = [entropies[i] for i in kept], [h for i, h in enumerate(entropies) if i not in kept]
-    assert chosen and max(chosen) <= min(others, default=max(chosen))
-    assert sum(chosen) - max(chosen) <= bound and (not others or sum(chosen) > bound)
 
 
 @given(steps=st.integers(1, 64), t_min=st.floats(0.0, 2.0), rise=st.floats(0.01, 2.0))

@@ -1,4 +1,4 @@
-"""Edit sampling against the plainest loop that says its rules."""
+"""Edit sampling: edits, remasking and constraints; tests/reference restates its decisions as a loop."""
 
 from dataclasses import replace
 
@@ -8,39 +8,7 @@ from hypothesis import given
 from dlstep.core import Request, SamplingParams, SpanSamples, add, init
 from dlstep.strategies.multi_bd_edit import MultiBDEdit
 
-from .revising import AB_OR_BA, CONFIG, EDITS, MASK, OWN, RANDOMS, check_step, decode, under_a_constraint
-
-
-def jointly(step, block, rule, memory):
-    """The tokens that edit sampling writes to a block, by position, and whether it is ready."""
-    masks = [p for p in step.editable(block) if p in block.masked]
-    tokens = [p for p in step.editable(block) if p not in block.masked]
-    memory.steps += 1
-    memory.post += not masks
-    fills = [p for p in masks if step.answer(p)[1] > rule.accept_threshold]
-    if masks and not fills:
-        fills = [max(masks, key=lambda p: step.answer(p)[1])]
-    edits = [
-        p for p in tokens if step.answer(p)[0] != block.tokens[p - block.start] and step.answer(p)[1] > rule.edit_threshold
-    ]
-    if memory.steps > rule.block_size + rule.max_post_edit_steps:
-        return {p: step.answer(p)[0] for p in masks + edits}, True
-    floor = (0.4 if rule.remask_threshold is None else rule.remask_threshold) if rule.remasking else 0.0
-    again = [p for p in tokens if step.answer(p)[1] < floor and p not in memory.remasked]
-    if not masks and (memory.post > rule.max_post_edit_steps or not (edits or again)):
-        return {}, True
-    memory.remasked |= set(again)
-    return {p: step.answer(p)[0] for p in fills + edits} | dict.fromkeys(again, MASK), False
-
-
-@given(rule=EDITS, random=RANDOMS, accept=OWN, edit=OWN)
-def test_edit_sampling_is_its_loop(rule, random, accept, edit):
-    memories = {}
-    own = {name: value for name, value in (("accept_threshold", accept), ("edit_threshold", edit)) if value is not None}
-    steps, rule = decode(rule, random, strategy_options=own), replace(rule, **own)
-    for step in steps:
-        check_step(step, rule, jointly, memories)
-        assert step.span.wanted.penalty == rule.penalty_lambda and step.span.rows.soft is None
+from .revising import AB_OR_BA, CONFIG, EDITS, MASK, RANDOMS, decode, under_a_constraint
 
 
 @given(rule=EDITS, random=RANDOMS)
