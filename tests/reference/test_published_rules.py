@@ -8,10 +8,8 @@ import pytest
 from dlstep import Request, SamplingParams, SpanSamples, Spec, add, init
 from dlstep.core import open_block
 from dlstep.rules.entropy_bound import EntropyBound
-from dlstep.rules.quota import Quota
 from dlstep.rules.remdm import ReMDM
 from dlstep.rules.running_confidence import RunningConfidence
-from dlstep.rules.saber import Saber
 from dlstep.rules.spaced import Spaced
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
@@ -19,9 +17,9 @@ from dlstep.strategies.multi_bd import MultiBD
 from ..helpers.decoding import room_for_one
 from ..helpers.passes import pass_of
 from ..helpers.scripts import script
-from .authors_code import entropy_bound_spaced, even_shares, llada, maskgit_shares, mdpo, p2, remdm_llada, saber
+from .authors_code import entropy_bound_spaced, maskgit_shares, mdpo, p2, remdm_llada
 from .models import EOS, MASK, WORDS
-from .zoo import Network, canvases, check, engine_answer, grids
+from .zoo import Network, engine_answer
 
 CASES = 100
 ROOT = Path(__file__).parents[2]
@@ -95,60 +93,6 @@ def test_spaced_goes_through_the_inner_choice_by_the_inner_order():
 def released():
     """The classes that the page about released code is measured with."""
     return script("measure_published")
-
-
-def test_measured_quota_without_ends_decodes_like_llada(released):
-    other = 0
-    for random, size, blocks, network in problems(14, 2, 4, 8):
-        steps, length = min(random.choice((1, 2, 3)), size), size * blocks
-        ends = random.sample(range(2, WORDS), 12)  # many, so that they matter
-        expected = llada(network.chances, PROMPT, length, size, steps, set(ends))
-        rule = released.QuotaWithoutEnds(steps, tuple(ends), WORDS)
-        assert decoded(network, length, DualCache(size, "none", rule))[0] == expected, network.seed
-        other += decoded(network, length, DualCache(size, "none", Quota(steps)))[0] != expected
-    assert other > CASES // 10
-
-
-def test_measured_saber_over_blocks_decodes_like_saber(released):
-    other = 0
-    for random, size, blocks, network in problems(15, 2, 4, 8):
-        least, length = random.choice((1, 2, 3)), size * blocks
-        expected = saber(network.chances, PROMPT, length, size, least)
-        rule = released.SaberOverBlocks(size, least)
-        assert decoded(network, length, DualCache(cache="none", rule=rule)) == expected, network.seed
-        other += decoded(network, length, DualCache(size, "none", Saber(least)))[0] != expected[0]
-    assert other > CASES // 10
-
-
-def test_measured_shares_of_a_block_are_those_of_sdar(released):
-    """A prompt that ends in a block changes nothing about the shares."""
-
-    def make(random):
-        steps = random.choice((1, 2, 3, 8))
-
-        def slow(view):
-            shares = even_shares(view.size, steps) + [1] * view.size
-            view.unmask(view.top(max(shares[view.number], 1), view.confidence))
-
-        return released.QuotaOfBlock(steps), slow
-
-    check(make, grids, CASES)
-
-
-def test_measured_falling_threshold_counts_the_suffix_like_streaming_dllm(released):
-    def make(random):
-        accept, falling, most = random.choice((0.5, 0.6, 0.9)), random.choice((0.3, 0.5, 1.0)), random.choice((2, 33))
-
-        def slow(view):
-            behind = min(len(view.tokens) - view.begin - view.size, most)
-            ratio = (len(view.masked) + behind) / (len(view.positions) + behind)
-            bar = accept * (1.0 - falling * (1.0 - ratio))
-            sure = [position for position in view.masked if view.confidence(position) >= bar]
-            view.unmask_any(sure)
-
-        return released.FallingWithSuffix(accept, falling, most), slow
-
-    check(make, canvases, CASES)
 
 
 def test_the_page_has_a_row_for_every_pair_that_is_measured(released):
