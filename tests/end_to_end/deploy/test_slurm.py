@@ -2,13 +2,10 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from ...helpers.waiting import until
@@ -41,7 +38,6 @@ print("dlstep", *sys.argv[1:], file=log, flush=True)
 while True:
     time.sleep(0.05)
 """
-REAL = f'exec {sys.executable} -c "from dlstep.cli import main; raise SystemExit(main())" "$@"'
 
 
 def environment(folder, **commands):
@@ -83,28 +79,3 @@ def test_servers_end_with_the_job_and_their_addresses_are_listed_meanwhile(tmp_p
     lines = (tmp_path / "log").read_text().splitlines()
     assert lines[-1] == "drained" and not (tmp_path / "dlstep-7.txt").exists()
     assert "dlstep serve /model --host 0.0.0.0 --port 8000 --replicas 4 --log_requests false" in lines
-
-
-@pytest.mark.stress
-def test_a_real_server_runs_under_the_script(tmp_path):
-    variables = environment(tmp_path, scontrol="echo 127.0.0.1", srun=SRUN, dlstep=REAL)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    variables |= {"PORT": str(port), "HOST": "127.0.0.1", "SLURM_GPUS_ON_NODE": "2"}
-    command = ["bash", str(FOLDER / "serve.sh"), "tiny-bd", "--num_threads", "1"]
-    with subprocess.Popen(command, env=variables, cwd=tmp_path) as job, httpx2.Client(timeout=30) as http:
-        address = f"http://127.0.0.1:{port}"
-
-        def ready():
-            with suppress(OSError, httpx2.TransportError):
-                replicas = http.get(f"{address}/ready").json()["replicas"]
-                return [each["status"] for each in replicas] == ["ready", "ready"]
-            return job.poll() is not None
-
-        until(ready, START)
-        assert (tmp_path / "dlstep-7.txt").read_text().strip() == address
-        answer = http.post(f"{address}/v1/completions", json={"prompt": "Max has 53 shells.", "max_tokens": 8})
-        assert answer.status_code == 200
-        job.send_signal(signal.SIGTERM)
-        assert job.wait(START) == 0

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dlstep import rules
 from dlstep.cli import main
 
 from .faulty_files import ENDLESS_FILES, FATAL, FILES, rule
 
-SOURCES = Path(rules.__file__).parent
 COMMAND = (sys.executable, "-c", "from dlstep_command import main; raise SystemExit(main())", "laws")
 FEW = (
     "unbounded number",
@@ -91,14 +89,3 @@ def test_search_for_a_smaller_case_ends_before_the_time_of_the_law(tmp_path, cap
     assert main(["laws", path, "--only", "progress", "--law_timeout", "8"]) == 1
     text = capsys.readouterr().out
     assert "raised ZeroDivisionError" in text and "strategy=MultiBD(" in text and "Timeout" not in text
-
-
-@pytest.mark.stress
-@pytest.mark.parametrize("name", sorted({*rules.own()} - {"dilated"}))
-def test_rule_of_this_package_holds_as_a_file_of_a_user(name, tmp_path):
-    """Except dilated: with `keep`, it may take no position although `must` is true, as its measure falls anyway."""
-    source = (SOURCES / f"{name}.py").read_text()
-    for dots, package in ((r"\.\.", "dlstep."), (r"\.", "dlstep.rules.")):
-        source = re.sub(rf"^from {dots}(\w)", rf"from {package}\1", source, flags=re.MULTILINE)
-    path = saved(source, tmp_path, f"own_{name}")
-    assert main(["laws", path, "--only", "[progress,functions,outputs]", "--examples", "15"]) == 0

@@ -17,7 +17,6 @@ import httpx2
 import psutil
 import pytest
 
-from dlstep.cli import main
 from dlstep.serve.settings import ServeOptions
 
 from ...helpers.servers import nothing_goes_wrong_unseen  # noqa: F401
@@ -255,32 +254,6 @@ def test_a_second_signal_ends_the_server_at_once(monkeypatch):
         assert answer.result().status_code == 200
 
 
-@pytest.mark.stress
-def test_wrong_options_are_told_in_a_sentence(tmp_path, capsys):
-    empty = tmp_path / "keys"
-    empty.write_text("\n")
-    binary = tmp_path / "binary"
-    binary.write_bytes(b"\xff")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        cases = [
-            (["--port", port], f"cannot listen on 127.0.0.1 port {port}"),
-            (["no-such-folder", "--port", "0"], "no checkpoint folder at 'no-such-folder'"),
-            (["--max_queue", "0"], "--max_queue: "),
-            (["--tp", "2", "--rank_timeout", "400"], "--rank_timeout: "),
-            (["--kept_requests", "0", "--kept_positions", "9"], "--kept_positions: "),
-            (["--api_key_file", str(empty)], "contains no key"),
-            (["--api_key_file", str(tmp_path / "none")], "--api_key_file " + str(tmp_path / "none")),
-            (["--api_key_file", str(tmp_path)], "Is a directory"),
-            (["--api_key_file", str(binary)], "can't decode byte 0xff"),
-            (["--no_such_flag", "1"], "no_such_flag"),
-        ]
-        for arguments, message in cases:
-            assert main(["serve", *arguments]) == 2
-            last = capsys.readouterr().err.splitlines()[-1]
-            assert last.startswith("dlstep: error:") and message in last, last
-
-
 def without(modules, code):
     """A fresh process in which some modules cannot be found."""
     hide = f"import sys; sys.modules.update(dict.fromkeys({modules!r})); "
@@ -291,10 +264,6 @@ def test_the_http_process_needs_no_torch():
     code = "import dlstep.serve.http.server, dlstep.text.detokenize; print([m for m in ('torch', 'triton') if sys.modules[m]])"
     found = without(("torch", "triton"), code)
     assert found.stdout.strip() == "[]", found.stderr
-
-
-def test_the_port_is_this_machines_alone():
-    assert ServeOptions().host == "127.0.0.1"
 
 
 SPACED = "a key contains a space: write one key per line, and comments in lines that begin with #"

@@ -3,20 +3,16 @@
 # transformers types its lazy modules wrongly.
 # pyright: reportGeneralTypeIssues=false
 
-import json
-
 import pytest
 import torch
 from safetensors import safe_open
 from transformers import (
-    AutoConfig,
     AutoModelForCausalLM,
     Qwen3ForCausalLM,
 )
 
 from dlstep import LLM
 from dlstep.tiny import names, path, problems
-from training.masks import LONGEST_CANVAS
 from training.recipes import RECIPES
 from training.stories import score
 
@@ -34,26 +30,6 @@ def test_the_model_loads_with_exactly_its_keys(name):
     with safe_open(path(name) / "model.safetensors", framework="pt") as file:
         assert set(file.keys()) == set(model.state_dict()) - {"lm_head.weight"}
         assert {file.get_tensor(key).dtype for key in file.keys()} == {torch.bfloat16}  # noqa: SIM118
-
-
-@pytest.mark.parametrize("name", QWEN)
-def test_the_configuration_tells_how_to_decode(name):
-    config = AutoConfig.from_pretrained(path(name))
-    assert (config.mask_token_id, config.block_size, config.max_position_embeddings) == (1, 8, 512)
-    assert (config.vocab_size, config.tie_word_embeddings, config.head_dim) == (192, True, 32)
-    assert config.dlstep == {
-        "mask_token_id": 1,
-        "block_size": 8,
-        "decoding_strategy": RECIPES[name].decoding_strategy,
-        "training": RECIPES[name].training,
-        "buffer_size": 1 if name in ("tiny-joint", "tiny-llada") else 4,
-        "head_shift": 1 if name == "tiny-fdv2" else 0,
-        "accept_rule": "A",
-    }
-    generation = json.loads((path(name) / "generation_config.json").read_text())
-    assert (generation["eos_token_id"], generation["pad_token_id"]) == (2, 0)
-    assert generation.get("bos_token_id") is None
-    assert generation.get("max_new_tokens") == (LONGEST_CANVAS if name == "tiny-llada" else None)
 
 
 @shipped

@@ -103,20 +103,6 @@ def test_a_place_sees_each_position_up_to_its_group_once(case):
             assert visible == Counter(position for position, other in group.items() if other <= own)
 
 
-@given(cases())
-def test_noise_and_clean_text_are_kept_apart(case):
-    seen = attention(case.rows)[:, 0]
-    copy, group = case.rows.copy, case.rows.group
-    for row, place, other in seen.nonzero().tolist():
-        if place == other:
-            continue
-        reader, source = int(copy[row, place]), int(copy[row, other])
-        assert source != PADDING
-        assert source in (CLEAN, reader)
-        if reader != CLEAN and group[row, place] == group[row, other]:
-            assert source == reader, "a noisy block must not see its own clean copy"
-
-
 @given(causal_cases())
 def test_a_noisy_block_sees_itself_and_what_is_before_it(case):
     """Clean places see the clean places up to themselves; blocks see themselves and the clean places before them."""
