@@ -80,7 +80,7 @@ RESULTS = {"llada_base": "llada", "fast_dllm_llada": "llada", "sdar_chat": "sdar
 WITHOUT_SETTINGS = {"dream_reasoner", "llada_moe", "a2d_llama", "llada2", "llada2_moe", *NATIVE}
 
 
-def test_published_settings_fit_their_families():
+def test_published_settings_fit_their_families_and_say_what_to_expect():
     files = sorted((ROOT / "configs" / "published").glob("*.yaml"))
     family_of = {path.stem: RESULTS.get(path.stem, path.stem) for path in files}
     assert set(family_of) >= set(RESULTS) and set(family_of.values()) == set(FAMILIES) - WITHOUT_SETTINGS
@@ -89,6 +89,10 @@ def test_published_settings_fit_their_families():
         facts = described(family_of[path.stem], None)
         decoder = strategy_for(engine_config(engine), facts)
         assert strategies.name_of(type(decoder)) == engine["decoding_strategy"]
+        head = "".join(line for line in path.read_text().splitlines(keepends=True) if line.startswith("#"))
+        assert "Source: " in head
+        assert path.stem not in RESULTS or ("Published: GSM8K" in head and "github.com/" in head)
+        assert f"--config configs/published/{path.name} --model" in head
 
 
 def test_there_is_one_for_each():
