@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import fields
 from io import StringIO
 
 import pytest
@@ -16,7 +15,7 @@ from rich.console import Console
 
 from dlstep import tiny
 from dlstep.cli import demo
-from dlstep.evaluate.comparing import ComparisonRow, EvalEntry
+from dlstep.evaluate.comparing import EvalEntry
 from dlstep.evaluate.frontier import DECODERS
 
 from ...helpers.shadow_llm import make_llm
@@ -59,20 +58,3 @@ def test_the_demo_on_a_terminal(monkeypatch):
     assert max(len(line.rpartition("\r")[2]) for line in lines) <= 80
     assert any("multi_bd buffer 4: several unfinished blocks" in line for line in lines)
     assert any("request 1, ended by length" in line for line in lines)
-
-
-def test_the_table_of_the_demo_cuts_no_name():
-    figures = {field.name: 1 for field in fields(ComparisonRow)} | {"task": "shells", "rule": "", "quantization": ""}
-    figures |= {"answers": 500, "accuracy": 1.0, "tokens_per_forward": 12.34}
-    rows = [
-        ComparisonRow(**figures | {"strategy": name, "options": {option: value}})
-        for name, (*_, varied) in DECODERS.items() for option, values in varied.items() for value in values
-    ]  # fmt: skip
-    console = Console(file=StringIO(), width=80)
-    demo.print_table(rows, console)
-    out = console.file.getvalue()
-    assert "\N{HORIZONTAL ELLIPSIS}" not in out and max(map(len, out.splitlines())) <= 80
-    for *_, varied in DECODERS.values():
-        for option, values in varied.items():
-            assert f"{option.partition('_')[0]} {' '.join(f'{value:g}' for value in values)}" in out
-    assert "100 100 100   12.34 12.34 12.34" in out
