@@ -36,57 +36,6 @@ SECONDS = 580.0
 SERVE_SECONDS = 200.0  # that the part `serve` takes at most
 # What of the output of the tests is repeated.
 TOLD = ("FAILED", "ERROR", " passed", " failed", " skipped", "in bf16", "differ by at most")
-SHOWN = {
-    "kernels": ("kernel", "case", "us", "least_us", "share"),
-    "decode": (
-        "shape",
-        "quantization",
-        "buffer_size",
-        "batch",
-        "rows",
-        "step_us",
-        "roofline_us",
-        "ratio",
-        "idle",
-        "captures",
-        "weights_gb",
-        "tokens_per_s",
-    ),
-    "cells": (
-        "shape",
-        "quantization",
-        "buffer_size",
-        "batch",
-        "context",
-        "tokens_per_forward",
-        "start_s",
-        "prefill_s",
-        "step_ms",
-        "replay_ms",
-        "limit_ms",
-        "ratio",
-        "first",
-        "idle",
-        "captures",
-        "tokens_per_s",
-        "stock",
-        "tuned",
-    ),
-    "serve": (
-        "shape",
-        "batch",
-        "stream",
-        "tokens_per_forward",
-        "generate_tokens_per_s",
-        "tokens_per_s",
-        "ratio",
-        "first_p50",
-        "failed",
-        "first_start_s",
-        "second_start_s",
-        "llm_start_s",
-    ),
-}
 
 
 class Report:
@@ -106,10 +55,11 @@ class Report:
     def rows(self, name: str, measured: Iterable[Any]) -> list[dict[str, Any]]:
         """Write all rows, showing each when it is there."""
         kept: list[dict[str, Any]] = []
-        self.say("  ".join(SHOWN[name]))
         for row in measured:
             kept.append(asdict(row) if is_dataclass(row) and not isinstance(row, type) else dict(row))
-            self.say("  ".join(_shown(kept[-1][column]) for column in SHOWN[name]))
+            if len(kept) == 1:
+                self.say("  ".join(kept[0]))
+            self.say("  ".join(map(_shown, kept[-1].values())))
             (self.out / f"{name}.json").write_text(json.dumps(kept, indent=1))
         return kept
 

@@ -24,7 +24,7 @@ from dlstep.distributed.ranks import Ranks
 from ..helpers.crowds import EMBEDDED, Answers, Case, crowds, flips
 from ..helpers.ranks_running import run_apart, run_on_devices
 from . import ranks_add_up, ranks_head
-from .run_on_device import SHOWN, Report, machine, parts_of
+from .run_on_device import Report, machine, parts_of
 
 PARTS = ("sums", "heads", "dense", "experts", "tokens")
 SECONDS = 480.0
@@ -34,23 +34,6 @@ DENSE, EXPERTS, REPLICA_BATCH, REPLICA_AIM = *LOADS, 8, 1.95
 REQUESTS = 40
 # A random DiffusionGemma is left out: it multiplies roundings, and is compared in float64 on a CPU.
 FAMILIES = ("sdar", "dream", "llada2_mini_dmax", "fast_dllm_v2", "llada2dot1_mini", "idlm", "nemotron_labs_diffusion")
-SHOWN |= {
-    "sums": ("rows", "us", "nccl_us", "eager_us", "eager_nccl_us"),
-    "tokens": ("case", "requests", "steps", "gave_way", "equal", "lines_equal", "flipped"),
-    "steps": (
-        "shape",
-        "tp",
-        "batch",
-        "rows",
-        "step_us",
-        "idle",
-        "captures",
-        "tokens_per_s",
-        "since_start_s",
-        "faster",
-    ),
-    "replicas": ("shape", "batch", "one_tokens_per_s", "two_tokens_per_s", "times"),
-}
 
 
 def run_sums(report: Report, left: Callable[[], float]) -> None:

@@ -1,7 +1,6 @@
 """Killed with -9 at any moment and started again, a batch has the answers of an unbroken run, byte for byte."""
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 from random import Random
@@ -36,42 +35,6 @@ def test_killed_at_random_moments_the_answers_are_the_same(unbroken, tmp_path, k
     assert [row["custom_id"] for row in rows] == [f"story-{number}" for number in range(COUNT)]
     assert all(row["response"]["status_code"] == 200 for row in rows)
     report(f"{COUNT} requests, killed {kills} times, after {', '.join(map(str, grown))} bytes of answers: equal bytes")
-
-
-def copied(unbroken, folder):
-    """A copy of an output and its folder."""
-    shutil.copytree(unbroken.parent, folder, dirs_exist_ok=True)
-    return folder / unbroken.name
-
-
-@pytest.mark.stress
-def test_mistakes_are_told_and_nothing_is_lost(unbroken, tmp_path, capsys):
-    out = copied(unbroken, tmp_path / "copy")
-    given = written(tmp_path / "in.jsonl", stories(COUNT))
-    before = out.read_bytes()
-
-    def errors(*arguments):
-        assert main(["batch", *map(str, arguments), "--num_threads", "1", "--progress", "false"]) == 2
-        return capsys.readouterr().err.splitlines()[-1]
-
-    fewer = written(tmp_path / "fewer.jsonl", stories(COUNT)[3:])
-    text = errors(fewer, out, "--max_num_reqs", "32")
-    assert "has answers to 3 requests that are not in the input: the input has changed" in text and "give another OUT" in text
-    assert "engine.seed 0, and now it is 1: give another OUT" in errors(given, out, "--seed", "1")
-    assert "engine.strategy" in errors(given, out, "--accept_threshold", "0.5")
-    assert "engine.fingerprint" in errors(given, out, "--dtype", "bfloat16")
-    assert "served_model_name tiny-bd, and now it is other" in errors(given, out, "--served_model_name", "other").replace(
-        "'", ""
-    )
-    assert "is both input and output" in errors(given, given)
-    assert "No such file" in errors(tmp_path / "none.jsonl", out)
-    assert "has no effect without --ray" in errors(given, out, "--actors", "2")
-    lost = tmp_path / "other.jsonl"
-    lost.write_text("precious\n")
-    assert "exists and is not the output of a batch" in errors(given, lost) and lost.read_text() == "precious\n"
-    cut = tmp_path / "cut.jsonl"
-    cut.write_bytes(given.read_bytes()[:-20])
-    assert f"line {COUNT} holds no JSON" in errors(cut, out) and out.read_bytes() == before
 
 
 def test_the_command_answers_and_says_what_failed(tmp_path, capsys):

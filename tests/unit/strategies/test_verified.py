@@ -3,24 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings, strategies as st
 
 from dlstep.core import Config, Request, SamplingParams, SpanSamples, Spec, add, commit, init, refusal, schedule
 from dlstep.core.contract import check_span
 from dlstep.core.errors import WrongAnswer
 from dlstep.strategies.autoregressive import Autoregressive
 from dlstep.strategies.self_speculation import SelfSpeculation
-from dlstep.strategies.strided import Strided
 from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY
-from dlstep.testing.laws import (
-    constrained,
-    lossless,
-    progress,
-    second_turns,
-    spans_are_sound,
-    transparency,
-    written_before_read,
-)
 from dlstep.testing.scripted import ScriptedDriver
 
 from ...helpers.refusals import refused
@@ -98,14 +87,3 @@ def test_only_rows_that_are_stored_like_final_ones_can_be_kept():
     draft = changed(strategy.schedule(sequence, SPEC), keeps_window=True)
     with pytest.raises(WrongAnswer, match="keeps_window=True needs joins=True"):
         check_span(strategy, sequence, draft, SPEC)
-
-
-@pytest.mark.parametrize(
-    "law", [lossless, constrained, progress, written_before_read, transparency, second_turns, spans_are_sound]
-)
-@pytest.mark.parametrize("strategy", [SelfSpeculation(block_size=4), Strided()], ids=lambda strategy: type(strategy).__name__)
-@settings(max_examples=25)
-@given(data=st.data())
-def test_laws_of_answers_and_stored_rows(strategy, law, data):
-    tried = law
-    tried(strategy, data)

@@ -1,7 +1,6 @@
 """Laws of the story task: its own answers score, others do not, and the held-out part stays out of training."""
 
 import random
-import re
 from itertools import islice
 
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from dlstep.tiny import held_out, is_story, path, problems
 from dlstep.tiny.task import draw_problem
-from training.stories import Score, draw_response, score, training_stories
+from training.stories import draw_response, training_stories
 
 FIRST_PROMPT = "Mia has 14 apples. Now Mia loses 9. Then Mia wins 5 more. How many apples does Mia have?\n"  # of seed 0
 seeds = st.integers(0, 2**32)
@@ -21,33 +20,6 @@ def answered(draw):
     source = random.Random(draw(seeds))
     problem = draw_problem(source)
     return problem, draw_response(problem, source)
-
-
-@given(answered(), st.data())
-def test_a_wrong_number_breaks_the_chain(case, data):
-    problem, response = case
-    numbers = list(re.finditer(r"\d+", response))
-    place = data.draw(st.sampled_from(numbers))
-    other = data.draw(st.integers(0, 999).filter(lambda number: number != int(place[0])))
-    wrong = response[: place.start()] + str(other) + response[place.end() :]
-    assert score(problem, wrong) == Score(answer=place is not numbers[-1], chain=False)
-
-
-@given(answered(), st.data())
-def test_a_missing_or_repeated_sentence_breaks_the_chain(case, data):
-    problem, response = case
-    sentences = response.split(". ")
-    index = data.draw(st.integers(0, len(sentences) - 1))
-    copies = data.draw(st.sampled_from((0, 2)))
-    changed = ". ".join([*sentences[:index], *[sentences[index]] * copies, *sentences[index + 1 :]])
-    assert not score(problem, changed).chain
-
-
-@given(answered(), st.text(max_size=40))
-def test_any_text_can_be_scored(case, text):
-    problem, _ = case
-    result = score(problem, text)
-    assert result.answer or not result.chain
 
 
 @given(answered())
