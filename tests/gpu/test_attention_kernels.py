@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from dlstep_kernels import store_kv as store_kv_twin
 
-from ..helpers.attention_checks import Problem, assert_near, expected, inputs_of, problems
+from ..helpers.attention_checks import Problem, assert_near, check_store, expected, inputs_of, problems
 
 pytestmark = pytest.mark.gpu
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
@@ -99,13 +99,6 @@ def test_a_captured_graph_reads_the_numbers_of_the_next_forward():
 def test_stores_what_the_twin_stores(kv_heads, head_dim, dtype):
     from dlstep_kernels.gpu.attention import store_kv
 
-    generator = torch.Generator(device="cuda").manual_seed(0)
-    keys = torch.randn(kv_heads, 300, head_dim, generator=generator, device="cuda").to(dtype).transpose(0, 1)
-    values = torch.randn(300, 3 * kv_heads, head_dim, generator=generator, device="cuda").to(dtype)[:, kv_heads : 2 * kv_heads]
-    slots = torch.randperm(1000, generator=generator, device="cuda")[:300]
+    slots = torch.randperm(1000, generator=torch.Generator().manual_seed(0))[:300].cuda()
     slots[::7] = -1
-    pages = torch.randn(2, 1001, kv_heads, head_dim, generator=generator, device="cuda").to(dtype)
-    reference = pages.clone()
-    store_kv(keys, values, *pages, slots)
-    store_kv_twin.twin(keys, values, *reference, slots)
-    assert torch.equal(pages[:, :-1], reference[:, :-1])
+    check_store(store_kv, store_kv_twin.twin, slots, 1000, kv_heads, head_dim, dtype)

@@ -1,7 +1,6 @@
 """The sampling kernels on a CUDA device, against their twins: what the interpreter shows, and larger shapes."""
 
 import math
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -11,7 +10,6 @@ from hypothesis import given, settings, strategies as st
 from dlstep_kernels import (
     SamplerConfig,
     Settings,
-    SoftRows,
     head_and_sample,
     merge_embeddings,
     sample,
@@ -22,13 +20,11 @@ from dlstep_kernels.sampling import Noise, TokenMasks, capped
 
 from ..helpers.sampling_checks import (
     DTYPES,
-    EXTREME_SAMPLER,
     EXTREME_TEMPERATURES,
     ROUNDING,
-    assert_extreme,
     check_alike,
-    extreme_logits,
-    extreme_settings,
+    check_extreme,
+    check_merge,
     logits_of,
     options_of,
     problems,
@@ -152,12 +148,7 @@ def test_filters_stay_with_the_twin():
 @pytest.mark.parametrize("tempered", [True, False])
 @pytest.mark.parametrize("temperature", EXTREME_TEMPERATURES)
 def test_extreme_temperatures_stay_finite(temperature, tempered):
-    """The head's weight is the identity: hidden states are the logits."""
-    chosen, logits = extreme_settings(temperature, "cuda"), extreme_logits("cuda")
-    options = {"vocab_size": 5, "mask_id": None, "sampler": replace(EXTREME_SAMPLER, tempered=tempered)}
-    assert_extreme(sample(logits, chosen, **options), temperature, tempered=tempered)
-    found = head_and_sample(logits, torch.eye(5, device="cuda"), chosen, **options)
-    assert_extreme(found, temperature, tempered=tempered)
+    check_extreme(sample, head_and_sample, temperature, tempered=tempered, device="cuda")
 
 
 def test_the_bits_of_a_row_do_not_depend_on_other_rows():
@@ -173,20 +164,8 @@ def test_the_bits_of_a_row_do_not_depend_on_other_rows():
 @pytest.mark.parametrize("width", [64, 2816, 4096, 8192])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_merge_equals_the_twin(dtype, width):
-    """Factors are whole quarters and eighths: what cancels out in a blend cancels exactly, in any order."""
-    generator = torch.Generator("cuda").manual_seed(width)
-    table = torch.randint(-8, 9, (1000, width), device="cuda", generator=generator).div(4).to(dtype)
-    embedded = table[:100]
-    rows = torch.arange(3, 100, 3, device="cuda")
-    ids = torch.randint(0, 1000, (len(rows), 3), device="cuda", generator=generator)
-    shares = torch.randint(0, 9, (len(rows), 4), device="cuda", generator=generator) / 8
-    soft = SoftRows(rows, ids, shares[:, :3], rows % 3, shares[:, 3])
-    # A norm sums up to 8192 squares by trees of at most 64 additions, and takes a root.
-    step = {FP32: 64 * ROUNDING, BF16: 2**-7, FP16: 2**-10}[dtype]
-    found = merge_embeddings(embedded, table, 3, soft)
-    torch.testing.assert_close(found, merge_embeddings.twin(embedded, table, 3, soft), atol=step, rtol=step)
-    others = torch.arange(100, device="cuda") % 3 != 0
-    assert torch.equal(found[others], embedded[others])
+    sizes = {"ids": 1000, "total": 100, "blended": 33, "count": 3, "width": width}
+    check_merge(merge_embeddings, merge_embeddings.twin, width, dtype=dtype, device="cuda", **sizes)
 
 
 @pytest.mark.parametrize("rows, count, first", [(1, 1, 0), (3, 151936, 0), (32, 70001, 81937)])

@@ -1,5 +1,6 @@
 """Random attention problems, and the checks that a kernel must pass on a device or in the interpreter."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -125,3 +126,31 @@ def assert_near(answer: Tensor, truth: Tensor) -> None:
     """Equal within the rounding of the answer's dtype and of the weights, which are rounded to it."""
     limit = TOLERANCE[answer.dtype]
     torch.testing.assert_close(answer.float(), truth, atol=limit, rtol=limit)
+
+
+def check_store(
+    store: Callable[..., object],
+    twin: Callable[..., object],
+    slots: Tensor,
+    room: int,
+    kv_heads: int,
+    head_dim: int,
+    dtype: torch.dtype,
+    seed: int = 0,
+) -> None:
+    """Pages of `room` slots, and the one behind them, hold what the twin stores; rows are given as a model gives them.
+
+    Heads come before rows, keys are contiguous, values part of a larger tensor.
+    """
+    generator, count = torch.Generator().manual_seed(seed), len(slots)
+
+    def random(*sizes: int) -> Tensor:
+        return torch.randn(sizes, generator=generator).to(slots.device, dtype)
+
+    keys = random(kv_heads, count, head_dim).transpose(0, 1)
+    values = random(count, 3 * kv_heads, head_dim)[:, kv_heads : 2 * kv_heads]
+    pages = random(2, room + 1, kv_heads, head_dim)
+    before, reference = pages[:, -1].clone(), pages.clone()
+    store(keys, values, *pages, slots)
+    twin(keys, values, *reference, slots)
+    assert torch.equal(pages[:, :-1], reference[:, :-1]) and torch.equal(pages[:, -1], before)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dlstep_kernels import Drawn, Penalty, SamplerConfig, Settings
+from dlstep_kernels import Drawn, Penalty, SamplerConfig, Settings, SoftRows
 from dlstep_kernels.draws import draw_keys, uniform
 from dlstep_kernels.sampling import Noise, TokenMasks
 
@@ -275,6 +275,52 @@ def assert_extreme(found: Drawn, temperature: float, *, tempered: bool) -> None:
     torch.testing.assert_close(found.entropies.cpu().double(), torch.special.entr(shares).sum(1), atol=1e-5, rtol=0)
     pair = (logits / temperature).softmax(1).topk(2).values  # margins are of what is sampled from
     torch.testing.assert_close(found.margins.cpu().double(), pair[:, 0] - pair[:, 1], atol=1e-6, rtol=0)
+
+
+def check_extreme(
+    sample: Callable[..., Drawn], head: Callable[..., Drawn], temperature: float, *, tempered: bool, device: str = "cpu"
+) -> None:
+    """Both functions stay finite; the head's weight is the identity: hidden states are the logits."""
+    chosen, logits = extreme_settings(temperature, device), extreme_logits(device)
+    options = {"vocab_size": 5, "mask_id": None, "sampler": replace(EXTREME_SAMPLER, tempered=tempered)}
+    assert_extreme(sample(logits, chosen, **options), temperature, tempered=tempered)
+    assert_extreme(head(logits, torch.eye(5, device=device), chosen, **options), temperature, tempered=tempered)
+
+
+def check_merge(
+    merge: Callable[..., Tensor],
+    twin: Callable[..., Tensor],
+    seed: int,
+    *,
+    ids: int,
+    total: int,
+    blended: int,
+    count: int,
+    width: int,
+    dtype: torch.dtype,
+    device: str = "cpu",
+) -> None:
+    """Blends of some of the rows equal the twin's, and the other rows stay.
+
+    Factors are whole quarters and eighths: what cancels out in a blend cancels exactly, in any order.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    table = torch.randint(-8, 9, (ids, width), generator=generator).div(4).to(device, dtype)
+    embedded = table[torch.randint(0, ids, (total,), generator=generator).to(device)]
+    rows = torch.randperm(total, generator=generator)[:blended].to(device)
+    shares = (torch.randint(0, 9, (blended, count + 1), generator=generator) / 8).to(device)
+    chosen, modes = (
+        torch.randint(0, most, (blended, *size), generator=generator).to(device) for most, size in ((ids, (count,)), (3, ()))
+    )
+    soft, before = SoftRows(rows, chosen, shares[:, :count], modes, shares[:, count]), embedded.clone()
+    found = merge(embedded, table, 3, soft)
+    assert torch.equal(embedded, before)
+    others = torch.ones(total, dtype=torch.bool, device=device).index_fill(0, rows, False)
+    assert torch.equal(found[others], embedded[others])
+    # A norm sums up to 8192 squares by trees of at most 64 additions, and takes a root; in 16 bits the answer may be rounded
+    # the other way.
+    step = {torch.float32: 64 * ROUNDING, torch.bfloat16: 2**-7, torch.float16: 2**-10}[dtype]
+    torch.testing.assert_close(found, twin(embedded, table, 3, soft), atol=step, rtol=step)
 
 
 @contextmanager

@@ -6,10 +6,10 @@ from hypothesis import given, strategies as st
 
 pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
 
-from dlstep_kernels import SoftRows, embeddings
+from dlstep_kernels import embeddings
 from dlstep_kernels.gpu import embeddings as kernels
 
-from ....helpers.sampling_checks import DTYPES, ROUNDING
+from ....helpers.sampling_checks import DTYPES, check_merge
 from ....helpers.triton_interpreter import needs_interpreter
 from ..profiles import up_to
 
@@ -25,22 +25,8 @@ pytestmark = needs_interpreter
     dtype=st.sampled_from(DTYPES),
 )
 def test_merge_equals_the_twin(seed, blended, count, width, dtype):
-    """Factors are whole quarters and eighths: what cancels out in a blend cancels exactly, in any order."""
-    generator = torch.Generator().manual_seed(seed)
-    table = torch.randint(-8, 9, (11, width), generator=generator).div(4).to(dtype)
-    embedded = table[torch.randint(0, 11, (7,), generator=generator)]
-    rows = torch.randperm(7, generator=generator)[:blended]
-    shares = torch.randint(0, 9, (blended, count + 1), generator=generator) / 8
-    ids, modes = (torch.randint(0, most, size, generator=generator) for most, size in ((11, (blended, count)), (3, (blended,))))
-    soft = SoftRows(rows, ids, shares[:, :count], modes, shares[:, count])
-    before = embedded.clone()
-    found, twin = (module.merge_embeddings(embedded, table, 3, soft) for module in (kernels, embeddings))
-    assert torch.equal(embedded, before)
-    others = [row for row in range(7) if row not in rows.tolist()]
-    assert torch.equal(found[others], embedded[others])
-    # A norm sums up to 37 squares, on both sides, and takes a root; in 16 bits the answer may be rounded the other way.
-    step = {torch.float32: 64 * ROUNDING, torch.bfloat16: 2**-7, torch.float16: 2**-10}[dtype]
-    torch.testing.assert_close(found, twin, atol=step, rtol=step)
+    sizes = {"ids": 11, "total": 7, "blended": blended, "count": count, "width": width}
+    check_merge(kernels.merge_embeddings, embeddings.merge_embeddings, seed, dtype=dtype, **sizes)
 
 
 @up_to(25)

@@ -14,15 +14,12 @@ from dlstep_kernels.gpu import head as head_kernels, parts, sampling as sampling
 
 from ....helpers.sampling_checks import (
     DTYPES,
-    EXTREME_SAMPLER,
     EXTREME_TEMPERATURES,
     ROUNDING,
     SAMPLERS,
     Problem,
-    assert_extreme,
     check_alike,
-    extreme_logits,
-    extreme_settings,
+    check_extreme,
     launched,
     logits_of,
     options_of,
@@ -108,12 +105,7 @@ def test_far_ranges(sampler):
 @pytest.mark.parametrize("tempered", [True, False])
 @pytest.mark.parametrize("temperature", EXTREME_TEMPERATURES)
 def test_extreme_temperatures_stay_finite(temperature, tempered):
-    """The head's weight is the identity: hidden states are the logits."""
-    chosen, logits = extreme_settings(temperature), extreme_logits()
-    options = {"vocab_size": 5, "mask_id": None, "sampler": replace(EXTREME_SAMPLER, tempered=tempered)}
-    assert_extreme(sampling_kernels.sample(logits, chosen, **options), temperature, tempered=tempered)
-    found = head_kernels.head_and_sample(logits, torch.eye(5), chosen, **options)
-    assert_extreme(found, temperature, tempered=tempered)
+    check_extreme(sampling_kernels.sample, head_kernels.head_and_sample, temperature, tempered=tempered)
 
 
 @settings(max_examples=10)
