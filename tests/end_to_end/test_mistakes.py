@@ -50,21 +50,12 @@ def edited(folder, **changes):
     (folder / "config.json").write_text(json.dumps({name: value for name, value in facts.items() if value is not None}))
 
 
-def truncated(folder):
-    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-5000])
-
-
 CHECKPOINTS = {
     "no_config": lambda folder: (folder / "config.json").unlink(),
     "bin_only": lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
     "gguf_only": lambda folder: (folder / "model.safetensors").rename(folder / "model.gguf"),
     "gpt2": lambda folder: edited(folder, architectures=["GPT2LMHeadModel"], model_type="gpt2"),
     "no_tokenizer": lambda folder: (folder / "tokenizer.json").unlink(),
-    "cut": truncated,
-    "other_sizes": lambda folder: edited(folder, hidden_size=96),
-    "quantized": lambda folder: edited(folder, quantization_config={"quant_method": "gptq"}),
-    "no_strategy": lambda folder: edited(folder, dlstep={"head_shift": 0}, mask_token_id=None),
-    "no_shift": lambda folder: edited(folder, dlstep={"decoding_strategy": "multi_bd"}),
 }
 FILES = {
     "syntax.py": "class Mine(:\n",
@@ -155,18 +146,14 @@ def answered(path, given, code):
 COMMANDS = [
     command("generate STORY --acept_threshold 0.3", "--acept_threshold", "did you mean --accept_threshold?"),
     command("generate STORY --max_tokens 0", "max_tokens: must be at least 1, got 0"),
-    command("generate STORY --max_tokens many", "--max_tokens: must be a whole number of 64 bits, got 'many'"),
-    command("generate STORY --seed 99999999999999999999", "seed: must be a whole number of 64 bits", "99999999999999999999"),
     command("generate STORY --rule treshold", "rule 'treshold' is unknown: did you mean threshold?"),
     command("generate STORY --rule multi_bd", "rule 'multi_bd' is unknown: did you mean decoding_strategy='multi_bd'?"),
     command("generate STORY --decoding_strategy multibd", "'multibd' is unknown: did you mean multi_bd?"),
     command("generate STORY --json_schema missing.json", "--json_schema: it takes a text or the path", "'missing.json'"),
     command("generate STORY --pinned '{x: 5}'", "--pinned: it takes offsets in the answer", "got {'x': 5}"),
     command("generate STORY --system short", "--system and --chat_template_kwargs apply only to conversations: add --chat"),
-    command("generate STORY --block_size 0", "--block_size: must be more than 0, got 0"),
     command("generate STORY --block_size 4096", "max_num_batched_tokens: 4096 is less than the 16384 rows", "lower block_size"),
     command("generate STORY --dtype fp16", "dtype: must be one of 'float32', 'bfloat16', 'float16'", "got 'fp16'"),
-    command("generate STORY --device gpu", "device: must be cpu, cuda or cuda:N, got 'gpu'"),
     command("generate STORY --model ''", "--model: it is empty: give a folder or a name"),
     command("generate STORY --model tiny_bd", "no checkpoint folder at 'tiny_bd'", "did you mean tiny-bd?"),
     command("generate STORY --model models/llada", "there is no folder 'models/llada' in", "HF_HUB_OFFLINE is set"),
@@ -189,7 +176,6 @@ COMMANDS = [
     command("serve --port PORT_IN_USE", "cannot listen on 127.0.0.1", "choose another address with --host and --port"),
     command("models check nowhere", "'nowhere' does not exist: give a folder, or a name like org/name"),
     command("laws nowhere.py", "no strategy, rule, .py file or module is called 'nowhere.py'"),
-    command("laws threshold --only progres", "law 'progres' is unknown: choose from progress"),
 ]
 RULES = [
     rule("syntax.py", "cannot be imported: SyntaxError: invalid syntax (syntax.py:1: class Mine(:)"),
@@ -236,16 +222,9 @@ PYTHON = [
     python("LLM('gguf_only')", "model.gguf is not read: give the folder of the model in transformers' format"),
     python("LLM('gpt2')", "model_type 'gpt2'", "are not supported", "or give one of these, or a file of yours, as family"),
     python("LLM('no_tokenizer')", "holds no tokenizer.json: save its tokenizer as a fast one there"),
-    python("LLM('cut')", "model.safetensors is cut off", "download it again"),
-    python("LLM('other_sizes')", "do not fit Qwen3ForCausalLM", "model.embed_tokens.weight has [192, 128], the network takes"),
-    python("LLM('quantized')", "quantization_config={'quant_method': 'gptq'} is not supported"),
-    python("LLM('no_strategy')", "does not name its decoding strategy: give one of"),
-    python("LLM('no_shift')", "head_shift: give 1 if row p-1 of the network predicts position p, else 0"),
-    python("LLM('cut/model.safetensors')", "is a file: give the folder that holds it"),
+    python("LLM('no_tokenizer/model.safetensors')", "is a file: give the folder that holds it"),
     python("SamplingParams(max_new_tokens=64)", "SamplingParams has no option 'max_new_tokens'", "did you mean max_tokens?"),
     python("SamplingParams(accept_threshold=0.9)", "SamplingParams(strategy_options={'accept_threshold': 0.9})"),
-    python("SamplingParams(temperature=float('nan'))", "temperature: must be at least 0.0, got nan"),
-    python("SamplingParams(max_tokens=10**30)", "max_tokens: must be a whole number of 64 bits, got 1"),
     python("SamplingParams(stop='text')", "stop: must be a list of items that are each a text", "got 'text'"),
     python(
         "llm.generate(STORY, SamplingParams(strategy_options={'accept_threshold': 3}))",
@@ -261,14 +240,11 @@ HTTP = [
     body(("belong in the object dlstep",), accept_threshold=0.3),
     body(("no option 'acept_threshold'", "did you mean accept_threshold?"), dlstep={"acept_threshold": 0.3}),
     body(("dlstep.rule: must be the name of a rule, got 'treshold': did you mean threshold?",), dlstep={"rule": "treshold"}),
-    body(("temperature: Input should be a valid number, got '0.5'",), temperature="0.5"),
-    body(("seed: Input should be less than or equal to 9223372036854775807, got",), seed=1 << 70),
     body(("frequency_penalty: dlstep does not support this: leave it out or set it to 0",), frequency_penalty=0.5),
     body(("the model 'gpt-4' does not exist: this server has 'tiny-bd'",), code=404, model="gpt-4"),
     body(("dlstep.stream: Input should be 'settled', 'drafts' or 'steps', got 'draft'",), dlstep={"stream": "draft"}),
     body(("prompt: it has 1801 tokens; max_model_len=512 leaves no room for an answer",), prompt="Max " * 900),
     body(("there is nothing at /v1/complete",), "/v1/complete", 404),
-    body(("messages: Input should be a valid array, got 'hello'",), "/v1/chat/completions", messages="hello"),
 ]
 MISTAKES = [*COMMANDS, *RULES, *PYTHON, *HTTP]
 

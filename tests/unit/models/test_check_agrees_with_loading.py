@@ -179,8 +179,7 @@ def test_whole_folders_have_no_problem(folder, adapter, capsys):
     LLM(folder, device="cpu")
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "a large file" else pytest.mark.full) for name in BAD])
 def test_check_and_loading_say_the_same(name, folder, capsys):
     damage, sentence = BAD[name]
     damage(folder)
