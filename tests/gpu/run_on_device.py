@@ -6,6 +6,9 @@ Exit code 1 if a test failed, 2 if there is no device. Parts that no time is lef
 are named.
 """
 
+# Rows are mappings or dataclasses.
+# pyright: reportArgumentType=false, reportCallIssue=false
+
 import argparse
 import json
 import platform

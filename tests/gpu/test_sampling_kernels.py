@@ -1,5 +1,8 @@
 """The sampling kernels on a CUDA device, against their twins: what the interpreter shows, and larger shapes."""
 
+# Options are given by name, in mappings of any value.
+# pyright: reportArgumentType=false
+
 import math
 from functools import partial
 

@@ -1,5 +1,8 @@
 """Problems for the sampling kernels, and what it means that an answer equals the twin's."""
 
+# What is optional is there if the twin has it.
+# pyright: reportArgumentType=false, reportOptionalOperand=false, reportOptionalSubscript=false, reportOptionalMemberAccess=false
+
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

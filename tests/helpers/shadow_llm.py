@@ -25,6 +25,7 @@ def make_llm(
     strategy: str | type[Strategy] = "multi_bd",
     num_pages: int = 64,
     wrap: Callable[[Driver], Driver] = lambda driver: driver,
+    eos_share: float = 0.0,
     **budgets: int,
 ) -> LLM:
     """An LLM on a new shadow device; `wrap` may put another driver around it."""
@@ -32,5 +33,5 @@ def make_llm(
     config = Config(spec(), page_size=PAGE_SIZE, num_pages=num_pages, **limits)
     state = init(config, (load(strategy) if isinstance(strategy, str) else strategy)(block_size=8))
     return LLM.of(
-        LoadedEngine(state, wrap(ShadowDriver(PAGE_SIZE, num_pages, spec(), 0.0, places=4)), build_tokenizer(), "shadow")
+        LoadedEngine(state, wrap(ShadowDriver(PAGE_SIZE, num_pages, spec(), eos_share, places=4)), build_tokenizer(), "shadow")
     )

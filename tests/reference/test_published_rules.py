@@ -1,5 +1,8 @@
 """Rules against the decisions of the authors' released code."""
 
+# Sizes may be pairs.
+# pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportAssignmentType=false
+
 from pathlib import Path
 from random import Random
 

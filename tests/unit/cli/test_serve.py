@@ -1,5 +1,8 @@
 """`dlstep serve` as it is started: two processes, signals, a killed engine, and wrong options."""
 
+# Pipes that were asked for are there.
+# pyright: reportOptionalMemberAccess=false
+
 import json
 import os
 import re

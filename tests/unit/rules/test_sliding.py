@@ -49,6 +49,12 @@ def test_what_is_in_front_of_a_window_is_fed_with_it(delay, starts):
     assert tuple(shifted) == starts
 
 
+def test_with_a_shifted_head_the_row_in_front_of_a_window_is_fed():
+    rule = Sliding(window=3, max_window=4, refresh_count=3)
+    fed = [shape[0] for shape in shapes(DualCache(rule=rule), WINDOW, shift=1)]
+    assert fed == [0, 3, 0, 5, 5, 0, 9]
+
+
 @given(data=st.data())
 def test_a_window_that_is_refreshed_each_time_is_one_without_a_cache(data):
     value = data.draw(hyperparameters(DualCache(cache="none", rule=Sliding(refresh_count=1))))

@@ -1,5 +1,8 @@
 """Strategies that revise their blocks, decoded step by step beside the plainest loops."""
 
+# Requests that were added are found.
+# pyright: reportArgumentType=false, reportOptionalMemberAccess=false
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random

@@ -1,5 +1,8 @@
 """The rules of DiffusionGemma, against the plainest loop that says them."""
 
+# Requests that were added are found.
+# pyright: reportArgumentType=false, reportOptionalMemberAccess=false
+
 from array import array
 from dataclasses import dataclass
 from random import Random

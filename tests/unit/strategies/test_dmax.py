@@ -1,5 +1,8 @@
 """DMax: soft tokens, thresholds and constraints; tests/reference restates its decisions as a loop."""
 
+# Requests that were added are found.
+# pyright: reportArgumentType=false, reportOptionalMemberAccess=false
+
 from dataclasses import replace
 from random import Random
 

@@ -1,5 +1,8 @@
 """Drafts and their verification by the same network: refusals, passes by hand, stored rows and laws."""
 
+# Requests that were added are found.
+# pyright: reportOptionalMemberAccess=false
+
 from dataclasses import replace
 
 import pytest

@@ -1,5 +1,8 @@
 """The official client, unmodified, gets what `LLM.generate` answers."""
 
+# Options of every type are given by name.
+# pyright: reportArgumentType=false, reportOptionalMemberAccess=false
+
 import asyncio
 from dataclasses import replace
 from math import exp
