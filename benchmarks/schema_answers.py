@@ -16,7 +16,7 @@ from hashlib import blake2b
 from math import ceil
 from pathlib import Path
 from random import Random
-from time import process_time
+from time import process_time, thread_time
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ from dlstep.core.automaton import Automaton
 from dlstep.core.block import open_block
 from dlstep.core.constraint import RequestConstraint, TokenMask, bound
 from dlstep.core.filtering import WindowFilter
-from dlstep.driver.tables import packed
+from dlstep.driver.tables import packed, prepare_constraint
 from dlstep.text.constraints import compiled
 
 VOCABULARY = 131_072
@@ -179,8 +179,13 @@ def passes(constraint: RequestConstraint, tokens: Sequence[int], random: Random,
 
 
 class Answers(NamedTuple):
-    """The answers to one schema: milliseconds of the request's arrival and of each pass, by answer."""
+    """The answers to one schema.
 
+    `prepared` has the milliseconds of processor time that each request takes before the engine's thread sees it,
+    `arrivals` those of the engine's thread until the first pass, and `passes` those of each pass.
+    """
+
+    prepared: list[float]
     arrivals: list[float]
     passes: list[list[float]]
     states: int
@@ -194,20 +199,23 @@ def answered(automaton: Automaton, answers: Sequence[Sequence[int]], random: Ran
     bound.cache_clear()  # of earlier schemas
     gc.collect()
     gc.freeze()  # as a server does, so that no pass waits for the vocabulary to be searched for garbage
-    arrivals, spent, digests, uploaded = list[float](), list[list[float]](), list[str](), set[int]()
+    prepared, arrivals, spent, digests, uploaded = list[float](), list[float](), list[list[float]](), list[str](), set[int]()
     known, automaton = dict[int, str](), replace(automaton)  # without what checking the instances has cached
     for tokens in answers:
-        begun = process_time()
+        begun = thread_time()
         request = RequestConstraint(automaton, (EOS,), 0, max(ROOM, len(tokens) + BLOCK))
+        prepare_constraint(request)
+        ready = thread_time()
         assert request.feasible, "an instance does not fit"
-        arrivals.append(1e3 * (process_time() - begun))
+        prepared.append(1e3 * (ready - begun))
+        arrivals.append(1e3 * (thread_time() - ready))
         spent.append([])
         for ms, masks in passes(request, tokens, random, uploaded):
             spent[-1].append(ms)
             chosen = random.sample(masks, min(2, len(masks)))
             known |= {mask.id: digest(mask) for mask in chosen if mask.id not in known}
             digests += [known[mask.id] for mask in chosen]
-    return Answers(arrivals, spent, automaton.state_count, len(automaton.tables), held(bound(automaton, (EOS,))), digests)
+    return Answers(prepared, arrivals, spent, automaton.state_count, len(automaton.tables), held(bound(automaton, (EOS,))), digests)
 
 
 def digest(mask: TokenMask) -> str:
@@ -268,7 +276,8 @@ def summary(answers: Sequence[Answers]) -> dict[str, Any]:
     for number, name in enumerate(("first", "second")):
         spent = [ms for each in answers for ms in each.passes[number]]
         row |= {f"{name}_p50_ms": quantile(spent, 0.5), f"{name}_p90_ms": quantile(spent, 0.9), f"{name}_max_ms": max(spent)}
-    row["arrival_max_ms"] = max(ms for each in answers for ms in each.arrivals)
+    for name in ("prepared", "arrivals"):
+        row[f"{name}_max_ms"] = max(ms for each in answers for ms in getattr(each, name))
     for name in ("table", "held"):
         sizes = [getattr(each, f"{name}_bytes") / 1e6 for each in answers]
         row |= {f"{name}_p50_mb": quantile(sizes, 0.5), f"{name}_p90_mb": quantile(sizes, 0.9)}

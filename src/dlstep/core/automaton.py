@@ -70,7 +70,7 @@ class Moves:
 
     def add(self, states: StateSet, letter: int) -> StateSet:
         """Return the set that `letter` leads to from any of `states`, and cache it."""
-        if self._count == self._most:  # sets in use stay valid: their moves are computed again
+        if self._count >= self._most:  # sets in use stay valid: their moves are computed again
             for filled in self._filled:
                 filled.clear()
             self._filled, self._sets, self._count = [], {}, 0

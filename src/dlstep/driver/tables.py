@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..core import Config, DlstepError, Plan, Span
 from ..core.automaton import members
-from ..core.constraint import Constraint, TokenMask
+from ..core.constraint import Constraint, RequestConstraint, TokenMask
 from .arena import staged
 
 
@@ -145,11 +145,20 @@ class MaskTable:
         self._row_of, self._free = {}, list(range(1, capacity))
 
 
+def prepare_constraint(constraint: RequestConstraint) -> None:
+    """Compute and cache what the masks of a request need and what takes time in proportion to its constraint."""
+    _ = constraint.ends
+    _bits_of(constraint.constraint)
+
+
 def packed(mask: TokenMask) -> Int32[np.ndarray, " words"]:
     """Return the mask as bits, 32 ids per word; bits after the last id are 0. The next call overwrites the array."""
     assert mask.constraint is not None, "a mask that was read from a trace has no ids to look up"
-    known = _BITS_OF.get(mask.constraint) or _BITS_OF.setdefault(mask.constraint, _MaskBits(mask.constraint))
-    return known.words(mask.classes)
+    return _bits_of(mask.constraint).words(mask.classes)
+
+
+def _bits_of(constraint: Constraint) -> "_MaskBits":
+    return _BITS_OF.get(constraint) or _BITS_OF.setdefault(constraint, _MaskBits(constraint))
 
 
 class _MaskBits:

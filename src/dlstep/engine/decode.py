@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import count
+from pkgutil import resolve_name
 from threading import Lock, get_ident
 from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 from weakref import finalize, ref
@@ -46,7 +47,7 @@ from ..core import (
 from ..core.checks import short
 from ..core.contract import request_fault
 from ..core.errors import described
-from ..core.lifecycle import apply
+from ..core.lifecycle import apply, checked
 from ..text.constraints import compiled
 
 Result = TypeVar("Result")
@@ -388,6 +389,9 @@ class SharedDecode:
         """Queue a request for the next forward pass. Raises ValueError for an empty prompt or an invalid constraint."""
         subscription = Subscription(next(self._ids), keeps=keeps)
         request = constrained(Request(subscription.id, prompt, params, index=index), self._first.config.spec)
+        if request.automaton is not None:  # compute what takes long before other callers wait for it
+            added, _ = checked(self._first.config, self._first.strategy, request)
+            resolve_name("dlstep.driver.tables:prepare_constraint")(added.constraint)  # by name: other users of this module have no torch
         self._entering.append((request, ref(subscription)))
         return subscription
 

@@ -8,21 +8,24 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from operator import add
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from time import perf_counter, process_time
 from typing import NoReturn
 
 from ..core import DlstepError, Event, Samples, SequenceState, State, Update, schedule
 from ..core.options import searched
-from ..core.sequence import FinishInfo
+from ..core.sequence import AddedRequest, FinishInfo
 from ..core.step_map import step_map_of
 from ..distributed import RankLost
+from ..driver.tables import prepare_constraint
 from ..engine.config import EngineConfig
 from ..engine.decode import Decode, RanksDriver
 from ..engine.devices import FIRST_DEVICE, device_of
 from ..engine.loader import LoadedEngine, load_engine
 from ..engine.overrides import with_changes
 from ..engine.reads import ReadResult, Reads
-from ..processes import Heart, last_words
+from ..processes import Heart, disconnect, last_words
 from ..views.frames import Frame, FrameRecorder
 from ..views.usage import RequestUsage, Work, worked
 from .log_lines import LOG, LineHandler
@@ -226,22 +229,41 @@ def known_facts(engine: LoadedEngine) -> Facts:
 
 def execute_commands(engine: LoadedEngine, heart: Heart) -> None:
     """Execute commands from the connection of `heart` until it closes or sends None."""
-    loop, pipe = EngineLoop(engine), heart.connection
+    loop, arrived = EngineLoop(engine), Arrived()
+    reader = Thread(target=_read_commands, args=(heart.connection, arrived), name="dlstep-commands", daemon=True)
     try:
         heart.send(known_facts(engine))
+        reader.start()
         while True:
-            while loop.idle or pipe.poll():
-                commands: tuple[Command, ...] | None = pipe.recv()
-                if commands is None:
+            while loop.idle or not arrived.empty():
+                if (commands := arrived.get()) is None:
                     return
                 loop.execute(commands)
             report = loop.step()
             heart.progress += 1
             heart.send(report)
-    except (EOFError, BrokenPipeError, ConnectionResetError):
+    except (BrokenPipeError, ConnectionResetError):
         return  # the HTTP process is gone
     finally:
+        disconnect(heart.connection)  # so that `reader` ends
         heart.close()
+
+
+Arrived = SimpleQueue[tuple[Command, ...] | None]  # None: no more will come
+
+
+def _read_commands(pipe: Connection, arrived: Arrived) -> None:
+    """Put the commands from a connection into a queue. Forward passes do not wait for the constraints of new requests."""
+    try:
+        while (commands := pipe.recv()) is not None:
+            for command in commands:
+                if isinstance(command, Submit) and isinstance(command.request, AddedRequest) and command.request.constraint:
+                    prepare_constraint(command.request.constraint)
+            arrived.put(commands)
+    except (EOFError, OSError):
+        pass  # the HTTP process is gone
+    finally:
+        arrived.put(None)
 
 
 def run_process(pipe: Connection, config: EngineConfig, number: int) -> None:

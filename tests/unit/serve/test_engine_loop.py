@@ -1,17 +1,25 @@
 """The engine loop alone: commands in, reports out."""
 
+from collections import Counter
 from dataclasses import replace
 from multiprocessing import Pipe
-from threading import Thread
+from threading import Thread, get_ident
+from typing import ClassVar
 
 import pytest
 
 from dlstep import SamplingParams
 from dlstep.core import Request
+from dlstep.core.automaton import ANY
+from dlstep.core.constraint import bound
+from dlstep.core.lifecycle import checked
+from dlstep.driver import tables
 from dlstep.engine.buffer_policy import policy_of
+from dlstep.engine.decode import constrained
 from dlstep.processes import Heart, Heartbeat
 from dlstep.serve.engine_loop import EngineLoop, execute_commands
 from dlstep.serve.messages import Cancel, Facts, StepReport, Submit
+from dlstep.testing.edges import PlainEdges
 
 from ...helpers.serving import Paced, shadow_engine
 
@@ -141,3 +149,52 @@ def test_a_policy_counts_the_requests_that_come_together():
     loop.execute([Submit(Request(2, PROMPT, params))])
     waiting = loop._decode.state.waiting
     assert [dict(sequence.request.params.strategy_options)["accept_threshold"] for sequence in waiting] == [0.9, 0.9, 0.1]
+
+
+class NotedEdges(PlainEdges):
+    """Edges that note which threads build them, and which find the states from which an answer can end in time."""
+
+    noted: ClassVar = Counter[tuple[str, int]]()
+    ends: ClassVar = set[int]()
+
+    def __init__(self, automaton, gap):
+        self.noted["bound", get_ident()] += 1
+        super().__init__(automaton, gap)
+
+    def before(self, states, letter):
+        if letter == ANY and states in self.ends:
+            self.noted["ends", get_ident()] += 1
+        return super().before(states, letter)
+
+
+class NotedBits(tables._MaskBits):
+    """The ids of each class, which note the thread that sorts them."""
+
+    def __init__(self, constraint):
+        NotedEdges.noted["sorted", get_ident()] += 1
+        super().__init__(constraint)
+
+
+def test_forward_passes_do_not_wait_for_the_constraints_of_new_requests(monkeypatch):
+    monkeypatch.setattr(tables, "_MaskBits", NotedBits)
+    engine = shadow_engine()
+    config, strategy = engine.first.config, engine.first.strategy
+    ours, engine_pipe = Pipe()
+    thread = Thread(target=execute_commands, args=(engine, Heart(engine_pipe)))
+    thread.start()
+    for number, pattern in enumerate(["[0-9]{2,40}", "[ab]{3,30}c?", "(one|two)*"]):
+        request = constrained(Request(number, PROMPT, SamplingParams(max_tokens=40, regex=pattern)), config.spec)
+        added, _ = checked(config, strategy, replace(request, automaton=replace(request.automaton, edges_of=NotedEdges)))
+        NotedEdges.ends = {states.bitmap for states in added.constraint.ends}
+        command = Submit(added)
+        del added.constraint.__dict__["constraint"], added.constraint.__dict__["ends"]
+        bound.cache_clear()
+        NotedEdges.noted.clear()
+        ours.send((command,))
+        while not (isinstance(report := ours.recv(), StepReport) and any(news.finish_info for news in report.news)):
+            pass
+        assert {kind for kind, _ in NotedEdges.noted} == {"bound", "ends", "sorted"}
+        assert all(ident != thread.ident for _, ident in NotedEdges.noted)
+    ours.send(None)
+    thread.join(5)
+    assert not thread.is_alive()
