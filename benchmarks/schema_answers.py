@@ -215,7 +215,9 @@ def answered(automaton: Automaton, answers: Sequence[Sequence[int]], random: Ran
             chosen = random.sample(masks, min(2, len(masks)))
             known |= {mask.id: digest(mask) for mask in chosen if mask.id not in known}
             digests += [known[mask.id] for mask in chosen]
-    return Answers(prepared, arrivals, spent, automaton.state_count, len(automaton.tables), held(bound(automaton, (EOS,))), digests)
+    return Answers(
+        prepared, arrivals, spent, automaton.state_count, len(automaton.tables), held(bound(automaton, (EOS,))), digests
+    )
 
 
 def digest(mask: TokenMask) -> str:

@@ -128,7 +128,7 @@ def _measure_generate(job: Mapping[str, Any], env: Mapping[str, str]) -> tuple[f
 
 
 @contextmanager
-def _serving(options: Mapping[str, object], env: Mapping[str, str]) -> Iterator[tuple[str, float]]:
+def serving(options: Mapping[str, object], env: Mapping[str, str]) -> Iterator[tuple[str, float]]:
     """Run `dlstep serve`; yield its URL and the seconds until it was ready."""
     with create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -256,11 +256,11 @@ def measure_serving(
         caches = {"TORCHINDUCTOR_CACHE_DIR": "compiled", "TRITON_CACHE_DIR": "triton", "XDG_CACHE_HOME": "cache"}
         env = os.environ | {variable: str(Path(place, part)) for variable, part in caches.items()}
         env.pop("PYTHONDONTWRITEBYTECODE", None)  # store bytecode: installed packages have it, but some images lack it
-        with _serving(options, env) as (_, first_start_s):
+        with serving(options, env) as (_, first_start_s):
             pass
         job = {"options": options, "vocabulary": vocabulary, "prompt": prompt, "answer": answer, "batches": list(batches)}
         llm_start_s, threshold, speeds = _measure_generate(job, env)
-        with _serving(options, env) as (url, second_start_s):
+        with serving(options, env) as (url, second_start_s):
             _load(url, prompts_of(WARM_UP, prompt, "warm-up", vocabulary), answer, threshold, STREAMS[0])
             for stream in STREAMS:
                 for batch, speed in zip(batches, speeds, strict=True):
