@@ -3,6 +3,7 @@
 import os
 import signal
 from pathlib import Path
+from threading import Timer
 
 from dlstep.text import constraints
 
@@ -29,8 +30,10 @@ def endless(path: str) -> bytes:
         pass
 
 
-def suspend_compiler() -> None:
-    """Suspend the process, so that it does not end its next job."""
+def doom_compiler() -> None:
+    """Suspend the process, so that it does not end its next job, and kill it a little later."""
     constraints._worker.ask("builtins:bytes")
-    assert constraints._worker._process is not None
-    constraints._worker._process.send_signal(signal.SIGSTOP)
+    process = constraints._worker._process
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)
+    Timer(0.3, process.kill).start()

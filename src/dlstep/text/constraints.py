@@ -46,7 +46,7 @@ def compiled(kind: str, text: str, spec: Spec, stopped: Event | None = None, mar
 
     Raises:
         Refused: `text` is invalid, too large, or matches nothing that the tokenizer can spell. The error is cached.
-        NotDoneError: The process that compiles it was killed, suspended or failed, or the compilation was stopped.
+        NotDoneError: The process that compiles it was killed or failed, or the compilation was stopped.
     """
     result = known(kind, text, spec, marks)
     if result is None:

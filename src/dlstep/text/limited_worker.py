@@ -11,16 +11,14 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from threading import Event, Lock, Thread
-from time import monotonic
+from threading import Event, Lock, Timer
 from typing import Any
 from weakref import WeakSet
 
 START_SECONDS = 60.0  # for the process to start on a busy machine
-JOB_SECONDS = 10.0
+JOB_SECONDS = 20.0
 MEMORY = 1 << 29  # bytes that jobs may use beyond those of a new process
 BUSY = 30  # a job may take this many times its limit of processor time, as other processes may use the processors
-WATCH_SECONDS = 0.25  # between two checks of a process
 WORKER = Path(__file__).with_name("_limited_worker.py")
 
 
@@ -59,7 +57,7 @@ class LimitedWorker:
             stopped: Identifies the job for `stop`.
 
         Raises:
-            NotDoneError: The process was killed or suspended, did not start, or the job was stopped or raised another error.
+            NotDoneError: The process was killed, did not start, or the job was stopped or raised another error.
             LimitError: The job exceeds a limit.
         """
         job = pickle.dumps((self.seconds, kind, arguments))
@@ -138,9 +136,9 @@ def _process() -> subprocess.Popen[bytes]:
 def _answer(process: subprocess.Popen[bytes], job: bytes, seconds: float) -> tuple[str, bytes | None] | None:
     """Send a job and return its error and its result; None if the process ended without one or was killed after `seconds`."""
     assert process.stdin is not None and process.stdout is not None, "both are pipes"
-    # The process limits its own time, so that it also ends without a parent. A suspended process cannot: the parent kills it.
-    done = Event()
-    watch = Thread(target=_watch, args=(process, done, seconds), daemon=True)
+    # The process limits its own processor time, so that it also ends without a parent.
+    watch = Timer(seconds, _kill, (process,))
+    watch.daemon = True
     watch.start()
     try:
         process.stdin.write(job)
@@ -150,18 +148,7 @@ def _answer(process: subprocess.Popen[bytes], job: bytes, seconds: float) -> tup
         process.wait()
         return None
     finally:
-        done.set()
-        watch.join()
-
-
-def _watch(process: subprocess.Popen[bytes], done: Event, seconds: float) -> None:
-    """Kill a process that is suspended (SIGSTOP), or not `done` after `seconds`."""
-    end, waitid = monotonic() + seconds, getattr(os, "waitid", None)
-    with suppress(ChildProcessError):  # it has ended
-        while not done.wait(WATCH_SECONDS):
-            suspended = waitid and waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
-            if suspended or monotonic() > end:
-                _kill(process)
+        watch.cancel()
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

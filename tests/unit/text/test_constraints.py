@@ -2,7 +2,6 @@
 
 import json
 import re
-import signal
 import subprocess
 import sys
 import tracemalloc
@@ -22,7 +21,7 @@ from dlstep.text.dfa import TooManyStates
 from dlstep.text.limited_worker import LimitedWorker, NotDoneError
 from dlstep.text.token_automaton import token_automaton
 
-from ...helpers.compiler import suspend_compiler
+from ...helpers.compiler import doom_compiler
 from ...helpers.serving import tiny_llm
 
 DLSTEP = [sys.executable, "-c", "import sys; from dlstep.cli import main; sys.exit(main())"]
@@ -132,12 +131,8 @@ def test_one_limit_of_time_and_memory_holds_for_all_of_a_compilation(kind, sourc
     constraints._results.clear()  # what is refused within a second may compile within ten
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(None, marks=pytest.mark.full)])
-def test_a_failure_that_does_not_follow_from_the_constraint_is_not_remembered(number):
-    """The process is suspended, so that it cannot end before the signal; without a signal, its parent kills it."""
-    suspend_compiler()
-    if (process := constraints._worker._process) is not None and number is not None:
-        Timer(0.1, lambda: [process.send_signal(each) for each in (number, signal.SIGCONT)]).start()
+def test_a_failure_that_does_not_follow_from_the_constraint_is_not_remembered():
+    doom_compiler()
     with pytest.raises(NotDoneError, match=r"regex=.* was not compiled: the process that compiles it was killed: try again"):
         compiled("regex", "[d-f]+", SPEC)
     assert accepts("regex", "[d-f]+", "def")
