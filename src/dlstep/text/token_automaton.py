@@ -6,7 +6,6 @@ Ids with the same function are one class.
 """
 
 from collections.abc import Sequence
-from hashlib import blake2b
 from itertools import pairwise
 
 import numpy as np
@@ -20,8 +19,8 @@ from .edges import ranges
 Ints = npt.NDArray[np.int32]
 States = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.integer]
-MOST_ENTRIES = 6_000_000
-MOST_EDGES = 200_000  # of which the masks of a pass take 5 to 10 ms
+MOST_ENTRIES = 13_000_000
+MOST_EDGES = 300_000  # of which the masks of a pass take 7 to 15 ms
 
 
 def token_automaton(
@@ -49,9 +48,8 @@ def token_automaton(
     functions, function_of = _functions(rows, pieces, forbidden, max_entries)
     count = len(rows)
     used = np.unique(function_of[function_of >= 0])
-    pairs = np.concatenate([np.zeros((2, 0), np.int32), *[functions[number] for number in used]], axis=1)
-    arrows = np.unique(pairs[0].astype(np.int64) * count + pairs[1])
-    before, after = arrows // count, arrows % count
+    none = np.zeros(0, np.int64)
+    before, after = np.divmod(np.unique(np.concatenate([none, *[_arrows(functions[number], count) for number in used]])), count)
     # Keep only states that whole ids can reach: others would enlarge the table.
     reached = _reached(np.array([0]), before, after, count)
     ends = np.array([state for state in automaton.accepting if reached[state]], np.int64)
@@ -67,23 +65,27 @@ def token_automaton(
     # Functions that differ only in states from which no accepting state can be reached are one class.
     classes: dict[bytes, int] = {b"": 0}
     class_of_function = np.zeros(len(functions) + 1, np.int32)  # the last one is that of ids without a function
-    made = [np.zeros((3, 0), np.int32)]
+    made = [none.astype(np.uint32)]
     for function in used:
         kept = number[functions[function]]
         kept = kept[:, (kept >= 0).all(axis=0)]
         letter = class_of_function[function] = classes.setdefault(kept.tobytes(), len(classes))
         if letter == len(made):
-            made.append(np.stack([kept[0], np.full(kept.shape[1], letter, np.int32), kept[1]]))
-    tables = _tables(class_of_function[function_of], np.sort(number[ends]), states, np.concatenate(made, axis=1))
-    return Automaton.of(source, tables, array_edges)
+            made.append(_arrows(kept, states).astype(np.uint32))
+    return Automaton.of(source, _tables(class_of_function[function_of], np.sort(number[ends]), states, made), array_edges)
 
 
-def _tables(class_of: Ints, accepting: Ints, states: int, moves: Ints) -> bytes:
-    """Return the tables of an automaton; `moves` has states, classes and next states, ordered by class."""
-    arrows = moves[0].astype(np.int64) * states + moves[2]
+def _arrows(function: Ints, states: int) -> States:
+    """Return a number for each pair of a state and its next state."""
+    return function[0].astype(np.int64) * states + function[1]
+
+
+def _tables(class_of: Ints, accepting: Ints, states: int, made: Sequence[npt.NDArray[np.uint32]]) -> bytes:
+    """Return the tables of an automaton; `made` has the arrows of each class."""
+    arrows, letters = np.concatenate(made), np.repeat(np.arange(len(made), dtype=np.int32), [len(each) for each in made])
     order = np.argsort(arrows, kind="stable")
-    arrows, letters = arrows[order], moves[1, order]
-    begins = np.flatnonzero(np.diff(arrows, prepend=-1))
+    arrows, letters = arrows[order], letters[order]
+    begins = np.flatnonzero(np.diff(arrows, prepend=arrows[:1] + np.uint32(1)))
     if len(begins) > MOST_EDGES:
         raise TooManyStates(f"its automaton has more than {MOST_EDGES} edges: give a simpler pattern")
     sets: dict[bytes, int] = {}  # the label of each set of classes
@@ -93,7 +95,7 @@ def _tables(class_of: Ints, accepting: Ints, states: int, moves: Ints) -> bytes:
     bits = np.zeros((len(sets), 32 * label_words(len(sizes))), np.bool_)
     for label, of_label in enumerate(sets):
         bits[label, np.frombuffer(of_label, np.int32)] = True
-    sources, targets = np.divmod(arrows[begins], states)
+    sources, targets = np.divmod(arrows[begins].astype(np.int64), states)
     words = np.packbits(bits, axis=1, bitorder="little").view(np.int32)
     edges = [
         *_grouped(sources, states, targets),
@@ -121,14 +123,12 @@ def _functions(
         for low, high, to in row:
             table[low : high + 1, state] = to
     classes: dict[bytes, int] = {}
-    byte_class = np.array(
-        [classes.setdefault(blake2b(column.tobytes()).digest(), byte) for byte, column in enumerate(table)], np.int32
-    )
+    byte_class = np.array([classes.setdefault(column.tobytes(), byte) for byte, column in enumerate(table)], np.int32)
     text = byte_class[np.frombuffer(b"".join(pieces), np.uint8)]
     lengths = np.fromiter(map(len, pieces), np.int32, len(pieces))
     offsets = np.cumsum(lengths) - lengths
     functions = [np.tile(np.arange(len(rows), dtype=np.int32), (2, 1))]
-    known = {b"": 0}  # by digest, which takes less memory than the function
+    known = {0: 0}  # by hash, which takes less memory than the function
     entries, place = 0, 0
     function_of = np.where(lengths > 0, 0, -1).astype(np.int32)
     function_of[list(forbidden)] = -1
@@ -137,10 +137,10 @@ def _functions(
         extended = np.zeros(len(steps), np.int32)
         for index, step in enumerate(steps):
             states, following = functions[step // len(table)]
-            following = table[step % len(table)][following]
-            function = np.stack([states, following])[:, following >= 0]
-            digest = blake2b(function.tobytes(), digest_size=16).digest()
-            extended[index] = number = known.setdefault(digest, len(known)) if function.size else -1
+            following = table[step % len(table)].take(following)
+            kept = following >= 0
+            function = np.stack([states[kept], following[kept]])
+            extended[index] = number = known.setdefault(hash(function.tobytes()), len(known)) if function.size else -1
             if number == len(functions):
                 functions.append(function)
                 entries += function.shape[1] + 1
