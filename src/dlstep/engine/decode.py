@@ -391,7 +391,9 @@ class SharedDecode:
         request = constrained(Request(subscription.id, prompt, params, index=index), self._first.config.spec)
         if request.automaton is not None:  # compute what takes long before other callers wait for it
             added, _ = checked(self._first.config, self._first.strategy, request)
-            resolve_name("dlstep.driver.tables:prepare_constraint")(added.constraint)  # by name: other users of this module have no torch
+            resolve_name("dlstep.driver.tables:prepare_constraint")(
+                added.constraint
+            )  # by name: other users of this module have no torch
         self._entering.append((request, ref(subscription)))
         return subscription
 

@@ -446,20 +446,23 @@ def compared(limit: Decimal) -> tuple[Dfa, Dfa, Dfa]:
 
 
 @lru_cache(256)
-def multiples(step: int) -> Dfa:
-    """Return the automaton of the multiples of a whole number."""
+def multiples(step: int, places: int = 0) -> Dfa:
+    """Return the automaton of the multiples of `step` / 10 ** `places`."""
 
-    def moves(remainder: int) -> Iterator[tuple[int, int, int]]:
-        if remainder < 0:  # after the decimal point
-            yield ord("0"), ord("0"), -1
-            return
-        yield ord("-"), ord("-"), remainder
-        for digit in range(10):
-            yield ord("0") + digit, ord("0") + digit, (remainder * 10 + digit) % step
-        if remainder == 0:
-            yield ord("."), ord("."), -1
+    def moves(state: tuple[int, int]) -> Iterator[tuple[int, int, tuple[int, int]]]:
+        remainder, left = state  # of the digits so far, and how many more digits count; -1: the point may follow
+        for digit in range(10 if left else 1):
+            after = ((remainder * 10 + digit) % step, left - (left > 0)) if left else state
+            yield ord("0") + digit, ord("0") + digit, after
+        if left < 0:
+            yield ord("-"), ord("-"), state
+            yield ord("."), ord("."), (remainder, places)
 
-    return intersection(explored(0, moves, lambda remainder: remainder <= 0), NUMBERS)
+    def accepts(state: tuple[int, int]) -> bool:
+        remainder, left = state
+        return remainder * 10 ** (left if left >= 0 else places) % step == 0
+
+    return intersection(explored((0, -1), moves, accepts), NUMBERS)
 
 
 # Texts as bytes
@@ -475,8 +478,6 @@ Bytes = tuple[tuple[int, int], ...]  # ranges of bytes, one after another
 @lru_cache(4096)
 def spelled(language: Dfa, *, quoted: bool = False) -> Dfa:
     """Return the automaton over UTF-8 bytes of a language; if `quoted`, of its texts as the content of JSON strings."""
-    if quoted and language is STRINGS:
-        return spelled(JSON_STRINGS)  # the only language that allows several spellings
     if not language.rows:
         return EMPTY
 

@@ -27,7 +27,7 @@ Element = tuple[Callable[[int], int] | None, Place]
 class Limits(NamedTuple):
     """Limits of an automaton, which are lowered for a large schema."""
 
-    recursion: int = 3  # how often a schema may contain itself
+    recursion: int = 4  # how often a schema may contain itself
     depth: int = 3  # nested objects and arrays in a value of any kind
     longest: int = 4096  # of strings that have a maximum
     letters: str = dfa.LETTERS  # characters of strings whose length is limited
@@ -38,9 +38,9 @@ class Limits(NamedTuple):
 # Tried in this order until an automaton is small enough.
 LIMITS = (
     Limits(),
-    Limits(depth=2, longest=512),
+    Limits(3, 2, 512),
     Limits(2, 1, 128, dfa.ASCII),
-    Limits(1, 1, 64, dfa.ASCII),
+    Limits(2, 0, 64, dfa.ASCII, extras=False),
     Limits(1, 0, 64, dfa.ASCII, extras=False),
 )
 ANY_OBJECT = Limits(spaces=b" \n")
@@ -115,7 +115,9 @@ class _Builder(Nfa):
         return self.state(*[places[place] for place in language.accepting])
 
     def _string(self, language: Dfa, state: int) -> int:
-        return self.path(self._language(dfa.spelled(language, quoted=True), self.path(state, b'"')), b'"')
+        free = language is STRINGS and self._limits.letters == dfa.LETTERS  # may have several spellings
+        content = dfa.spelled(dfa.JSON_STRINGS) if free else dfa.spelled(language, quoted=True)
+        return self.path(self._language(content, self.path(state, b'"')), b'"')
 
     def _spaced(self, state: int) -> int:
         """Add an optional space."""

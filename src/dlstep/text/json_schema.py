@@ -107,7 +107,8 @@ class Schemas:
         self._open: set[Part] = set()
         root = json.loads(json.dumps(root, allow_nan=False), parse_float=_number)  # without parts that are one object
         draft = _draft(root, self.newest)
-        self.root = self.add(root, Schema({}, "json_schema", Registry[Any]().resolver_with_root(_resource(root, draft)), draft))
+        outer = Schema({}, "json_schema", Registry[Any]().resolver_with_root(_resource(root, draft)), draft)
+        self.root = self.followed(self.add(root, outer))
 
     def add(self, value: Any, outer: Schema, *names: object) -> Schema:
         """Return the schema inside another one to which `names` lead."""
@@ -123,7 +124,17 @@ class Schemas:
 
     def inner(self, schema: Schema, *names: Any) -> Schema:
         """Return the schema to which `names` lead inside another one."""
-        return self.add(reduce(lambda value, name: value[name], names, schema.fields), schema, *names)
+        return self.followed(self.add(reduce(lambda value, name: value[name], names, schema.fields), schema, *names))
+
+    def followed(self, schema: Schema) -> Schema:
+        """Return the schema that a mere reference leads to, so that all references to it count as the same part."""
+        passed = list[Schema]()
+        while _keywords(schema) == ["$ref"]:
+            if schema in passed:
+                raise CircularError(f"{schema.path}.$ref leads back to itself")
+            passed.append(schema)
+            schema = self.target(schema)
+        return schema
 
     def listed(self, schema: Schema, keyword: str) -> list[Schema]:
         """Return the schemas that a keyword lists."""
@@ -147,11 +158,11 @@ class Schemas:
             self._open.add(part)
             try:
                 read = [_READ[name](Keyword(self, schema, name, holds)) for name in _keywords(schema)]
+                self._parts[part] = reduce(self._both, read, FREE) if holds else _either(read)
             except TooManyStates as error:
                 raise error if str(error).startswith("json_schema") else TooManyStates(f"{schema.path}: {error}") from error
             finally:
                 self._open.discard(part)
-            self._parts[part] = reduce(self._both, read, FREE) if holds else _either(read)
         return self._parts[part]
 
     def _both(self, one: Values, other: Values) -> Values:
@@ -382,10 +393,14 @@ def _limit(keyword: Keyword) -> tuple[Dfa, Dfa]:
 
 
 def _multiples(keyword: Keyword) -> tuple[Dfa, Dfa]:
-    step = keyword.value
-    if not isinstance(step, int) or step > LARGEST_STEP:  # binary fractions would decide about others
-        raise keyword.schema.refused("multipleOf", f"is only supported for whole numbers up to {LARGEST_STEP}")
-    return dfa.multiples(step), NUMBERS
+    step = Decimal(repr(keyword.value))
+    places = max(0, -int(step.as_tuple().exponent))
+    scaled = int(step.scaleb(places))
+    if step != Decimal(keyword.value) or scaled > LARGEST_STEP:  # binary fractions would decide about steps such as 0.1
+        raise keyword.schema.refused(
+            "multipleOf", f"is only supported up to {LARGEST_STEP}, with fractions such as 0.5 or 0.25"
+        )
+    return dfa.multiples(scaled, places), NUMBERS
 
 
 def _length(keyword: Keyword) -> tuple[Dfa, Dfa]:
@@ -582,6 +597,7 @@ CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]"
 TIME = rf"{CLOCK}:[0-5][0-9](?:\.[0-9]{{1,9}})?(?:Z|[+-]{CLOCK})"
 OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,20}[A-Za-z0-9])?\.){0,4}[A-Za-z](?:[A-Za-z0-9-]{0,20}[A-Za-z0-9])?"
+NAME = r"(?:[A-Za-z0-9]+[.-])*[A-Za-z][A-Za-z0-9]*"  # of a host, without limits, which would need many states
 LOCAL = r"[A-Za-z0-9_+-]{1,20}"
 URL_CHARACTER = r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})"
 FORMATS = {
@@ -592,6 +608,6 @@ FORMATS = {
     "email": rf"{LOCAL}(?:\.{LOCAL}){{0,2}}@{HOST}",
     "hostname": HOST,
     "ipv4": rf"{OCTET}(?:\.{OCTET}){{3}}",
-    "uri": rf"[A-Za-z][A-Za-z0-9+.-]{{0,20}}:(?://{HOST}(?::[0-9]{{1,5}})?(?:/{URL_CHARACTER}*)?|[A-Za-z0-9._~-]{URL_CHARACTER}*)"
+    "uri": rf"[A-Za-z][A-Za-z0-9+.-]*:(?://{NAME}(?::[0-9]{{1,5}})?(?:/{URL_CHARACTER}*)?|[A-Za-z0-9._~-]{URL_CHARACTER}*)"
     rf"(?:\?{URL_CHARACTER}*)?(?:#{URL_CHARACTER}*)?",
 }

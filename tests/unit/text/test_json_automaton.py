@@ -1,12 +1,13 @@
 """The automata of JSON objects and of texts accept what `json` reads, up to depth and spacing, and nothing else."""
 
 import json
+from itertools import product
 
 import pytest
 from hypothesis import given, strategies as st
 
 from dlstep.text.dfa import regex, spelled, words
-from dlstep.text.json_automaton import ANY_OBJECT, schema_automaton
+from dlstep.text.json_automaton import ANY_OBJECT, Limits, schema_automaton
 
 TEXTS = st.text(max_size=4)
 VALUES = st.recursive(
@@ -96,3 +97,21 @@ NULL = {"type": "null"}
 def test_what_a_keyword_forbids_is_refused(schema, accepted, refused):
     automaton = schema_automaton(schema)
     assert all(map(automaton.accepts, accepted)) and not any(map(automaton.accepts, refused))
+
+
+@pytest.mark.parametrize("recursion", [1, 2, 3])
+@pytest.mark.parametrize("sites", ["a", "ab", "abc"])
+def test_all_references_to_a_part_count_as_this_part(sites, recursion):
+    """However many references lead to a part, and through whatever others, it is nested as deep as the limit, no deeper."""
+    others = {f"to {site}": {"$ref": "#/$defs/node"} for site in sites}
+    node = {
+        "type": "object",
+        "properties": {site: {"$ref": f"#/$defs/to {site}"} for site in sites},
+        "additionalProperties": False,
+    }
+    schema = {"$defs": {"node": node, **others}, "$ref": "#/$defs/node"}
+    automaton = schema_automaton(schema, Limits(recursion=recursion))
+    for depth in range(5):
+        for path in product(sites, repeat=depth):
+            text = "".join(f'{{"{name}":' for name in path) + "{}" + "}" * depth
+            assert automaton.accepts(text) == (depth < recursion), text

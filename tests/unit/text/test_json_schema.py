@@ -171,7 +171,7 @@ FORMS = {
         ]
     ),
     "multiples": lambda _: st.builds(
-        lambda step, low: {"multipleOf": step, "minimum": low}, st.sampled_from([1, 3, 4, 100]), st.integers(-99, 99)
+        lambda step, low: {"multipleOf": step, "minimum": low}, st.sampled_from([1, 3, 100, 0.5, 12.25]), st.integers(-99, 99)
     ),
     "recursion": lambda inner: st.builds(
         lambda part, ref: {"type": "object", "properties": {"value": part, "next": {"$ref": ref}}},
@@ -481,8 +481,8 @@ MANY = {
         ({"properties": {"a": {"unevaluatedItems": False}}}, "json_schema.properties.a.unevaluatedItems is not supported"),
         ({"$dynamicRef": "#a"}, "json_schema.$dynamicRef is not supported: leave it out"),
         ({"type": "array", "items": TEXT, "uniqueItems": True}, "json_schema.uniqueItems is only supported for"),
-        ({"multipleOf": 0.1}, "json_schema.multipleOf is only supported for whole numbers"),
-        ({"multipleOf": 5000}, "json_schema.multipleOf is only supported for whole numbers up to 2000"),
+        ({"multipleOf": 0.1}, "json_schema.multipleOf is only supported up to 2000"),
+        ({"multipleOf": 5000}, "json_schema.multipleOf is only supported up to 2000, with fractions"),
         ({"pattern": 3}, "json_schema.pattern is malformed: 3 is not of type 'string'"),
         ({"type": ["string", {}]}, "json_schema.type.1 is malformed: {} is not one of"),
         (3, "json_schema must be a JSON schema, got 3"),
