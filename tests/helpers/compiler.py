@@ -30,7 +30,7 @@ def endless(path: str) -> bytes:
         pass
 
 
-def doom_compiler() -> None:
+def suspend_compiler() -> None:
     """Suspend the process, so that it does not end its next job, and kill it a little later."""
     constraints._worker.ask("builtins:bytes")
     process = constraints._worker._process

@@ -12,9 +12,8 @@ from random import Random
 import pytest
 
 from dlstep import LLM, Config, DlstepError, SamplingParams, SpanSamples, init
-from dlstep.core import SequenceState, constraint
+from dlstep.core import SequenceState
 from dlstep.core.draws import mix
-from dlstep.driver import tables
 from dlstep.engine.loader import LoadedEngine
 from dlstep.strategies import load
 from dlstep.testing.scripted import ScriptedDriver
@@ -220,17 +219,6 @@ def test_400_requests_of_8_threads(seed):
     assert {*ended} == {"its own", "another thread's"}
     gc.collect()
     assert left_over(llm) == (0, 0, 0, 0)
-
-
-def test_passes_find_new_constraints_prepared(monkeypatch):
-    """The caller whose request has a constraint computes what takes long; another caller's pass does not."""
-    llm = make_llm()
-    subscription = llm._shared.submit((5, 6, 7), SamplingParams(max_tokens=12, regex="[0-9]{3,9}|two"), keeps=True)
-    monkeypatch.setattr(constraint, "_bind", None)
-    monkeypatch.setattr(tables, "_MaskBits", None)
-    while llm._shared.next_update(subscription) is not None:
-        pass
-    assert subscription.latest.finish_info.reason in ("stop", "length")
 
 
 def test_threads_take_turns():

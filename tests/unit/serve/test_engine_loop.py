@@ -184,7 +184,9 @@ def test_forward_passes_do_not_wait_for_the_constraints_of_new_requests(monkeypa
     thread.start()
     for number, pattern in enumerate(["[0-9]{2,40}", "[ab]{3,30}c?", "(one|two)*"]):
         request = constrained(Request(number, PROMPT, SamplingParams(max_tokens=40, regex=pattern)), config.spec)
+        assert request.automaton is not None
         added, _ = checked(config, strategy, replace(request, automaton=replace(request.automaton, edges_of=NotedEdges)))
+        assert added.constraint is not None
         NotedEdges.ends = {states.bitmap for states in added.constraint.ends}
         command = Submit(added)
         del added.constraint.__dict__["constraint"], added.constraint.__dict__["ends"]

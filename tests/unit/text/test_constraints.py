@@ -21,7 +21,7 @@ from dlstep.text.dfa import TooManyStates
 from dlstep.text.limited_worker import LimitedWorker, NotDoneError
 from dlstep.text.token_automaton import token_automaton
 
-from ...helpers.compiler import doom_compiler
+from ...helpers.compiler import suspend_compiler
 from ...helpers.serving import tiny_llm
 
 DLSTEP = [sys.executable, "-c", "import sys; from dlstep.cli import main; sys.exit(main())"]
@@ -132,7 +132,7 @@ def test_one_limit_of_time_and_memory_holds_for_all_of_a_compilation(kind, sourc
 
 
 def test_a_failure_that_does_not_follow_from_the_constraint_is_not_remembered():
-    doom_compiler()
+    suspend_compiler()
     with pytest.raises(NotDoneError, match=r"regex=.* was not compiled: the process that compiles it was killed: try again"):
         compiled("regex", "[d-f]+", SPEC)
     assert accepts("regex", "[d-f]+", "def")

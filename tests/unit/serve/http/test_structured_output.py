@@ -9,7 +9,7 @@ from openai import BadRequestError, InternalServerError, OpenAI
 from openai.types.chat import ChatCompletion
 from pydantic import BaseModel
 
-from ....helpers.compiler import doom_compiler
+from ....helpers.compiler import suspend_compiler
 from ....helpers.servers import nothing_goes_wrong_unseen  # noqa: F401
 from ....helpers.serving import served, tiny_llm
 
@@ -71,7 +71,7 @@ def test_a_grammar_and_the_form_of_completions_bind_the_answer(client):
 def test_a_compilation_that_was_killed_is_tried_again(client):
     facts = {"model": "tiny-bd", "messages": MESSAGES, "max_tokens": 60}
     asked = {"structured_outputs": {"regex": "[g-i]{4}"}}
-    doom_compiler()
+    suspend_compiler()
     with pytest.raises(InternalServerError, match="was not compiled: the process that compiles it was killed") as caught:
         client.chat.completions.create(**facts, extra_body=asked)
     assert caught.value.status_code == 503 and caught.value.response.headers["retry-after"] == "1"
