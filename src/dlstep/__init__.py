@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from .core import (
     CacheMismatch as CacheMismatch,
-    Change as Change,
     Config as Config,
     DlstepError as DlstepError,
     Plan as Plan,
@@ -24,10 +23,13 @@ from .core import (
     State as State,
     StepMap as StepMap,
     Strategy as Strategy,
+    TokenChange as TokenChange,
     Trace as Trace,
+    TrainingExample as TrainingExample,
     abort as abort,
     add as add,
     commit as commit,
+    examples as examples,
     init as init,
     prune as prune,
     rebuild as rebuild,

@@ -368,9 +368,10 @@ class LLM:
 
     def log_likelihood(
         self,
-        prompts: Prompt | Sequence[Prompt],
-        completions: Prompt | Sequence[Prompt],
+        prompts: Prompt | Sequence[Prompt] = (),
+        completions: Prompt | Sequence[Prompt] = (),
         *,
+        trajectory: Output | Sequence[Output] | None = None,
         mc_num: int = 128,
         mc_batch: int = 32,
         mc_seed: int = 0,
@@ -379,11 +380,14 @@ class LLM:
 
         Exact for networks with causal attention and for `multi_bd` with blocks of one token; LLaDA's
         Monte-Carlo estimate on a canvas. `Output.log_likelihood` scores an answer of any strategy.
+        With `trajectory`, return instead how probable the recorded tokens of answers are now, each in
+        the plain softmax of the pass that set it, which is run again: this works with every strategy.
 
         Args:
             prompts: One prompt or several; each is text or token ids.
             completions: One for each prompt. Text is encoded without special tokens: give ids to score
                 an end token.
+            trajectory: Outputs with step maps of this model, instead of prompts and completions.
             mc_num: Samples of an estimate; a multiple of `mc_batch`. Exact values need none.
             mc_batch: Samples whose numbers of masks are evenly spread; errors are measured between batches.
             mc_seed: Seed of the masks.
@@ -394,7 +398,17 @@ class LLM:
             DlstepError: For a strategy without a published estimator, or a pair that is too long.
         """
         from .engine.likelihood import Likelihoods, MonteCarlo
+        from .engine.trajectories import trajectory_likelihoods
 
+        if trajectory is not None:
+            if prompts or completions:
+                raise ValueError("a trajectory has its prompt and its tokens: leave out prompts and completions")
+            outputs = [trajectory] if isinstance(trajectory, Output) else trajectory
+            maps = [output.step_map for output in outputs]
+            recorded = [each.recorded for each in maps if each is not None and each.recorded is not None]
+            if len(recorded) < len(maps):
+                raise ValueError("an output has no recorded steps: generate it with SamplingParams(step_map=True)")
+            return trajectory_likelihoods(self._engine, recorded)
         asked, given = as_list(prompts), as_list(completions, "completions")
         if len(asked) != len(given):
             raise ValueError(f"{len(given)} completions were given for {len(asked)} prompts: give one each")

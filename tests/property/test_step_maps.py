@@ -4,10 +4,11 @@
 # pyright: reportOptionalMemberAccess=false, reportOperatorIssue=false, reportArgumentType=false
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from dlstep import StepMap, Trace, strategies
 from dlstep.core.step_map import step_map_of
@@ -20,6 +21,7 @@ from dlstep.testing.generators import cases
 from dlstep.testing.harness import answered_alone, disturbed, outcomes, run_case
 
 KINDS = [*map(strategies.load, strategies.available()), MultiBD(rule=ReMDM()), D2F(rule=ReMDM()), DualCache(rule=ReMDM())]
+MANY = settings(max_examples=200) if os.environ.get("HYPOTHESIS_PROFILE") == "seeds" else settings()
 
 
 def asking(case, choose=lambda request: True):
@@ -51,6 +53,7 @@ def from_trace(run):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
+@MANY
 @given(data=st.data())
 def test_step_maps_equal_the_trace(kind, data):
     run = run_case(asking(data.draw(cases(kind, forks=True))))
@@ -76,6 +79,7 @@ def each_numbers(change):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
+@MANY
 @given(data=st.data())
 def test_played_maps_feed_what_passes_were_fed(kind, data):
     run = run_case(asking(data.draw(cases(kind))))
@@ -93,6 +97,7 @@ def test_played_maps_feed_what_passes_were_fed(kind, data):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
+@MANY
 @given(data=st.data())
 def test_step_maps_change_no_answer_and_survive_preemption(kind, data):
     case = data.draw(cases(kind, aborts=False))

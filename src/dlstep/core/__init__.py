@@ -108,11 +108,11 @@ from .rule import (
 from .schedule import schedule as schedule
 from .sequence import (
     AddedRequest as AddedRequest,
-    Change as Change,
     FinishReason as FinishReason,
     Progress as Progress,
     SequenceState as SequenceState,
     Strategy as Strategy,
+    TokenChange as TokenChange,
 )
 from .spec import Spec as Spec
 from .state import (
@@ -122,5 +122,5 @@ from .state import (
     WaitingQueue as WaitingQueue,
     updates as updates,
 )
-from .step_map import StepMap as StepMap
+from .step_map import StepMap as StepMap, TrainingExample as TrainingExample, examples as examples
 from .trace import Trace as Trace

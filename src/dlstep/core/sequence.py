@@ -77,7 +77,7 @@ class FinishInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TokenChange:
     """What a forward pass changed at a position of the answer."""
 
     step: int
@@ -102,7 +102,7 @@ class PassRecord:
 
     progress: "Progress"
     """The progress before the pass."""
-    changes: tuple[Change, ...]
+    changes: tuple[TokenChange, ...]
     """What the pass changed, by offset."""
 
 

@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, fields
-from itertools import groupby
-from typing import Any
+from itertools import groupby, pairwise
+from typing import Any, Literal, NamedTuple, cast
 
 from .block import moved
+from .checks import short
 from .plan import Span, SpanSamples
-from .sequence import Change, PassRecord, SequenceState
+from .sequence import PassRecord, SequenceState, TokenChange
 from .spec import Spec
 
-Cell = Change | int | None  # what set the token of a position, or its given token; None: it is masked
+Cell = TokenChange | int | None  # what set the token of a position, or its given token; None: it is masked
 NOT_SAMPLED = (None, None, None)
 
 
@@ -19,7 +20,7 @@ class StepMap:
     """How the tokens of an answer came about, also those after its visible end.
 
     `steps`, `log_probabilities`, `plain_log_probabilities` and `entropies` have an entry for each of `token_ids`: that of
-    the pass that set the token, as the field of `Change` describes it. The entry of a given or masked position is None.
+    the pass that set the token, as the field of `TokenChange` describes it. The entry of a given or masked position is None.
     """
 
     prompt_ids: tuple[int, ...]
@@ -32,7 +33,7 @@ class StepMap:
     """Offset in the answer at which each block begins, ascending."""
     mask_id: int | None
     """Token id of the mask; None if the model has none."""
-    changes: tuple[Change, ...]
+    changes: tuple[TokenChange, ...]
     """All changes, by pass and offset. The first change of a position unmasks it; later ones edit or remask it."""
     recorded: SequenceState | None = field(default=None, repr=False, compare=False)
     """The sequence that `LLM.log_likelihood` scores again; None in a map that was read from JSON."""
@@ -59,9 +60,9 @@ class StepMap:
 
     def _last(self, name: str) -> tuple[Any, ...]:
         *_, (cells, _) = self.played()
-        return tuple([getattr(cell, name) if isinstance(cell, Change) else None for cell in cells])
+        return tuple([getattr(cell, name) if isinstance(cell, TokenChange) else None for cell in cells])
 
-    def played(self) -> Iterator[tuple[list[Cell], list[Change]]]:
+    def played(self) -> Iterator[tuple[list[Cell], list[TokenChange]]]:
         """Yield the answer before each pass that changed it, with the changes; then the whole answer, without changes."""
         changed = {change.offset for change in self.changes}
         added = [change.masks - 1 for change in self.changes if change.masks is not None]
@@ -89,7 +90,85 @@ class StepMap:
             data: The JSON data, such as `dlstep.step_map` of a response.
         """
         ids: dict[str, Any] = {each.name: tuple(data[each.name]) for each in fields(cls)[:4]}
-        return cls(**ids, mask_id=data["mask_id"], changes=tuple([Change(*values) for values in data["changes"]]))
+        return cls(**ids, mask_id=data["mask_id"], changes=tuple([TokenChange(*values) for values in data["changes"]]))
+
+
+class TrainingExample(NamedTuple):
+    """A training example: what the network was fed, and the tokens that it had to give."""
+
+    input_ids: tuple[int, ...]
+    """Prompt, answer and suffix before the pass; the mask id at masked positions, also those past the blocks open then."""
+    positions: tuple[int, ...]
+    """Indices in `input_ids`, ascending, that the pass set."""
+    targets: tuple[int, ...]
+    """The token of each of them."""
+    log_probabilities: tuple[float | None, ...]
+    """The log-probability of each token in the distribution that it was drawn from, as in `TokenChange`."""
+    plain_log_probabilities: tuple[float | None, ...]
+    """The log-probability of each token in the plain softmax."""
+
+
+def examples(answer: Any, merge: int | Literal["block", "answer"] = 1) -> Iterator[TrainingExample]:
+    """Yield the training examples of an answer, oldest first.
+
+    A number merges so many consecutive passes that changed the answer: the input is that of the first, and the targets are
+    the tokens after the last (the shrinking of TraceRL, arXiv 2509.06949). `block` yields an example for each block, with
+    all earlier blocks unmasked, and `answer` one in which the whole answer is masked; both have the final tokens as targets.
+
+    Args:
+        answer: An `Output` with a step map, or a `StepMap`.
+        merge: The number of passes to merge, `block` or `answer`.
+
+    Raises:
+        ValueError: Without a step map; for another `merge`; for a model without a mask token; and for merged passes of an
+            answer whose length changed (dreamon).
+    """
+    found = getattr(answer, "step_map", answer)
+    if not isinstance(found, StepMap):
+        raise ValueError(f"{short(answer)} has no step map: generate it with SamplingParams(step_map=True)")
+    if merge not in ("block", "answer") and (type(merge) is not int or merge < 1):
+        raise ValueError(f"merge must be a positive number of passes, 'block' or 'answer', got {short(merge)}")
+    if found.mask_id is None:
+        raise ValueError("the model has no mask token, so no pass fed masks: only models with masks give examples")
+    if merge != 1 and any(change.masks is not None for change in found.changes):
+        raise ValueError(f"merge={short(merge)} needs an answer whose length never changed: give merge=1")
+    return _merged(found, merge) if isinstance(merge, int) else _masked(found, found.block_starts if merge == "block" else (0,))
+
+
+def _merged(found: StepMap, merge: int) -> Iterator[TrainingExample]:
+    *played, _ = found.played()
+    for first in range(0, len(played), merge):
+        targets: dict[int, TokenChange] = {}
+        for _, changes in played[first : first + merge]:
+            for change in changes:
+                targets.pop(change.offset, None)
+                if change.token_id is not None:
+                    targets[change.offset] = change
+        if targets:
+            yield _example(found, played[first][0], targets)
+
+
+def _masked(found: StepMap, starts: Sequence[int]) -> Iterator[TrainingExample]:
+    *_, (cells, _) = found.played()
+    for start, end in pairwise((*starts, len(cells))):
+        targets = {at: cell for at, cell in enumerate(cells[:end]) if at >= start and isinstance(cell, TokenChange)}
+        if targets:
+            fed = [None if at >= start and isinstance(cell, TokenChange) else cell for at, cell in enumerate(cells)]
+            yield _example(found, fed, targets)
+
+
+def _example(found: StepMap, cells: Sequence[Cell], targets: Mapping[int, TokenChange]) -> TrainingExample:
+    tokens = [cell.token_id if isinstance(cell, TokenChange) else cell for cell in cells]
+    ids = tuple([found.mask_id if token is None else token for token in tokens])
+    set_at = sorted(targets)
+    chosen = [targets[at] for at in set_at]
+    return TrainingExample(
+        cast("tuple[int, ...]", found.prompt_ids + ids + found.suffix_ids),
+        tuple([len(found.prompt_ids) + at for at in set_at]),
+        tuple([cast(int, change.token_id) for change in chosen]),
+        tuple([change.log_probability for change in chosen]),
+        tuple([change.plain_log_probability for change in chosen]),
+    )
 
 
 def step_map_of(sequence: SequenceState, spec: Spec) -> StepMap | None:
@@ -120,14 +199,14 @@ def recorded(before: SequenceState, after: SequenceState, span: Span, samples: S
     window, gone = before.progress.window, {each.position: each for each in replaced}
     was, now = before.sampled_cells(window[0].start), after.sampled_cells(window[0].start)
     rows = {position: row for row, position in enumerate(span.wanted.sampled)}
-    changes: list[Change] = []
+    changes: list[TokenChange] = []
     for position in range(max(origin, window[0].start), min(window[-1].end, before.request.limit)):
         cell = now.get(moved(position, replaced) if replaced else position)
         if (own := gone.get(position)) is None and cell == was.get(position):
             continue
         token, masks = (cell[0] if cell else None, None) if own is None else (own.token, own.count)
         values = NOT_SAMPLED if token is None or position not in rows else _measured(samples, rows[position], token)
-        changes.append(Change(before.steps - 1, position - origin, token, *values, masks=masks))
+        changes.append(TokenChange(before.steps - 1, position - origin, token, *values, masks=masks))
     return PassRecord(before.progress, tuple(changes))
 
 

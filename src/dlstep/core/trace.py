@@ -176,7 +176,7 @@ def _cells(sequence: SequenceState | None) -> dict[int, tuple[int, float]]:
         return {}
     start, pinned = len(sequence.request.prompt), dict(sequence.request.params.pinned)
     tokens = {position - start: token for position, token in sequence.unmasked_tokens.items()}
-    probabilities = sequence.probabilities_of(start, start + max(tokens, default=0) + 1)
+    probabilities = sequence.probabilities_of(start, start + max(tokens, default=-1) + 1)
     return {offset: (token, probabilities[offset]) for offset, token in tokens.items() if offset not in pinned}
 
 

@@ -30,6 +30,8 @@ class LogLikelihood:
     """Standard error: of `monte_carlo`, between batches of samples, None for a single batch; else 0.0."""
     greedy: bool | None = None
     """Whether greedy decoding, token by token, gives the answer; None if that was not computed."""
+    log_probabilities: tuple[float, ...] = ()
+    """Of a trajectory, in the order of `StepMap.changes`: that of each token with a recorded log-probability."""
 
 
 def log_of(probability: float) -> float:

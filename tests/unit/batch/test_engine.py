@@ -1,12 +1,13 @@
 """The answers of a batch are those of the server, in its words, and those of `LLM.generate`."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from dlstep import LLM
 from dlstep.batch.engine import BatchEngine, EngineFailed, EngineSource, about
-from dlstep.core import DlstepError
+from dlstep.core import DlstepError, SamplingParams
 from dlstep.engine.config import EngineConfig
 from dlstep.serve.http import translate
 
@@ -160,3 +161,25 @@ def test_an_engine_tells_its_facts_or_why_there_is_none(tmp_path):
     assert about(EngineSource(config, None, None, str(tmp_path))) == (BatchEngine(engine()).facts, SEATS)
     failed = about(EngineSource(replace(config, model=str(tmp_path)), None, None, str(tmp_path)))
     assert isinstance(failed, EngineFailed) and "config.json" in str(failed)
+
+
+def test_step_maps_are_those_of_generate(server, tmp_path):
+    """Over HTTP, in both formats and streamed or not, in batch files and of `generate`: one text."""
+    (output,) = LLM("tiny-bd").generate(STORY, SamplingParams(max_tokens=40, step_map=True), progress=False)
+    assert output.step_map is not None
+    expected, asked = json.dumps(output.step_map.to_json()), {"max_tokens": 40, "dlstep": {"step_map": True}}
+    (row,) = answered([request("a", {"prompt": STORY, **asked})], tmp_path)
+    assert json.dumps(row["response"]["body"]["choices"][0]["dlstep"]["step_map"]) == expected
+    message = {"messages": [{"role": "user", "content": STORY}], **asked}
+    response = {"input": STORY, "max_output_tokens": 40, "dlstep": {"step_map": True}}
+    with server.http() as http:
+        whole = http.post(URL, json={"prompt": STORY, **asked}).json()["choices"][0]["dlstep"]["step_map"]
+        assert json.dumps(whole) == expected
+        for kind in ("settled", "drafts", "steps"):
+            body = {"prompt": STORY, **asked, "stream": True, "dlstep": {"step_map": True, "stream": kind}}
+            lines = [line.removeprefix("data: ") for line in http.post(URL, json=body).text.splitlines()]
+            last = [json.loads(line)["dlstep"] for line in lines if line.startswith("{") and "step_map" in line]
+            assert [json.dumps(each["step_map"]) for each in last] == [expected]
+        chat = http.post(CHAT, json=message).json()["choices"][0]["dlstep"]["step_map"]
+        assert http.post("/v1/responses", json=response).json()["dlstep"]["step_map"] == chat
+        assert "step_map" not in http.post(URL, json={"prompt": STORY}).json()["choices"][0]["dlstep"]

@@ -3,7 +3,7 @@
 # What a request did not ask for is None.
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false
 
-from dlstep import Change, SamplingParams, StepMap
+from dlstep import SamplingParams, StepMap, TokenChange
 from dlstep.core import Config, Request, Samples, SpanSamples, Spec, add, commit, init, schedule
 from dlstep.core.step_map import step_map_of
 from dlstep.strategies.dreamon import DreamOn
@@ -32,10 +32,10 @@ def test_replaced_positions_are_part_of_the_map():
     assert found == StepMap(
         (1, 2), (5, 6), (3, EOS), (0,), MASK,
         (
-            Change(0, 1, EXPAND, -0.25, -0.5, 3 / 8, 2),
-            Change(1, 0, 5, -1.25, -1.5, 2 / 8),
-            Change(2, 2, 6, -2.25, -2.5, 4 / 8),
-            Change(3, 1, EOS, -3.25, -3.5, 3 / 8, 0),
+            TokenChange(0, 1, EXPAND, -0.25, -0.5, 3 / 8, 2),
+            TokenChange(1, 0, 5, -1.25, -1.5, 2 / 8),
+            TokenChange(2, 2, 6, -2.25, -2.5, 4 / 8),
+            TokenChange(3, 1, EOS, -3.25, -3.5, 3 / 8, 0),
         ),
     )  # fmt: skip
     assert [[getattr(cell, "token_id", cell) for cell in cells] for cells, _ in found.played()] == [

@@ -1,0 +1,83 @@
+"""Recorded trajectories, scored again: under unchanged weights, the recorded plain log-probabilities come back."""
+
+# What a request did not ask for is None.
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dlstep import LLM, SamplingParams, StepMap, examples, strategies, tiny
+from dlstep.core import init
+from dlstep.engine.trajectories import trajectory_likelihoods
+from dlstep.testing.generators import ample, cases
+from dlstep.testing.harness import run_case, shadow
+
+PROMPTS = [problem.prompt for problem in tiny.problems(3)]
+ENGINES = [
+    {"model": "tiny-llada"},
+    {"model": "tiny-llada", "rule": "remdm", "cache": "none"},
+    {"model": "tiny-bd"},
+    {"model": "tiny-edit"},
+    {"model": "tiny-edit", "decoding_strategy": "dmax"},
+    {"model": "tiny-fdv2"},
+    {"model": "tiny-d2f"},
+    {"model": "tiny-canvas"},
+    {"model": "tiny-joint"},
+    {"model": "tiny-joint", "decoding_strategy": "autoregressive"},
+    {"model": "tiny-joint", "decoding_strategy": "self_speculation"},
+]
+
+
+def recorded_logs(step_map):
+    return [change.plain_log_probability for change in step_map.changes if change.plain_log_probability is not None]
+
+
+@pytest.mark.parametrize("name", strategies.available())
+@given(data=st.data())
+def test_every_strategy_repeats_its_passes(name, data):
+    """On a device whose samples depend on all that a row sees."""
+    run = run_case(data.draw(cases(strategies.load(name), aborts=False)))
+    spec, asked = run.case.config.spec, [each for each in run.state.finished.values() if each.request.params.step_map]
+    config = ample(spec)
+    turn = SimpleNamespace(run=lambda task: task())
+    engine = SimpleNamespace(first=init(config, run.case.strategy), driver=shadow(config, run.case.strategy), turn=turn)
+    found = trajectory_likelihoods(engine, asked)
+    for sequence, own in zip(asked, found, strict=True):
+        expected = [change.plain_log_probability for each in reversed([*sequence.passes]) for change in each.changes]
+        assert own.log_probabilities == pytest.approx([log for log in expected if log is not None], abs=1e-12)
+        assert own.value == pytest.approx(sum(own.log_probabilities))
+
+
+@pytest.mark.parametrize("options", ENGINES, ids=str)
+def test_unchanged_weights_give_the_recorded_log_probabilities(options):
+    llm = LLM(**options, max_num_reqs=16)
+    hot = {} if options["model"] == "tiny-canvas" else {"temperature": 1.0, "top_p": 0.9}
+    outputs = llm.generate(PROMPTS, SamplingParams(max_tokens=24, seed=5, step_map=True, **hot), progress=False)
+    scored = llm.log_likelihood(trajectory=outputs)
+    assert llm.log_likelihood(trajectory=outputs[0])[0].log_probabilities == pytest.approx(
+        scored[0].log_probabilities, abs=1e-4
+    )
+    for output, own in zip(outputs, scored, strict=True):
+        assert own.log_probabilities == pytest.approx(recorded_logs(output.step_map), abs=1e-4)
+        assert own.estimator == "recorded_order" and len(own.log_probabilities) >= len(output.token_ids)
+
+
+def test_what_cannot_be_scored_is_refused():
+    llm = LLM("tiny-llada")
+    (output,) = llm.generate(PROMPTS[:1], SamplingParams(max_tokens=8), progress=False)
+    with pytest.raises(ValueError, match="generate it with SamplingParams"):
+        llm.log_likelihood(trajectory=output)
+    with pytest.raises(ValueError, match="generate it with SamplingParams"):
+        examples(output)
+    with pytest.raises(ValueError, match="leave out prompts and completions"):
+        llm.log_likelihood("a", "b", trajectory=output)
+    (output,) = llm.generate(PROMPTS[:1], SamplingParams(max_tokens=8, step_map=True), progress=False)
+    loaded = replace(output, step_map=StepMap.from_json(output.step_map.to_json()))
+    with pytest.raises(ValueError, match="no recorded steps"):
+        llm.log_likelihood(trajectory=[loaded])
+    assert [*examples(loaded)] == [*examples(output)] == [*examples(output.step_map)]
+    with pytest.raises(ValueError, match="merge must be a positive number"):
+        examples(output, 0)
