@@ -30,7 +30,7 @@ def test_observed_probabilities_are_those_of_the_pass(dtype, model, cuda_device)
         session.step()
         real = session.trace.events[-1]
         assert isinstance(real, Samples) and seen.plan == real.plan
-        for one, two in zip(seen.rows, real.rows, strict=True):
+        for one, two in zip(seen.spans, real.spans, strict=True):
             for number, (token, actual) in enumerate(zip(one.tokens, two.tokens, strict=True)):
                 rows += 1
                 other += token != actual

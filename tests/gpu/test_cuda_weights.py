@@ -112,16 +112,22 @@ def test_a_hundred_updates_under_load_capture_nothing_and_leave_memory_flat(cuda
 @pytest.mark.parametrize("options", [{}, {"capture_graphs": "lazy"}, {"quantization": "fp8"}], ids=["start", "lazy", "fp8"])
 def test_sleep_frees_the_bytes_that_it_reports(level, options, cuda_device, report, tmp_path):
     write_checkpoint(tmp_path / "sdar", "sdar", hidden_size=1024, intermediate_size=4096, num_hidden_layers=8)
+    gc.collect()
+    torch.cuda.empty_cache()
+    others = torch.cuda.memory_reserved()  # of earlier tests
     llm = LLM(tmp_path / "sdar", device=cuda_device, dtype="bfloat16", max_num_reqs=8, kv_cache_gib=1.0, **options)
     before = [output.token_ids for output in llm.generate(PROMPTS, PARAMS, progress=False)]
     gc.collect()
     torch.cuda.empty_cache()
     free = torch.cuda.mem_get_info()[0]
+    driver: Any = llm.engine.driver
+    pages = driver._caches.size
     use = llm.sleep(level)
     freed = torch.cuda.mem_get_info()[0] - free
     weights = sum(its.nbytes for its in tensors_in(tmp_path / "sdar").values()) // (4 if options.get("quantization") else 2)
-    assert freed >= use.before - use.after - (64 << 20) and use.before - use.after >= 0.9 * ((1 << 30) + weights)
-    assert use.after < 0.2 * use.before
+    assert freed >= use.before - use.after - (64 << 20)
+    assert use.before - use.after >= 0.9 * (pages + weights) > 0.5 * (use.before - others)
+    assert use.after - others < 0.4 * (use.before - others)  # workspaces of products remain
     begin = time.perf_counter()
     woken = llm.wake_up()
     seconds = time.perf_counter() - begin

@@ -141,7 +141,8 @@ class Weights:
     def restore(self) -> None:
         """Allocate the storages again, with the content that `free` kept."""
         for storage, size in self._storages:
-            storage.resize_(size)
+            if storage.nbytes() != size:  # `resize_` moves a storage even to the same size, and graphs read its address
+                storage.resize_(size)
         for (storage, _), kept in zip(self._storages, self._kept, strict=False):
             storage.copy_(kept)
         self._kept = []
