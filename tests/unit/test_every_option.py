@@ -132,6 +132,7 @@ SAMPLING = {
     "strategy_options": ({}, {"strategy_options": {"accept_threshold": 0.1}}),
     "processors": ({}, {"processors": {"min_tokens": {"count": 16}}, "max_tokens": 17}),
     "top_logprobs": ({}, {"top_logprobs": 2}),
+    "step_map": ({}, {"step_map": True}),
 }
 
 
@@ -203,6 +204,7 @@ LINES = {
 MOOT = {
     "generate STORY --chat --system short": "drops messages",
     "generate STORY --top_logprobs 2": "add --json",
+    "generate STORY --step_map true": "add --json",
     "generate STORY --max_tokens 500": "--max_tokens: 500 exceeds the 493 tokens",
     "generate STORY --session_pages 80": "unrecognized arguments: --session_pages",
     "generate STORY --enforce_eager true --capture_graphs lazy": "has no effect with enforce_eager=True",
