@@ -37,9 +37,9 @@ def test_a_trace_is_replayed_without_a_model(trace_path, capsys):
 
 def test_a_trace_that_diverges_exits_with_one(trace_path, capsys):
     trace = Trace.load(trace_path)
-    Trace(trace.first, (trace.events[0], *trace.events[2:])).save(trace_path)  # the second request never came
+    Trace(trace.first, (trace.events[0], *trace.events[2:])).save(trace_path)  # the second request never came, only its pages
     assert main(["replay", str(trace_path)]) == 1
-    assert capsys.readouterr().out.startswith("diverged: event 1, step 0: ")
+    assert capsys.readouterr().out.startswith("diverged: event 2, step 0: ")
     trace_path.write_text("{}\n")
     assert "not a line of a trace" in failure(["replay", str(trace_path)], capsys)
 
