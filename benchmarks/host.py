@@ -24,7 +24,7 @@ from dlstep import strategies
 from dlstep.core import Admission, Config, Plan, Request, Samples, SamplingParams, State, add, commit, init, schedule
 from dlstep.core.automaton import Automaton
 from dlstep.core.lifecycle import largest_fed_end
-from dlstep.driver.lowering import LoweringTarget, Placed, gather, lower, unpack
+from dlstep.driver.lowering import LoweringTarget, Placed, gather, lower, unpack, with_masks
 from dlstep.driver.tables import CarrySlots, MaskTable, page_tables
 from dlstep.testing.scripted import ScriptedDriver
 
@@ -81,7 +81,7 @@ class TorchLowering:
         """Create the tensors of the plan. No page may have changed its owner since the first plan."""
         gathered = gather(plan, self._tables, self._target, self._slots.slots, self._placed)
         self._placed = gathered.placed
-        lower(gathered, self._target)
+        with_masks(lower(gathered, self._target), gathered, self._target)
 
 
 def build(script: StrategyScript, regime: str, length: int, batch: int, constraint: Automaton | None = None) -> State:
@@ -110,11 +110,13 @@ def build(script: StrategyScript, regime: str, length: int, batch: int, constrai
 
 
 def measure_core(state: State, driver: ScriptedDriver) -> list[tuple[float, ...]]:
-    """Return the seconds of schedule and of commit in each of `STEPS` steps from `state` on."""
+    """Return the seconds of schedule, with token masks, and of commit in each of `STEPS` steps from `state` on."""
     spent: list[tuple[float, ...]] = []
     for _ in range(STEPS):
         begin = process_time()
         plan = schedule(state)
+        for span in plan.spans:
+            tuple(span.wanted.masks)  # computed when they are read
         planned = process_time() - begin
         rows = driver.run(plan).spans
         begin = process_time()

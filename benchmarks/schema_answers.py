@@ -20,9 +20,6 @@ from time import process_time, thread_time
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from jsonschema import Draft202012Validator
-from jsonschema.validators import validator_for
-
 from dlstep.core import Refused, Spec
 from dlstep.core.automaton import Automaton
 from dlstep.core.block import open_block
@@ -73,8 +70,8 @@ def tokens_of(text: bytes, id_of: Mapping[bytes, int], longest: int) -> list[int
 class Examples:
     """Random instances of a schema, which may violate keywords that are rare in tool schemas."""
 
-    def __init__(self, root: Any, random: Random) -> None:
-        self._root, self._random = root, random
+    def __init__(self, root: Any, random: Random, words: int = 8) -> None:
+        self._root, self._random, self._words = root, random, words
 
     def of(self, schema: Any, depth: int = 0) -> Any:
         """Return a value for a part of the schema."""
@@ -112,8 +109,8 @@ class Examples:
             case "null":
                 return None
             case _:
-                text = " ".join(random.choice(WORDS) for _ in range(random.randint(1, 8)))
-                return text[: schema.get("maxLength", 100)]
+                text = " ".join(random.choice(WORDS) for _ in range(random.randint(1, self._words)))
+                return text[: schema.get("maxLength", 100 * self._words // 8)]
 
     def _target(self, reference: str) -> Any:
         target = self._root
@@ -240,6 +237,9 @@ def held(root: object) -> int:
 
 def instances(line: Mapping[str, Any]) -> Iterator[bytes]:
     """Yield the texts of valid instances of a schema."""
+    from jsonschema import Draft202012Validator  # not installed wherever `benchmarks.constrained_step` runs
+    from jsonschema.validators import validator_for
+
     schema, examples = line["schema"], Examples(line["schema"], Random(0))
     values = [test["data"] for test in line["tests"]] if "tests" in line else [examples.of(schema) for _ in range(8)]
     validator = validator_for(schema, default=Draft202012Validator)(schema)

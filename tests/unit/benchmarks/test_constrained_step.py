@@ -1,0 +1,44 @@
+"""Steps with and without constraints do equal work, and the time of each part is its own."""
+
+import json
+from base64 import b64encode
+from dataclasses import replace
+
+import pytest
+
+from benchmarks import constrained_step
+from benchmarks.constrained_step import PARTS, TINY, Stopwatch, measure
+
+IDS = 1300  # the first 1000 have no bytes
+
+
+@pytest.mark.full
+def test_both_kinds_of_steps_are_measured(tmp_path, monkeypatch):
+    pieces = [bytes([byte]) for byte in range(256)]
+    vocabulary, schemas = tmp_path / "vocabulary.json", tmp_path / "schemas.jsonl"
+    vocabulary.write_text(json.dumps({"vocab": [{"token_bytes": b64encode(piece).decode()} for piece in pieces]}))
+    given = [{"type": "object", "properties": {name: {"type": "string"}}, "required": [name]} for name in ("name", "kind")]
+    schemas.write_text("".join(json.dumps({"schema": schema}) + "\n" for schema in given))
+    monkeypatch.setattr(constrained_step, "TINY", replace(TINY, facts={**TINY.facts, "vocab_size": IDS}))
+    monkeypatch.setattr(constrained_step, "VOCABULARY", IDS)
+    functions = [getattr(owner, name) for _, owner, names in PARTS for name in names]
+    rows = list(measure("tiny", 1, (str(schemas),), str(vocabulary), (1,), (1,), 16, 3, 1))
+    assert functions == [getattr(owner, name) for _, owner, names in PARTS for name in names]
+    assert [row["round"] for row in rows] == ["warm-up", "first", "second"]
+    for row in rows:
+        assert row["steps"] and row["plain_ms"] > 0 and 0 < row["masks_p50"] <= row["masks_p90"] <= row["masks_max"]
+        assert all(row[part] > 0 for part in ("sets", "classes", "rows", "filter", "start", "commit"))
+
+
+def test_the_time_of_a_part_excludes_that_of_parts_in_it(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(constrained_step, "perf_counter", lambda: now[0])
+    watch = Stopwatch()
+
+    def work(seconds, inside=lambda: None):
+        now[0] += seconds
+        inside()
+
+    watch._timed("outer", work)(1.0, lambda: watch._timed("inner", work)(2.0))
+    spent = watch.lap()
+    assert (spent["outer"], spent["inner"]) == (1.0, 2.0) and not watch.lap()["outer"]
