@@ -131,7 +131,7 @@ MUTANTS = (
         (
             "RequestConstraint.window_masks",
             "forget what follows the window",
-            "self._ends(settled + len(letters) - self.start, before[-1])",
+            "self.likely_ends(settled + len(letters) - self.start, before[-1])",
             "constraint.states_before(constraint.last)",
         ),
         ("Constraint.named", "give different masks one name", "{classes:x}", ""),
@@ -151,7 +151,7 @@ MUTANTS = (
     ),
     *in_file(
         "core/filtering.py",
-        ("FilteredBlock.compatible", "keep tokens that contradict one another", ".bitmap & after", ".bitmap | after"),
+        ("FilteredBlock.compatible", "keep tokens that contradict one another", "letters[:last:-1]", "letters[last + 1:]"),
         ("FilteredBlock.compatible", "forget what was kept before", "_narrow(letters, place, left, right)", "pass"),
         (
             "FilteredBlock.remask",
@@ -169,20 +169,20 @@ MUTANTS = (
         (
             "FilteredBlock.part",
             "let a part ignore what follows it",
-            "moved(after, reversed(letters[last - since:]))",
-            "constraint.states_before((2 << constraint.done) - 1)",
+            "[_Later(each, letters[last - since:][::-1]) for each in ends]",
+            "[lambda: constraint.states_before((2 << constraint.done) - 1)] * 2",
         ),
         (
             "WindowFilter.enter",
             "decide a later block as if the earlier ones were empty",
-            "self._before, self._after",
-            "self._of.constraint.states((2 << self._of.constraint.done) - 1), self._after",
+            "self._before, *self._ends",
+            "lambda: self._of.constraint.states((2 << self._of.constraint.done) - 1), *self._ends",
         ),
         (
             "WindowFilter.leave",
             "accept tokens that contradict the constraint",
-            "if not self._before.bitmap & after.bitmap",
-            "if False",
+            "isinstance(done, FilteredBlock) and done.is_checked",
+            "isinstance(done, FilteredBlock)",
         ),
         noticed_by=("unit/core/test_constraint.py",),
     ),

@@ -15,10 +15,11 @@ A *letter* is what the automaton reads: a class of ids, or `ANY` for a gap.
 """
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from hashlib import blake2b
+from typing import Any
 from weakref import WeakValueDictionary
 
 from .automaton import (
@@ -65,6 +66,50 @@ class TokenMask:
         assert self.constraint is not None, "a mask that was read from a trace has no ids to look up"
         sizes = self.constraint.sizes
         return sum([sizes[letter] for letter in members(self.classes)])
+
+
+class LazyMasks(Sequence[TokenMask]):
+    """The masks of a span's sampled positions, computed together when the first of them is read.
+
+    Planning a pass therefore takes no time for masks: the driver reads them while the device computes hidden states. They are
+    compared, hashed, pickled and recorded as the tuple of the masks.
+
+    Args:
+        count: The number of masks.
+        compute: Returns the masks. Threads may call it at the same time; each call must return the same masks.
+    """
+
+    def __init__(self, count: int, compute: Callable[[], tuple[TokenMask, ...]]) -> None:
+        self._count, self._compute = count, compute
+
+    @property
+    def all(self) -> tuple[TokenMask, ...]:
+        """The masks."""
+        masks = self._compute()
+        self._compute = lambda: masks  # frees what the masks were computed from
+        return masks
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        masks: Any = self.all
+        return masks[index]
+
+    def __iter__(self) -> Iterator[TokenMask]:
+        return iter(self.all)
+
+    def __eq__(self, other: object) -> bool:
+        return self.all == (other.all if isinstance(other, LazyMasks) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.all)
+
+    def __repr__(self) -> str:
+        return repr(self.all)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return tuple, (self.all,)
 
 
 @dataclass(frozen=True, eq=False)  # without slots, because cached properties need a `__dict__`
@@ -138,6 +183,11 @@ class Constraint:
                 stop = states.bitmap & self._stoppable and following.bitmap >> self.done & 1
                 self._masks[states, following] = self.named(classes | stop << self.stop_class)
         return [self._masks[pair] for pair in pairs]
+
+    def leads(self, states: StateSet, letter: int, following: StateSet) -> bool:
+        """Return whether a letter other than ANY leads from a state of the first set to one of the second set."""
+        mask = self._masks.get((states, following))  # known if a position was sampled between these sets
+        return bool(states[letter].bitmap & following.bitmap if mask is None else mask.classes >> letter & 1)
 
     @property
     def anything(self) -> TokenMask:
@@ -256,7 +306,7 @@ class RequestConstraint:
                 letters[offset] = constraint.class_of[token]
         return sets_before(letters, constraint.states_before(constraint.last))
 
-    def _ends(self, offset: int, reached: StateSet) -> StateSet:
+    def likely_ends(self, offset: int, reached: StateSet) -> StateSet:
         """Return the states at `offset` that masks may lead to, given the states that can be reached there.
 
         From these states, the answer can end within 1/`reserve` of the positions left. If none of them can
@@ -281,6 +331,15 @@ class RequestConstraint:
                 raise DlstepError(f"token {token} was kept, but {self.automaton.source} does not allow it there")
         return states.bitmap.bit_length() - 1  # the automaton is deterministic: the bitmap has one bit
 
+    def letters(self, settled: int, window: Sequence[Block]) -> list[int]:
+        """Return the letters of `window` from position `settled` up to the end of the answer."""
+        constraint, letters = self.constraint, list[int]()
+        for block in window:
+            if block.end > settled:
+                of_block = constraint.letters(block.start, block.tokens, block.masked)
+                letters += of_block[max(0, settled - block.start) : self.limit - block.start]
+        return letters
+
     def window_masks(self, state: int, settled: int, window: Sequence[Block], sampled: Sequence[int]) -> tuple[TokenMask, ...]:
         """Return the mask of each sampled position; positions past the answer may hold any id.
 
@@ -290,15 +349,12 @@ class RequestConstraint:
             window: The blocks of the sequence.
             sampled: The sampled positions, ascending, none below `settled`.
         """
-        constraint, limit, letters = self.constraint, self.limit, list[int]()
+        constraint, limit = self.constraint, self.limit
         # Later blocks have only gaps: the reserve applies to them.
         read = max([block.start for block in window if len(block.masked) < len(block.tokens)] + [*sampled[-1:]], default=0)
-        for block in window:
-            if block.end > settled and block.start <= read:
-                of_block = constraint.letters(block.start, block.tokens, block.masked)
-                letters += of_block[max(0, settled - block.start) : limit - block.start]
+        letters = self.letters(settled, [block for block in window if block.start <= read])
         before = sets_after(constraint.states(1 << state), letters)
-        after = sets_before(letters, self._ends(settled + len(letters) - self.start, before[-1]))
+        after = sets_before(letters, self.likely_ends(settled + len(letters) - self.start, before[-1]))
         pairs = list(zip(before, after[1:], strict=False))
         inside = sampled if not sampled or sampled[-1] < limit else [position for position in sampled if position < limit]
         masks = constraint.masks([pairs[position - settled] for position in inside])
@@ -321,7 +377,7 @@ class RequestConstraint:
         for offset, letter in enumerate(letters, block.start - self.start):
             possible = states.bitmap & ends[offset].bitmap
             before = constraint.states(possible)
-            pairs = [(before, self._ends(offset + 1, before[ANY]))] if possible else []
+            pairs = [(before, self.likely_ends(offset + 1, before[ANY]))] if possible else []
             masks += constraint.masks(pairs) or [constraint.anything]
             states = states[letter]
         return tuple(masks)

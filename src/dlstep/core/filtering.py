@@ -1,26 +1,29 @@
 """Keep a window within a constraint: masks for sampling, and blocks that drop contradicting tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
 from .automaton import StateSet, moved, sets_after, sets_before
 from .block import Block, Extra
-from .constraint import Constraint, RequestConstraint, TokenMask
+from .constraint import Constraint, LazyMasks, RequestConstraint, TokenMask
 from .errors import DlstepError
 from .sequence import SequenceState, token_masks
 
 
-def span_masks(sequence: SequenceState, sampled: tuple[int, ...]) -> tuple[TokenMask, ...]:
-    """Return the mask of each position that the span of a sequence samples; () without a constraint.
+def span_masks(sequence: SequenceState, sampled: tuple[int, ...]) -> tuple[TokenMask, ...] | LazyMasks:
+    """Return the mask of each position that the span of a sequence samples, computed when it is read; () without a constraint.
 
     If the strategy gives the answers of autoregressive decoding, each mask depends only on the tokens before its position.
     """
     constraint = sequence.request.constraint
-    if constraint is None or sequence.request.strategy.autoregressive is None:
-        return token_masks(sequence, sampled)
-    return constraint.causal_masks(sequence.stop_state.state, sequence.progress.window[0])
+    if constraint is None:
+        return ()
+    if sequence.request.strategy.autoregressive is None:
+        return LazyMasks(len(sampled), partial(token_masks, sequence, sampled))
+    return LazyMasks(len(sampled), partial(constraint.causal_masks, sequence.stop_state.state, sequence.progress.window[0]))
 
 
 def window_filter_of(sequence: SequenceState, window: tuple[Block, ...]) -> "WindowFilter | None":
@@ -69,6 +72,29 @@ def passes_to_come(sequence: SequenceState, scheduled: int, positions: int) -> i
 # first token of the first block was sampled under a mask that accounts for everything else in the window, so it always
 # fits. Each pass therefore unmasks at least one position, which bounds the number of passes (`passes_left`).
 # Remasking needs no filter: if a window can be completed, it can also be completed with fewer tokens.
+#
+# The device waits for the filter, but not for the masks. So the filter reads what the masks of this pass have read, from both
+# sides: these sets are cached. Only the letters between the first and the last new token lead to new ones. The masks leave
+# the reserve free, so from the right they have read only some of the states from which the answer can end. All of them are
+# read if these do not suffice. Sets that may not be needed are functions.
+
+
+States = Callable[[], StateSet]
+
+
+class _Later:
+    """The set to which letters lead from that of `origin`."""
+
+    __slots__ = ("_found", "_letters", "_origin")
+
+    def __init__(self, origin: States, letters: Sequence[int]) -> None:
+        self._origin, self._letters = origin, letters
+        self._found: StateSet | None = None
+
+    def __call__(self) -> StateSet:
+        if self._found is None:
+            self._found = moved(self._origin(), self._letters)
+        return self._found
 
 
 class Bounds(NamedTuple):
@@ -77,10 +103,12 @@ class Bounds(NamedTuple):
     constraint: Constraint
     since: int
     until: int
-    before: StateSet
+    before: States
     """The states in which the automaton may be before it reads position `since`."""
-    after: StateSet
+    after: States
     """The states before position `until` from which the rest of the answer can be completed."""
+    likely: States
+    """Those of `after` to which the masks of this pass lead."""
 
 
 _FIELDS = attrgetter(*[each.name for each in fields(Block)])
@@ -94,6 +122,8 @@ class FilteredBlock(Block):
     """
 
     bounds: Bounds = field(kw_only=True)
+    checked: tuple[object, ...] = field(kw_only=True)
+    """The tokens and the masked positions with which the window can be completed, as far as known without reading them."""
 
     @property
     def plain(self) -> Block:
@@ -103,7 +133,7 @@ class FilteredBlock(Block):
     @property
     def letters(self) -> list[int]:
         """The class of each token of `[since, until)`, and ANY for masked positions."""
-        constraint, since, until, _, _ = self.bounds
+        constraint, since, until, *_ = self.bounds
         return constraint.letters(self.start, self.tokens, self.masked)[since - self.start : until - self.start]
 
     def compatible(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> list[int]:
@@ -118,15 +148,18 @@ class FilteredBlock(Block):
             tokens: The token for each position.
             probabilities: The probability of each token.
         """
-        constraint, since, _, before, after = self.bounds
+        constraint, since, _, before, after, likely = self.bounds
+        if not chosen:
+            return []
         letters = self.letters
         proposed = letters.copy()
         for position, token in zip(chosen, tokens, strict=True):
             proposed[position - since] = constraint.class_of[token]
-        if moved(before, proposed).bitmap & after.bitmap:
+        last = max(chosen) - since
+        if constraint.leads(moved(before(), proposed[:last]), proposed[last], moved(likely(), letters[:last:-1])):
             return list(range(len(chosen)))
         # From here on, `letters` has the tokens kept so far, and `left` and `right` are their forward and backward sets.
-        left, right = sets_after(before, letters), sets_before(letters, after)
+        left, right = sets_after(before(), letters), sets_before(letters, after())
         kept: list[int] = []
         for index in sorted(range(len(chosen)), key=lambda index: (-probabilities[index], index)):
             place = chosen[index] - since
@@ -171,24 +204,28 @@ class FilteredBlock(Block):
 
     def part(self, start: int, end: int, opened: int, *, restart: bool = False) -> "FilteredBlock":
         """Return the positions `[start, end)` as a block, with bounds that account for the other positions."""
-        constraint, since, until, before, after = self.bounds
+        constraint, since, until, before, *ends = self.bounds
         letters, first, last = self.letters, max(start, since), min(end, until)
-        before = moved(before, letters[: first - since])
-        after = moved(after, reversed(letters[last - since :]))
+        after, likely = [_Later(each, letters[last - since :][::-1]) for each in ends]
         part = Block.part(self.plain, start, end, opened, restart=restart)
-        return filtered(part, Bounds(constraint, first, last, before, after))
+        return filtered(part, Bounds(constraint, first, last, _Later(before, letters[: first - since]), after, likely))
 
     def with_part(self, part: Block) -> "FilteredBlock":
         """Return the block with the tokens, masked positions and `extra` of `part`."""
-        return self._with(Block.with_part(self, part))
+        return filtered(Block.with_part(self, part), self.bounds, checked=False)  # `part` may be of another block
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether the methods of this class made tokens and masked positions: then the window can be completed with them."""
+        return self.checked == (self.tokens, self.masked)
 
     def _with(self, block: Block) -> "FilteredBlock":
-        return filtered(block, self.bounds)
+        return filtered(block, self.bounds, checked=self.is_checked)
 
 
-def filtered(block: Block, bounds: Bounds) -> FilteredBlock:
-    """Return `block` with `bounds`."""
-    return FilteredBlock(*_FIELDS(block), bounds=bounds)
+def filtered(block: Block, bounds: Bounds, *, checked: bool = True) -> FilteredBlock:
+    """Return `block` with `bounds`. `checked`: whether the window can be completed with it for certain."""
+    return FilteredBlock(*_FIELDS(block), bounds=bounds, checked=(block.tokens, block.masked) if checked else ())
 
 
 def _narrow(letters: Sequence[int], place: int, left: list[StateSet], right: list[StateSet]) -> None:
@@ -217,13 +254,16 @@ class WindowFilter:
     """
 
     def __init__(self, constraint: RequestConstraint, state: int, settled: int, window: Sequence[Block]) -> None:
-        of, self._of, self._settled = constraint.constraint, constraint, settled
-        self._before, self._fed = of.states(1 << state), window[0]
-        after = constraint.ends[max(0, min(window[-1].end, constraint.limit) - constraint.start)]
-        self._after = {window[-1].start: after}  # by the start of a block: the states after it from which the answer can end
+        self._of, self._settled, self._fed = constraint, settled, window[0]
+        start = constraint.constraint.states(1 << state)
+        end = max(0, min(window[-1].end, constraint.limit) - constraint.start)
+        read = _Later(lambda: start, constraint.letters(settled, window))
+        self._before: States = lambda: start
+        ends: tuple[States, States] = (lambda: constraint.ends[end]), (lambda: constraint.likely_ends(end, read()))
+        self._ends = {window[-1].start: ends}  # by the start of a block: the states after it from which the answer can end
         for block, following in zip(reversed(window[:-1]), reversed(window), strict=False):
-            letters = of.letters(following.start, following.tokens, following.masked)[: constraint.limit - following.start]
-            after = self._after[block.start] = moved(after, reversed(letters[max(0, settled - following.start) :]))
+            letters = constraint.letters(settled, (following,))[::-1]
+            ends = self._ends[block.start] = _Later(ends[0], letters), _Later(ends[1], letters)
 
     def enter(self, block: Block) -> FilteredBlock:
         """Return the block with its bounds."""
@@ -231,7 +271,7 @@ class WindowFilter:
         since = min(max(block.start, self._settled), block.end)
         until = max(since, min(block.end, self._of.limit))
         self._fed = block
-        return filtered(block, Bounds(self._of.constraint, since, until, self._before, self._after[block.start]))
+        return filtered(block, Bounds(self._of.constraint, since, until, self._before, *self._ends[block.start]))
 
     def leave(self, done: Block, entered: Block) -> Block:
         """Return a block after its pass, without bounds, and advance the filter to the end of the block.
@@ -245,10 +285,11 @@ class WindowFilter:
                 without `unmask` or `unmask_rows`.
         """
         assert isinstance(entered, FilteredBlock)
-        constraint, since, until, before, after = entered.bounds
+        constraint, since, until, before, after, _ = entered.bounds
         letters = constraint.letters(done.start, done.tokens, done.masked)
-        self._before = moved(before, letters[since - done.start : until - done.start])
-        if not self._before.bitmap & after.bitmap:
+        self._before = _Later(before, letters[since - done.start : until - done.start])
+        checked = isinstance(done, FilteredBlock) and done.is_checked
+        if not checked and not self._before().bitmap & after().bitmap:
             raise DlstepError(
                 f"tokens of [{done.start}, {done.end}) contradict {self._of.automaton.source}: under a constraint, a rule "
                 "must set tokens with Block.unmask or Block.unmask_rows"

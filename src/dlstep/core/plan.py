@@ -266,7 +266,7 @@ class Wanted:
     scored_ids: tuple[int, ...] = ()
     """Ids to report probabilities of, equally many per sampled position in turn; -1 is none."""
     masks: tuple[TokenMask, ...] = ()
-    """Ids that each sampled position may hold; if empty, any id. Under a constraint, the core sets them."""
+    """Ids that each sampled position may hold; if empty, any id. Under a constraint, the core sets `LazyMasks`."""
     penalty: float = 0.0
     """Subtracted at each sampled position from the logit of the previous token in its group."""
     shift: int | None = None

@@ -28,6 +28,7 @@ from rpds import HashTrieMap, List
 
 from .block import Extra
 from .checks import check_ranges, short
+from .constraint import LazyMasks
 from .errors import ReplayDiverged
 from .lifecycle import Event, Rebuild, apply
 from .options import Options
@@ -247,8 +248,8 @@ def to_json(value: Any) -> Any:
     """Return `value` as JSON data. Raises TypeError for a value of another type."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, tuple):
-        return [to_json(item) for item in cast(tuple[Any, ...], value)]
+    if isinstance(value, tuple | LazyMasks):
+        return [to_json(item) for item in cast(Iterable[Any], value)]
     for tag, (kind, parts_of, _) in _TAGGED.items():
         if isinstance(value, kind):
             return {tag: to_json(parts_of(value))}

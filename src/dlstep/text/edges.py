@@ -36,9 +36,18 @@ class ArrayEdges(Edges):
         self._next, self._previous = _Neighbors(*edges[:2]), _Neighbors(*edges[2:4])
         self._starts, *self._ends = edges[4:]  # where the edges of each label begin, their sources and their targets
         self._of_letters: dict[int, list[Ints]] = {}
+        # The same edges by source: their labels and targets.
+        self._from, order = edges[0], np.argsort(self._ends[0], kind="stable")
+        self._labels_from = np.repeat(np.arange(len(self._labels), dtype=np.int32), np.diff(self._starts))[order]
+        self._targets_from = self._ends[1][order]
 
     def after(self, states: int, letter: int) -> int:
         """Return the states that a letter leads to from any of `states`."""
+        state = states.bit_length() - 1
+        if letter != ANY and 0 <= state < self._states and states == 1 << state:  # a single state has few edges
+            edges = slice(*self._from[state : state + 2])
+            hits = self._targets_from[edges][self._labels[self._labels_from[edges], letter >> 3] >> (letter & 7) & 1 != 0]
+            return 1 << int(hits[0]) if len(hits) else 0
         return self._step(states, letter, self._next, slice(None))
 
     def before(self, states: int, letter: int) -> int:
@@ -59,8 +68,8 @@ class ArrayEdges(Edges):
         known = self._of_letters.get(letter)
         if known is None:
             bits = self._in_gaps if letter == ANY else self._labels[:, letter >> 3] & 1 << (letter & 7)
-            parts = [np.arange(*self._starts[label : label + 2]) for label in np.flatnonzero(bits)]
-            places = np.concatenate([np.arange(0), *parts])
+            labels = np.flatnonzero(bits)
+            places = ranges(starts := self._starts[labels], self._starts[labels + 1] - starts)
             known = [each[places] for each in self._ends]
             remember(self._of_letters, letter, known, MOST_LETTERS)
         return known

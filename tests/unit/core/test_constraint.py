@@ -2,16 +2,19 @@
 
 import gc
 import pickle
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import product
 from weakref import ref
 
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
-from dlstep.core import Config, DlstepError, Request, SamplingParams, Spec, refusal
+from dlstep.core import Config, DlstepError, Request, SamplingParams, Spec, add, init, refusal, schedule
 from dlstep.core.block import Block, open_block
 from dlstep.core.constraint import RequestConstraint, bound
 from dlstep.core.filtering import WindowFilter
+from dlstep.core.trace import from_json, to_json
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.text.dfa import Dfa, regex
 from dlstep.text.token_automaton import token_automaton
@@ -131,34 +134,55 @@ def test_any_allowed_token_leaves_an_answer_with_a_reserve(automaton, count, siz
     assert automaton.accepts(cells[:end]) and {*cells[end:]} <= {STOP}
 
 
-@given(automaton=automata(), cells=CELLS, size=st.integers(1, 3), data=st.data())
-def test_a_block_keeps_a_largest_prefix_in_the_order_of_confidence(automaton, cells, size, data):
-    """What is kept can be completed, and what is dropped contradicts it; the first proposal is kept."""
-    assume(answers(automaton, cells))
-    of = RequestConstraint(automaton, (STOP,), 1, 1 + len(cells))
+@settings(max_examples=150)  # a wrong set is rarely another answer
+@given(
+    automaton=automata(),
+    cells=CELLS,
+    behind=st.integers(0, 2),
+    size=st.integers(1, 5),
+    reserve=st.integers(1, 3),
+    sampled=st.booleans(),
+    cleared=st.booleans(),
+    data=st.data(),
+)
+def test_a_block_keeps_a_largest_prefix_in_the_order_of_confidence(
+    automaton, cells, behind, size, reserve, sampled, cleared, data
+):
+    """What is kept can be completed, and what is dropped contradicts it; the first proposal is kept if it was `sampled`.
+
+    A rule may unmask several times. What the masks have read is cached, or was `cleared`.
+    """
+    free = (None,) * behind
+    assume(answers(automaton, (*cells, *free)))
+    of = RequestConstraint(automaton, (STOP,), 1, 1 + len(cells) + behind, (), reserve)
     window = window_of(cells, size)
     masked = [position for block in window for position in block.masked]
     masks = dict(zip(masked, of.window_masks(0, 1, window, masked), strict=True))
+    if cleared:
+        of.constraint._masks.clear()
     window_filter, now, first = WindowFilter(of, 0, 1, window), list(cells), True
     for block in window:
-        chosen = sorted(data.draw(st.sets(st.sampled_from(block.masked)))) if block.masked else []
-        tokens = [data.draw(st.sampled_from(masks[position].ids())) for position in chosen]
-        chances = [data.draw(st.sampled_from([0.1, 0.5, 0.9])) for _ in chosen]
-        entered = window_filter.enter(block)
-        after = window_filter.leave(entered.unmask(chosen, tokens, chances), entered)
-        kept = set(block.masked) - set(after.masked)
-        if first and chosen:
-            best = max(range(len(chosen)), key=lambda index: (chances[index], -index))
-            assert chosen[best] in kept, "the most confident token of the first block was dropped"
-        first = first and not chosen
-        for index in sorted(range(len(chosen)), key=lambda index: (-chances[index], index)):
-            trial = list(now)
-            trial[chosen[index] - 1] = tokens[index]
-            assert (chosen[index] in kept) == bool(answers(automaton, tuple(trial)))
-            if chosen[index] in kept:
-                now = trial
-        assert type(after) is Block
-        assert after.tokens == tuple([MASK if cell is None else cell for cell in now[block.start - 1 : block.end - 1]])
+        entered = after = window_filter.enter(block)
+        for _ in range(data.draw(st.integers(0, 2))):
+            before = after.masked
+            chosen = sorted(data.draw(st.sets(st.sampled_from(before), min_size=1))) if before else []
+            tokens = [data.draw(st.sampled_from(masks[position].ids() if sampled else IDS)) for position in chosen]
+            chances = [data.draw(st.sampled_from([0.1, 0.5, 0.9])) for _ in chosen]
+            after = after.unmask(chosen, tokens, chances)
+            kept = set(before) - set(after.masked)
+            if first and chosen and sampled:
+                best = max(range(len(chosen)), key=lambda index: (chances[index], -index))
+                assert chosen[best] in kept, "the most confident token of the first block was dropped"
+            first = first and not chosen
+            for index in sorted(range(len(chosen)), key=lambda index: (-chances[index], index)):
+                trial = list(now)
+                trial[chosen[index] - 1] = tokens[index]
+                assert (chosen[index] in kept) == bool(answers(automaton, (*trial, *free)))
+                if chosen[index] in kept:
+                    now = trial
+        left = window_filter.leave(after, entered)
+        assert type(left) is Block
+        assert left.tokens == tuple([MASK if cell is None else cell for cell in now[block.start - 1 : block.end - 1]])
 
 
 def test_stop_ids_are_no_letters_of_the_language():
@@ -189,8 +213,15 @@ def test_a_token_against_the_constraint_is_an_error():
     block = open_block(0, 3, 3, (), MASK)
     window_filter = WindowFilter(of, 0, 0, (block,))
     entered = window_filter.enter(block)
-    with pytest.raises(DlstepError, match=r"tokens of \[0, 3\) contradict ab: under a constraint, a rule must set tokens with"):
-        window_filter.leave(Block(0, (1, MASK, MASK), (1, 2), (0.5, 0.0, 0.0)), entered)
+    wrong = Block(0, (1, MASK, MASK), (1, 2), (0.5, 0.0, 0.0))
+    once, part = entered.unmask([0], [0], [0.5]), entered.part(1, 3, 0).unmask([1], [STOP], [0.5])
+    changed = replace(entered, tokens=wrong.tokens, masked=wrong.masked)
+    given = replace(once, tokens=(0, 0, MASK), masked=(2,)).unmask([2], [STOP], [0.5])
+    for done in (wrong, changed, changed.with_extra(None), given, once.with_part(part), entered.with_part(wrong)):
+        with pytest.raises(
+            DlstepError, match=r"tokens of \[0, 3\) contradict ab: under a constraint, a rule must set tokens with"
+        ):
+            window_filter.leave(done, entered)
 
 
 def test_remasked_and_partial_blocks_stay_filtered():
@@ -211,6 +242,13 @@ def test_remasked_and_partial_blocks_stay_filtered():
     assert part.unmask([1, 2], [0, 0], [0.1, 0.2]).masked == (1,)  # the second a is more certain, and fits with b before it
     assert entered.unmask([3], [1], [0.9]).part(1, 3, 0).unmask([2], [1], [0.5]).masked == (1, 2)  # before b comes a
     assert once.with_part(part.unmask([1], [1], [0.5])).with_extra(None).unmask([2], [1], [0.9]).masked == (2, 3)
+
+
+def test_tokens_behind_a_new_one_are_read_in_their_order():
+    automaton = token_automaton("aab|bba", regex("aab|bba"), PIECES, (STOP, MASK))
+    block = Block(0, (MASK, 0, 1), (0,), (0.0, 0.5, 0.5))
+    entered = WindowFilter(RequestConstraint(automaton, (STOP,), 0, 3), 0, 0, (block,)).enter(block)
+    assert [entered.unmask([0], [token], [0.5]).masked for token in (0, 1)] == [(), (0,)]
 
 
 SPEC = Spec(MASK, (STOP,), 5, pieces=PIECES)
@@ -245,6 +283,27 @@ def test_a_constraint_lives_as_long_as_a_request_needs_it():
     gc.collect()
     assert len(seen) == 29 and sum(one() is not None for one in seen) <= 8, "constraints without a request pile up"
     assert bound(kept, (STOP,)) is in_use, "two requests with one constraint do not share what it remembers"
+
+
+def test_masks_are_computed_when_they_are_read(monkeypatch):
+    """Once, all together, and not by the plan; also in another thread, and after what the constraint remembers was cleared."""
+    state = add(init(CONFIG, MultiBD(block_size=4)), Request(0, (0,), SamplingParams(max_tokens=8), automaton=AB))
+    counts, compute = [], RequestConstraint.window_masks
+    monkeypatch.setattr(RequestConstraint, "window_masks", lambda *given: (counts.append(0), compute(*given))[1])
+    plans = [schedule(state) for _ in range(4)]
+    masks = [plan.spans[0].wanted.masks for plan in plans]
+    assert len(masks[0]) == len(plans[0].spans[0].wanted.sampled) > 2 and not counts
+    plain = tuple(masks[0])
+    assert [mask.ids() for mask in plain[:3]] == [[0, 2], [1, STOP], [STOP]] and len(counts) == 1
+    assert masks[0] == plain and plain == masks[0] != plain[1:] and hash(masks[0]) == hash(plain) and len(counts) == 1
+    assert repr(masks[0]) == repr(plain) and masks[0][1:] == plain[1:]
+    constraint = bound(AB, (STOP,))
+    constraint._masks.clear()
+    constraint._next.__init__(constraint._next._step, constraint._next._most)
+    with ThreadPoolExecutor(2) as pool:
+        assert [*pool.map(tuple, [masks[1]] * 2)] == [plain] * 2
+    assert plans[1] == plans[0] == pickle.loads(pickle.dumps(plans[2])) == from_json(to_json(plans[3]))
+    assert to_json(plans[3]) == to_json(plans[0])
 
 
 def test_masks_survive_pickling_and_differ_by_content():

@@ -9,7 +9,8 @@ from dlstep.text.edges import WIDTH, ArrayEdges
 
 STATES, CLASSES = 20, 40  # more than two bytes of states, and more than a word of classes
 MOVES = st.dictionaries(st.tuples(st.integers(0, STATES - 1), st.integers(1, CLASSES)), st.integers(0, STATES - 1), max_size=60)
-SETS = st.integers(0, (2 << STATES) - 1)  # with the state after the end of an answer, which has no edges
+# With the state after the end of an answer, which has no edges.
+SETS = st.integers(0, (2 << STATES) - 1) | st.integers(0, STATES).map(lambda state: 1 << state)
 
 
 @given(
