@@ -70,26 +70,20 @@ class Settings:
     """The ids that rows may sample."""
 
     @classmethod
-    def of(cls, tensors: Mapping[str, Tensor], rows: int, mask_words: Int32[Tensor, "lines words"] | None = None) -> "Settings":
-        """Return the settings from named tensors; settings that are not needed are missing.
+    def of(cls, tensors: Mapping[str, Tensor], rows: int) -> "Settings":
+        """Return the settings from named tensors, without token masks; settings that are not needed are missing.
 
         Args:
             tensors: Tensors by name. `seeds`, `sampled_positions` and `draws` make `noise`;
-                `penalised` and `penalties` make `penalty`; `mask_rows` are lines of `mask_words`; the
-                other names are those of fields.
+                `penalised` and `penalties` make `penalty`; the other names are those of fields.
             rows: Number of rows.
-            mask_words: Token masks on the device.
         """
-        masks = None
-        if "mask_rows" in tensors:
-            assert mask_words is not None, "rows have masks, but there is no table of masks"
-            masks = TokenMasks(mask_words, tensors["mask_rows"])
         return cls(
             **{name: tensors.get(name) for name in ("temperatures", "top_k", "top_p", "min_p")},
             noise=Noise(tensors["seeds"], tensors["sampled_positions"], tensors["draws"]) if "seeds" in tensors else None,
             penalty=Penalty(tensors["penalised"], tensors["penalties"]) if "penalised" in tensors else None,
             scored_ids=tensors["scored_ids"].view(rows, -1) if "scored_ids" in tensors else None,
-            masks=masks,
+            masks=None,
         )
 
 

@@ -168,7 +168,7 @@ MUTANTS = (
         (
             "PaddedExecutor._usable_graph",
             "replay graphs that read a table of token masks that was replaced",
-            "self._drop([each for each in self._captured if 'mask_rows' in each.kind.names])",
+            "self._drop([each for each in self._captured if each.kind.masked])",
             "pass",
         ),
     ),

@@ -35,7 +35,7 @@ class Kind:
     """Properties that forward passes of any size share: `names` of arrays and sampler.
 
     `widest` is the maximum number of rows of a span, NARROW or TILE_HEIGHT. `scored` and `soft` are
-    the numbers of ids per sampled row and per soft row; 0 if there are none.
+    the numbers of ids per sampled row and per soft row; 0 if there are none. `masked`: some positions have token masks.
     """
 
     widest: int
@@ -43,6 +43,7 @@ class Kind:
     soft: int
     names: tuple[str, ...]
     sampler: SamplerConfig
+    masked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ def forward_kind(gathered: Gathered) -> Kind:
         soft=len(arrays["soft_ids"]) // len(arrays["soft_rows"]) if "soft_rows" in arrays else 0,
         names=tuple(arrays),
         sampler=gathered.sampler,
+        masked=bool(gathered.masked),
     )
 
 
@@ -151,7 +153,7 @@ def _equal(first: Spans, second: Spans) -> bool:
 def batch_in(arena: Arena, bucket: Bucket, target: LoweringTarget) -> Batch:
     """Return a batch of views into the arena; later fills of the arena change the batch."""
     layouts = {view: tiles_over(arena.tensors[_name(view)], tile_shape(bucket, view, target)) for view in target.views}
-    return batch_of(arena.tensors, layouts, bucket.kind.sampler, target.masks.words)
+    return batch_of(arena.tensors, layouts, bucket.kind.sampler)
 
 
 def _name(view: View) -> str:

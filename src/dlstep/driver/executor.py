@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float32
 from torch import Tensor
 
-from ..models.networks import Answer, Batch, Memory, PagedNetwork
+from ..models.networks import Batch, Memory, PagedNetwork
 from .buckets import Bucket
-from .lowering import Gathered, LoweringTarget, lower, pack
+from .lowering import Gathered, LoweringTarget, lower, pack, with_masks
 from .profile import region
 
 Packed = Float32[Tensor, "k w"]
@@ -41,7 +41,7 @@ class Executor:
     @torch.inference_mode()
     def submit(self, gathered: Gathered) -> Pending:
         """Start a forward pass and the sampling of its rows."""
-        packed = self._step(self._lowered(gathered))
+        packed = self._step(self._lowered(gathered), gathered)
         return NOTHING if packed is None else to_host(packed)
 
     def drop_graphs(self) -> None:
@@ -50,23 +50,24 @@ class Executor:
     def capture(self, idle: Gathered, bucket: Bucket) -> None:
         """Capture a graph for `bucket`; this executor captures none."""
 
-    def _step(self, batch: Batch) -> Packed | None:
-        """Run a forward pass and sample its rows on the device. Graphs capture this part."""
-        answer = self._forward(batch)
-        return None if answer is None else self._sample(batch, answer)
+    def _step(self, batch: Batch, gathered: Gathered) -> Packed | None:
+        """Run a forward pass and sample its rows. Token masks are computed while a device runs the network's body."""
+        rows = self._forward(batch)
+        return None if rows is None else self._sample(with_masks(batch, gathered, self._target), rows)
 
     @region("lower")
     def _lowered(self, gathered: Gathered) -> Batch:
         return lower(gathered, self._target)
 
     @region("forward")
-    def _forward(self, batch: Batch) -> Answer | None:
-        return self._network.forward(batch, self._memory)
+    def _forward(self, batch: Batch) -> Tensor | None:
+        return self._network.body(batch, self._memory)
 
     @region("sample")
-    def _sample(self, batch: Batch, answer: Answer) -> Packed:
+    def _sample(self, batch: Batch, rows: Tensor) -> Packed:
         """Return samples. All ranks use rank 0's, so that rounding cannot make them diverge."""
-        return self._network.ranks.first_of(pack(self._network.sample(batch, answer)))
+        drawn = self._network.sample(batch, self._network.head(batch, rows))
+        return self._network.ranks.first_of(pack(drawn))
 
 
 def to_host(packed: Packed) -> Pending:

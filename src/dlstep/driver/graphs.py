@@ -4,17 +4,20 @@ Padding rows store nothing and attend to nothing, and their samples are dropped.
 """
 
 import gc
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from ..models.networks import Batch, Memory, PagedNetwork
 from .arena import Arena
 from .buckets import MAX_PADDED_ROWS, Bucket, Kind, Laid, batch_in, fill, room_for, smallest_bucket
 from .executor import Executor, Packed, Pending, to_host
-from .lowering import Gathered, LoweringTarget
+from .lowering import Gathered, LoweringTarget, masked_by
 from .profile import region
 
 # These filters sort all logits of a row, and their values determine which kernels are launched.
@@ -23,15 +26,17 @@ UNCAPTURED = {"top_k", "top_p", "min_p"}
 
 @dataclass(slots=True)
 class Captured:
-    """A graph, the arena that it sends to the device, the answer that it copies to the host, and the event after it.
+    """Graphs, the arena that they send to the device, the answer that they copy to the host, and the event after them.
 
-    `laid` has the spans for which the tiles of the arena were computed; None before, and if an update of the arena failed.
+    If positions have token masks, a second graph samples; `mask_rows` sends the rows of the masks in their table. `laid` has
+    the spans for which the tiles of the arena were computed; None before, and if an update of the arena failed.
     """
 
-    graph: torch.cuda.CUDAGraph
+    graphs: list[torch.cuda.CUDAGraph]
     arena: Arena
     received: Packed
     copied: torch.cuda.Event
+    mask_rows: Arena
     laid: Laid | None = None
 
 
@@ -44,8 +49,12 @@ class Captured:
 # Rows beyond those of the plan are padding: they store nothing, see nothing, and the host drops their samples.
 # The kernels and their tiles depend on the bucket alone, and passes without a graph are padded to the same
 # bucket, so a result does not change by a bit when a bucket is captured. Sorting filters (`UNCAPTURED`) launch
-# kernels that depend on values, so they stay outside. The table of token masks may move when it grows: graphs
-# that read it are dropped then. All graphs share one memory pool, as they never run at the same time.
+# kernels that depend on values, so they stay outside. All graphs share one memory pool, as they never run at the same time.
+#
+# Token masks take long to compute, but only sampling reads them. So a bucket with masks has two graphs. The host launches the
+# body, computes the masks while the device runs it, and launches the sampling. No other graph runs in between, so the second
+# graph finds the rows that the first one has left in the shared pool. The table of token masks may move when it grows: graphs
+# that read it are dropped then, and the pass begins again, which stores the same keys and values.
 class PaddedExecutor(Executor):
     """An executor that pads forward passes that sample to buckets and, if `captures`, captures them.
 
@@ -87,13 +96,14 @@ class PaddedExecutor(Executor):
             with suppress(RuntimeError):  # after an error, the device runs no graph
                 torch.cuda.synchronize(self._target.device)
         for bucket in buckets:
-            self._captured.pop(bucket).graph.reset()  # stack frames of an exception may still refer to the graph
+            for graph in self._captured.pop(bucket).graphs:
+                graph.reset()  # stack frames of an exception may still refer to the graph
         self.graph_count = len(self._captured)
 
     def _usable_graph(self, bucket: Bucket) -> Captured | None:
         """Return the graph of a bucket. First drop graphs that read a table of token masks that has been replaced."""
         if self._mask_words is not self._target.masks.words:
-            self._drop([each for each in self._captured if "mask_rows" in each.kind.names])
+            self._drop([each for each in self._captured if each.kind.masked])
             self._mask_words = self._target.masks.words
         return self._captured.get(bucket)
 
@@ -104,13 +114,22 @@ class PaddedExecutor(Executor):
         captured = self._usable_graph(bucket)
         if captured is None:
             if not self._is_due(bucket):
-                return to_host(self._answer(self._filled(bucket, gathered)[1])[:, :sampled])
+                return to_host(self._answer(self._filled(bucket, gathered)[1], gathered)[:, :sampled])
             captured = self._captured[bucket] = self._capture(bucket, gathered)
+        captured.copied.synchronize()  # an interrupt may have left a graph that still reads the arena
         laid, captured.laid = captured.laid, None
         fill(captured.arena, bucket, gathered, self._target, laid)
         captured.laid = gathered.spans
-        captured.graph.replay()
+        captured.graphs[0].replay()
         captured.copied.record()
+        if bucket.kind.masked:
+            rows = self._target.masks.rows_of(gathered.masked)
+            if self._mask_words is not self._target.masks.words:
+                return self._padded(gathered)
+            host = captured.mask_rows.hosts["rows"]
+            host[:sampled], host[sampled:] = rows, 0
+            captured.graphs[1].replay()
+            captured.copied.record()
         return Pending(captured.received[:, :sampled], captured.copied)
 
     def _is_due(self, bucket: Bucket) -> bool:
@@ -120,8 +139,8 @@ class PaddedExecutor(Executor):
         self._met.add(bucket)
         return False
 
-    def _answer(self, batch: Batch) -> Packed:
-        answer = self._step(batch)
+    def _answer(self, batch: Batch, gathered: Gathered) -> Packed:
+        answer = self._step(batch, gathered)
         assert answer is not None, "only forward passes that sample are padded"
         return answer
 
@@ -132,38 +151,63 @@ class PaddedExecutor(Executor):
         arena.send()
         return arena, batch_in(arena, bucket, self._target)
 
-    def _warm_up(self, bucket: Bucket, batch: Batch) -> Packed:
+    def _warm_up(self, bucket: Bucket, batch: Batch, gathered: Gathered) -> Packed:
         """Launch every kernel of the step, so that none is compiled or loaded during the capture. Return its answer.
 
         After the first bucket of a kind, the first layers are enough: the others launch the same kernels.
         """
         with self._network.only_first_layers() if bucket.kind in self._warm else nullcontext():
-            answer = self._answer(batch)
+            answer = self._answer(batch, gathered)
         self._warm.add(bucket.kind)
         return answer
 
     @region("capture")
     def _capture(self, bucket: Bucket, gathered: Gathered) -> Captured:
         """Warm up the step for `gathered`, then capture it."""
-        device = self._target.device
         arena, batch = self._filled(bucket, gathered)
+        received = self._host_copy(bucket, batch, gathered)
+        mask_rows = Arena({"rows": (np.dtype(np.int64), bucket.rows)}, self._target.device)
+        if bucket.kind.masked:
+            batch = masked_by(batch, self._target.masks, mask_rows.tensors["rows"])
+        rows: Tensor | None = None
+
+        def body() -> None:
+            nonlocal rows
+            arena.send()
+            rows = self._forward(batch)
+
+        def sampling() -> None:
+            assert rows is not None, "only forward passes that sample are padded"
+            received.copy_(self._sample(batch, rows), non_blocking=True)
+
+        parts = [(body,), (mask_rows.send, sampling)] if bucket.kind.masked else [(body, sampling)]
+        graphs = [self._recorded(*part) for part in parts]
+        self.graph_count += 1
+        return Captured(graphs, arena, received, torch.cuda.Event(), mask_rows)
+
+    def _host_copy(self, bucket: Bucket, batch: Batch, gathered: Gathered) -> Packed:
+        """Warm up the step. Return memory for its answer on the host."""
+        device = self._target.device
         self._aside.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(self._aside):
-            answer = self._warm_up(bucket, batch)
+            answer = self._warm_up(bucket, batch, gathered)
             received = torch.empty(answer.shape, dtype=answer.dtype, pin_memory=True)
         torch.cuda.current_stream(device).wait_stream(self._aside)
+        return received
+
+    def _recorded(self, *parts: Callable[[], None]) -> torch.cuda.CUDAGraph:
+        """Return a graph of what the parts launch."""
         graph = torch.cuda.CUDAGraph()
         collects = gc.isenabled()
         gc.disable()  # freeing another graph would invalidate the capture
         try:
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-                arena.send()
-                received.copy_(self._answer(batch), non_blocking=True)
+                for part in parts:
+                    part()
         finally:
             if collects:
                 gc.enable()
-        self.graph_count += 1
-        return Captured(graph, arena, received, torch.cuda.Event())
+        return graph
 
 
 def _pads(gathered: Gathered) -> bool:

@@ -19,6 +19,7 @@ from torch import Tensor
 from dlstep_kernels import AttentionLayout, Drawn, SamplerConfig, Spans, lay_out, visible_range
 from dlstep_kernels.choice import has_kernels
 from dlstep_kernels.embeddings import ADDED, BLENDED, RENORMALIZED
+from dlstep_kernels.sampling import TokenMasks
 from dlstep_kernels.tiles import Tiles, lay_tiles
 
 from ..core import Plan, Samples, SamplingParams, Span, SpanSamples
@@ -92,12 +93,16 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """One plan as host arrays, named as for `batch_of`; `process` changes logits."""
+    """One plan as host arrays, named as for `batch_of`; `process` changes logits.
+
+    `masked` has the spans if some positions have token masks, which `with_masks` computes.
+    """
 
     arrays: dict[str, np.ndarray]
     placed: Placed
     sampler: SamplerConfig
     process: Processing | Unguided | None = None
+    masked: tuple[Span, ...] = ()
 
     @property
     def spans(self) -> dict[int | None, Spans]:
@@ -106,7 +111,7 @@ class Gathered:
 
 
 def lower(gathered: Gathered, target: LoweringTarget) -> Batch:
-    """Return `gathered` as tensors on the target device, without padding."""
+    """Return `gathered` as tensors on the target device, without padding and token masks."""
     layouts: dict[View, AttentionLayout | Tiles] = {}
     for window, group in target.views:
         spans = gathered.spans[window]
@@ -116,7 +121,22 @@ def lower(gathered: Gathered, target: LoweringTarget) -> Batch:
             alike = next((layout for (other, _), layout in layouts.items() if other == window), None)
             layouts[window, group] = alike or lay_out(spans, dtype=target.dtype, device=target.device)
     tensors = staged(gathered.arrays, target.device)
-    return batch_of(tensors, layouts, gathered.sampler, target.masks.words, gathered.process)
+    return batch_of(tensors, layouts, gathered.sampler, gathered.process)
+
+
+def with_masks(batch: Batch, gathered: Gathered, target: LoweringTarget) -> Batch:
+    """Return the batch of `gathered` with its token masks, which are computed now."""
+    if not gathered.masked:
+        return batch
+    rows = np.zeros(len(batch.sampled_rows), dtype=np.int64)  # rows of padding may sample any id
+    found = target.masks.rows_of(gathered.masked)
+    rows[: len(found)] = found
+    return masked_by(batch, target.masks, staged({"rows": rows}, target.device)["rows"])
+
+
+def masked_by(batch: Batch, table: MaskTable, rows: Int64[Tensor, " w"]) -> Batch:
+    """Return the batch with the masks in these rows of the table."""
+    return replace(batch, settings=replace(batch.settings, masks=TokenMasks(table.words, rows)))
 
 
 def gather(
@@ -154,11 +174,10 @@ def gather(
     spec = plan.sample_spec
     sampler = SamplerConfig(spec.statistics, spec.ties, spec.best, spec.tempered, spec.all_ids)
     arrays |= _settings(plan, sampled_positions) | _carried(spans, slots)
-    if any(span.wanted.masks for span in spans):
-        arrays["mask_rows"] = target.masks.rows_of(spans)
     if any(span.rows.soft is not None for span in spans):
         arrays |= _soft(spans)
-    return Gathered(arrays, placed, sampler, plan_processing(plan))
+    masked = spans if any(span.wanted.masks for span in spans) else ()
+    return Gathered(arrays, placed, sampler, plan_processing(plan), masked)
 
 
 def _reordered(

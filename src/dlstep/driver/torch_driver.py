@@ -23,7 +23,7 @@ from ..models.shapes import embedding_of, kv_bytes_per_token
 from ..models.updating import Weights
 from .executor import NOTHING, Executor, Pending
 from .graphs import PaddedExecutor
-from .lowering import NO_ERRORS, Gathered, LoweringTarget, Placed, gather, lower, unpack
+from .lowering import NO_ERRORS, Gathered, LoweringTarget, Placed, gather, lower, unpack, with_masks
 from .processing import Processing, Unguided, unguided_plan
 from .profile import region
 from .tables import CarrySlots, MaskTable, PageTables, page_tables
@@ -440,7 +440,7 @@ class TorchDriver:
             cache.apply_ownership(plan)
             forwards = self.network.forwards(plan)
             gathered = [gather(forward, cache.tables, self._target, cache.slots.slots) for forward in forwards]
-            batches = [lower(each, self._target) for each in gathered]
+            batches = [with_masks(lower(each, self._target), each, self._target) for each in gathered]
             slots = torch.cat([batch.slot_mapping[batch.slot_mapping >= 0] for batch in batches])
             places = torch.cat([slots[:0] if batch.carry is None else batch.carry.left for batch in batches])
             with cache.memory.restoring(slots, places):

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int32, Int64
+from jaxtyping import Float, Float32, Int64
 from torch import Tensor, nn
 from transformers import DiffusionGemmaForBlockDiffusion, PreTrainedModel
 
@@ -89,13 +89,9 @@ def batch_of(
     tensors: Mapping[str, Tensor],
     layouts: Mapping[View, AttentionLayout | Tiles],
     sampler: SamplerConfig,
-    mask_words: Int32[Tensor, "rows words"] | None = None,
     process: Process | None = None,
 ) -> Batch:
-    """Return the batch of these named tensors.
-
-    `mask_words` are the token masks that `mask_rows` refers to; `process` changes the logits.
-    """
+    """Return the batch of these named tensors, without token masks; `process` changes the logits."""
     soft = None
     if "soft_rows" in tensors:
         rows = tensors["soft_rows"]  # a row of -1 is padding
@@ -107,7 +103,7 @@ def batch_of(
         slot_mapping=tensors["slot_mapping"],
         layouts=layouts,
         sampled_rows=tensors["sampled_rows"],
-        settings=Settings.of(tensors, len(tensors["sampled_rows"]), mask_words),
+        settings=Settings.of(tensors, len(tensors["sampled_rows"])),
         sampler=sampler,
         soft=soft,
         carry=Carry(tensors["found"], tensors["left"], tensors["fresh"]) if "found" in tensors else None,
@@ -187,8 +183,18 @@ class PagedNetwork(ABC):
         """Split `plan`, which has spans, into forward passes in order; only the last one samples."""
 
     @abstractmethod
+    def body(self, batch: Batch, memory: Memory) -> Tensor | None:
+        """Store keys and values; return what `head` needs of sampled rows, None without any. It needs no token masks."""
+
+    def head(self, batch: Batch, rows: Tensor) -> Answer:
+        """Return logits or samples of sampled rows, given what `body` returned for them."""
+        del batch
+        return rows
+
     def forward(self, batch: Batch, memory: Memory) -> Answer | None:
         """Store keys and values; return logits or samples of sampled rows, None without any."""
+        rows = self.body(batch, memory)
+        return None if rows is None else self.head(batch, rows)
 
     def sample(self, batch: Batch, answer: Answer) -> Drawn:
         """Return tokens, probabilities and the requested statistics."""
@@ -283,8 +289,8 @@ class PlainNetwork(PagedNetwork):
         """Return the plan itself."""
         return (plan,)
 
-    def forward(self, batch: Batch, memory: Memory) -> Answer | None:
-        """Store keys and values; return logits or samples of sampled rows, None without any."""
+    def body(self, batch: Batch, memory: Memory) -> Float[Tensor, "w hidden"] | None:
+        """Store keys and values; return hidden states of sampled rows, None without any."""
         if self._gates is not None:
             self._gates.rows = batch.gates
         hidden = self._body(
@@ -296,9 +302,10 @@ class PlainNetwork(PagedNetwork):
         ).last_hidden_state
         if self._gates is not None:
             self._gates.rows = None  # other users of the model's modules feed no drafts
-        if not batch.sampled_rows.numel():
-            return None
-        rows = hidden[0].index_select(0, batch.sampled_rows)
+        return hidden[0].index_select(0, batch.sampled_rows) if batch.sampled_rows.numel() else None
+
+    def head(self, batch: Batch, rows: Float[Tensor, "w hidden"]) -> Answer:
+        """Return logits or samples of the hidden states of sampled rows."""
         if self._linear is None:
             return self._head(rows)
         if batch.process is not None:
@@ -369,7 +376,7 @@ class CanvasNetwork(PagedNetwork):
         """Return the other arguments of `sample`, with the cap that it applies to the logits."""
         return super().allowed(replace(batch, sampler=replace(batch.sampler, cap=self._cap)))
 
-    def forward(self, batch: Batch, memory: Memory) -> Float[Tensor, "w vocab"] | None:
+    def body(self, batch: Batch, memory: Memory) -> Float[Tensor, "w vocab"] | None:
         """Encode final tokens and return None, or store the carried state of canvases and return their uncapped logits."""
         paged, carry = self._context(batch, memory), batch.carry
         if carry is None:

@@ -171,7 +171,7 @@ def test_executors_free_graphs_once_the_device_has_run_them(works, monkeypatch):
     driver = llm.engine.driver
     main = driver._caches.main
     main.executor = PaddedExecutor(driver.network, main.memory, driver._target, captures=False)
-    main.executor._captured[Bucket(1, 1, 1, Kind(1, 0, 0, (), SIMPLE))] = SimpleNamespace(graph=graph)
+    main.executor._captured[Bucket(1, 1, 1, Kind(1, 0, 0, (), SIMPLE, masked=False))] = SimpleNamespace(graphs=[graph])
     main.executor.graph_count = 1
 
     def synchronize(device):

@@ -1,7 +1,7 @@
 """Steps that graphs capture, run without one: padded to a bucket, with kernels, they answer as in the plan's own sizes."""
 
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from random import Random
 from unittest.mock import create_autospec
@@ -210,38 +210,40 @@ def test_what_is_taken_over_is_what_would_be_gathered(kind, lengths, pages, seed
         state = commit(state, samples)
 
 
-class ReplayedOnHost:
-    """Stands for a CUDA graph: runs the step on the tensors that were there when it was captured."""
+def unchecked(*values):
+    """The value with these fields, the types of which are not checked: graphs on a host are none."""
+    captured = object.__new__(Captured)
+    for field, value in zip(fields(Captured), (*values, None), strict=True):
+        object.__setattr__(captured, field.name, value)
+    return captured
 
-    def __init__(self, executor, arena, batch, answer):
-        self._executor, self._arena, self._batch, self._answer = executor, arena, batch, answer
+
+class ReplayedOnHost:
+    """Stands for a CUDA graph: runs the parts of a step, on the tensors that were there when it was captured."""
+
+    def __init__(self, *parts):
+        self._parts = parts
 
     def replay(self):
-        self._arena.send()
-        self._answer.copy_(self._executor._answer(self._batch))
+        for part in self._parts:
+            part()
 
     def reset(self): ...
+
+
+EVENT = create_autospec(torch.cuda.Event, instance=True)
 
 
 def with_graphs(driver, monkeypatch):
     """The padded driver, which captures every bucket when it occurs for the second time."""
     executor = driver._caches.main.executor
     assert isinstance(executor, PaddedExecutor)
-
-    def capture(bucket, gathered):
-        arena, batch = executor._filled(bucket, gathered)
-        answer = executor._answer(batch)
-        captured = object.__new__(Captured)  # its fields would be checked: the graph is none
-        graph, copied = ReplayedOnHost(executor, arena, batch, answer), create_autospec(torch.cuda.Event, instance=True)
-        fields = {"graph": graph, "arena": arena, "received": answer, "copied": copied, "laid": None}
-        for name, field in fields.items():
-            object.__setattr__(captured, name, field)
-        executor.graph_count += 1
-        return captured
-
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "Event", lambda: EVENT)
     monkeypatch.setattr(executor, "_captures", True)
-    monkeypatch.setattr(executor, "_capture", capture)
+    monkeypatch.setattr(executor, "_host_copy", executor._warm_up)
+    monkeypatch.setattr(executor, "_recorded", ReplayedOnHost)
+    monkeypatch.setattr(graphs, "Captured", unchecked)
     return driver
 
 
@@ -281,11 +283,12 @@ def test_graphs_read_the_masks_of_each_forward_pass(capacity, checkpoints, monke
                 words, before = driver._target.masks.words, dict(executor._captured)
                 state = commit(state, driver.run(schedule(state)))
                 for bucket, captured in before.items():
-                    reads = "mask_rows" in bucket.kind.names
+                    assert len(captured.graphs) == 1 + bucket.kind.masked
+                    reads = bucket.kind.masked
                     gone = executor._captured.get(bucket) is not captured
                     assert gone == (reads and driver._target.masks.words is not words)
                     dropped += gone
-        kinds |= {"mask_rows" in bucket.kind.names for bucket in executor._captured}
+        kinds |= {bucket.kind.masked for bucket in executor._captured}
         answers.append([state.finished[number].answer for number in range(state.next_seq_id)])
         for done in state.finished.values():
             assert done.finish in ("stop", "length")
@@ -370,7 +373,7 @@ def test_the_first_bucket_of_a_kind_is_warmed_up_by_all_layers(kind, needed, che
     counts = []
     network = checkpoint.network.base_model
 
-    def counted(batch):
+    def counted(batch, gathered):
         counts.append(len(network.layers))
         return torch.empty(1, 1)
 
@@ -379,7 +382,7 @@ def test_the_first_bucket_of_a_kind_is_warmed_up_by_all_layers(kind, needed, che
     assert len(kinds) > 1
     for idle, buckets in kinds:
         for bucket in buckets:
-            executor._warm_up(bucket, executor._filled(bucket, idle)[1])
+            executor._warm_up(bucket, executor._filled(bucket, idle)[1], idle)
         assert counts == [2, *[needed] * (len(buckets) - 1)]
         counts.clear()
     assert len(network.layers) == 2

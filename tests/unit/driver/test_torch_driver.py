@@ -187,7 +187,7 @@ def test_a_forward_pass_that_failed_may_be_repeated(checkpoints):
     state = commit(state, driver.run(schedule(state)))
     plan = schedule(state)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver.network, "forward", lambda *_: (_ for _ in ()).throw(RuntimeError("out of memory")))
+        patch.setattr(driver.network, "body", lambda *_: (_ for _ in ()).throw(RuntimeError("out of memory")))
         with pytest.raises(RuntimeError, match="out of memory"):
             driver.run(plan)
     with pytest.raises(CacheMismatch, match=r"rebuild\(state\)"):
