@@ -6,15 +6,14 @@ forward pass that unmasked it, which the step map shows. Takes a minute or two o
 
 import argparse
 import re
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Sequence
 from math import sqrt
 
 import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from dlstep import LLM, Output, SamplingParams, tiny
+from dlstep import LLM, Output, SamplingParams, examples, tiny
 
 Problems = Sequence[tiny.Problem]
 MODEL, THRESHOLD, MAX_TOKENS = "tiny-llada", 0.3, 48
@@ -33,28 +32,15 @@ def accuracy(llm: LLM, problems: Problems) -> tuple[float, float]:
     return share, sqrt(share * (1 - share) / len(problems))
 
 
-def passes(output: Output) -> Iterator[tuple[list[int], dict[int, int]]]:
-    """Yield the ids that each forward pass read, and the tokens that it unmasked, by position."""
-    step_map = output.step_map
-    assert step_map is not None and step_map.mask_id is not None
-    prompt = list(step_map.prompt_ids)
-    ids = prompt + [step_map.mask_id] * MAX_TOKENS
-    for _, changes in groupby(step_map.changes, lambda change: change.step):
-        unmasked = {len(prompt) + change.offset: change.token_id or 0 for change in changes}  # no rule here masks again
-        yield list(ids), unmasked
-        for position, token in unmasked.items():
-            ids[position] = token
-
-
 def loss_of(model: PreTrainedModel, outputs: Sequence[Output], advantages: Tensor) -> Tensor:
     """Return the loss of a group of answers to one prompt: minus advantage times log-probability, summed over tokens."""
-    rows, places, targets, weights = list[list[int]](), list[tuple[int, int]](), list[int](), list[Tensor]()
+    rows, places, targets, weights = list[tuple[int, ...]](), list[tuple[int, int]](), list[int](), list[Tensor]()
     for output, advantage in zip(outputs, advantages, strict=True):
-        for ids, unmasked in passes(output):
-            places += [(len(rows), position) for position in unmasked]
-            targets += unmasked.values()
-            weights += [advantage] * len(unmasked)
-            rows.append(ids)
+        for example in examples(output):
+            places += [(len(rows), position) for position in example.positions]
+            targets += example.targets
+            weights += [advantage] * len(example.targets)
+            rows.append(example.input_ids)
     seen = torch.ones(len(rows), 1, len(rows[0]), len(rows[0]), dtype=torch.bool)  # attention in both directions
     logits = model(input_ids=torch.tensor(rows), attention_mask=seen, use_cache=False).logits
     log_probabilities = logits[torch.tensor(places).unbind(1)].log_softmax(-1)
