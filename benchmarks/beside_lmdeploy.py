@@ -1,10 +1,10 @@
-"""End-to-end tokens per second next to LMDeploy, on one folder of random weights and at one confidence threshold.
+"""End-to-end tokens per second compared with LMDeploy, with the same random weights and confidence threshold.
 
 `--lmdeploy` is a folder with LMDeploy's sources, whose requirements must be installed; they are not part of this
 repository. Each engine runs in a separate process. A load is `requests x prompt x new tokens x requests at a time`, with
-new random prompts in each run. The first run warms up; the faster of two more counts, for 50 requests or more the second
-run. `ratio` divides by LMDeploy's tokens per second. The thresholds give about 3 tokens per forward pass; LMDeploy runs
-one more pass for each block, which stores it.
+new random prompts in each run. The first run warms up. The faster of two more runs counts; with 50 requests or more, there
+is only one more. `ratio` divides by LMDeploy's tokens per second. The thresholds give about 3 tokens per forward pass;
+LMDeploy runs one more pass for each block, which stores it.
 """
 
 import asyncio

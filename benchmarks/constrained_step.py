@@ -1,4 +1,4 @@
-"""Steps of a batch of constrained requests beside steps of the same requests without a constraint, in one run.
+"""Compare steps of a batch of constrained requests with steps of the same requests without a constraint, in one run.
 
 Each request has another JSON schema of the files `--schemas`, and the vocabulary is that of `--vocabulary` (see
 `benchmarks.schema_answers`). The network has random weights in the shape of a published checkpoint, so its samples are
@@ -6,11 +6,11 @@ replaced by scripted ones: a random instance of the schema, of which each pass u
 farther to the left. Requests with and without a constraint therefore take the same steps.
 
 The first round decodes other schemas, so that graphs are captured. The second one decodes the first answer to each schema,
-the third one another answer. `plain_ms` and `constrained_ms` are median times of steps in which all requests are
+the third one a second answer. `plain_ms` and `constrained_ms` are median times of steps in which all requests are
 decoded and no graph is captured. The other columns are milliseconds per pass of the constrained requests: `masks` is how
-long the device waits for masks (without one, how long they take), `sets` to `filter` are mean times on the host of their parts
-and of the filter of sampled tokens, `schedule` to `commit` those of the rest of a step, and `plain schedule` to `plain commit`
-those of a plain one.
+long the device waits for masks (on a CPU, how long computing them takes); `sets` to `packing` and `filter` are mean host times
+of computing masks and of filtering sampled tokens; `schedule` to `commit` are those of the rest of a step, and `plain_schedule`
+to `plain_commit` those of an unconstrained step.
 """
 
 import gc
@@ -61,7 +61,7 @@ TINY = replace(SHAPES["sdar-8b"], name="tiny", facts={**SHAPES["sdar-8b"].facts,
 ROUNDS = ("warm-up", "first", "second")
 MASKS = ("sets", "classes", "rows", "packing")
 STAGES = ("schedule", "start", "wait", "commit")
-# What the parts of a step call. The time of a part excludes that of the parts in it.
+# The functions of each part of a step. The time of a part excludes that of the parts that it calls.
 PARTS: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     ("schedule", decode, ("schedule",)),
     ("start", TorchDriver, ("start",)),
@@ -120,7 +120,7 @@ class Stopwatch:
         return spent
 
     def _on_device(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function between two events, the first of which occurs when the device has no other work left."""
+        """Return the function between two recorded events; the first occurs when the device has finished all other work."""
 
         def call(*args: Any) -> Any:
             ready, masked = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -183,7 +183,7 @@ def load_pieces(vocabulary: str, size: int) -> list[bytes]:
 
 
 def asked(line: str) -> Asked | None:
-    """Return the automaton of a schema and two answers; None if it has none of a good length."""
+    """Return the automaton of a schema and two answers; None unless two random answers have a suitable length."""
     schema, id_of = json.loads(line)["schema"], {piece: token for token, piece in enumerate(_PIECES) if piece}
     longest, examples = max(map(len, id_of)), Examples(schema, Random(0), words=32)
     texts = [spelled(examples.of(schema), schema) for _ in range(16)]
@@ -199,7 +199,7 @@ def asked(line: str) -> Asked | None:
 
 
 def all_asked(files: Sequence[str], vocabulary: str, size: int, count: int, workers: int) -> list[Asked]:
-    """Return the first `count` schemas of the files that have answers of a good length."""
+    """Return the first `count` schemas of the files that have two answers of a suitable length."""
     lines = [line for file in files for line in Path(file).read_text(encoding="utf-8").splitlines()]
     found: list[Asked] = []
     with ProcessPoolExecutor(workers, get_context("spawn"), load_pieces, (vocabulary, size)) as pool:
@@ -327,12 +327,12 @@ if __name__ == "__main__":
         measure,
         COLUMNS,
         shape=("sdar-8b", f"The shape of the network, or {TINY.name}."),
-        layers=(0, "Only so many layers; 0: all."),
-        schemas=((), "Files of schemas, with one JSON object a line."),
+        layers=(0, "Number of layers; 0: all."),
+        schemas=((), "Files of schemas, one JSON object per line."),
         vocabulary=("", "A file with the bytes of each id."),
         batches=((32,), "Requests at a time."),
         buffers=((1, 4), "Blocks in flight."),
         context=(512, "Tokens of each prompt."),
-        passes=(64, "Most steps of a round, after the prompts."),
-        workers=(0, "Schemas compiled at a time; 0: as many as there are processors."),
+        passes=(64, "Maximum steps of a round, after the prompts."),
+        workers=(0, "Schemas compiled in parallel; 0: one per processor."),
     )

@@ -1,9 +1,9 @@
-"""Latency of other users' requests while one user sends the call of a large tool, to a served model on a CPU.
+"""Latency of other users' requests to a server on a CPU, while one user forces calls of a large tool.
 
-The load of the other users is the same all the time. Phases without the tool and with it take turns, and
-the medians of their maxima and 99th percentiles are compared, because other programs disturb single phases.
-In each phase with the tool, its first request has a schema that the server has not seen: it is compiled, bound
-and decoded. The further ones follow at once.
+The load of the other users is constant. Phases without and with tool calls alternate. The medians of their
+maxima and 99th percentiles are compared, because other programs may disturb a single phase. The first request of
+each phase with the tool has a schema that the server has not seen, so the server compiles it and prepares its masks.
+The phase's later requests follow without a pause.
 
 With `--vocabulary`, the model is a small one with random weights and a tokenizer of the 131,072 ids of a file of
 the package mistral-common (`tekken_240911.json`), otherwise `tiny-bd`.

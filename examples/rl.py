@@ -1,7 +1,7 @@
-"""Train an embedded model by policy gradient, at a threshold that is too fast for it: `python examples/rl.py`.
+"""Train an embedded model by policy gradient to answer correctly at a low acceptance threshold: `python examples/rl.py`.
 
-Each update samples groups of answers, rewards the right ones, and raises the log-probability of each of their tokens in the
-forward pass that unmasked it, which the step map shows. Takes a minute or two on two cores.
+Each update samples groups of answers. The loss of a token is minus its answer's advantage times the token's log-probability in
+the forward pass that unmasked it, which the step map records. A run takes a minute or two on two cores.
 """
 
 import argparse

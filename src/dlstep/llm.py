@@ -46,8 +46,8 @@ class LLM:
             family.
         head_shift: 1: row p-1 of the network predicts position p; 0: row p does; None: from the
             checkpoint or its model family.
-        training: How the network was trained, in the words of docs/models.md; None: from the checkpoint or
-            its model family.
+        training: How the network was trained: a value of `training` in docs/models.md; None: from the
+            checkpoint or its model family.
         use_lora: Apply the adapter at `lora_path`; None: apply it if `lora_path` is given.
         lora_path: Folder of a LoRA adapter, trained on this checkpoint with peft.
         pre_merge_lora: Merge the adapter into the weights at load time, or keep it separate; None:
@@ -151,7 +151,7 @@ class LLM:
         self._engine, policy = engine, engine.buffer_policy
         self._shared = SharedDecode(Decode(engine.first, engine.driver), engine.turn, policy and policy.applied)
         self._reads: Reads | None = None
-        self._scoring = Lock()  # of reads and likelihoods, for which a change of the weights waits
+        self._scoring = Lock()  # held by reads and likelihoods; a change of the weights waits for it
 
     @classmethod
     def from_config(cls, config: EngineConfig) -> "LLM":
@@ -380,14 +380,14 @@ class LLM:
 
         Exact for networks with causal attention and for `multi_bd` with blocks of one token; LLaDA's
         Monte-Carlo estimate on a canvas. `Output.log_likelihood` scores an answer of any strategy.
-        With `trajectory`, return instead how probable the recorded tokens of answers are now, each in
-        the plain softmax of the pass that set it, which is run again: this works with every strategy.
+        With `trajectory`, run the recorded passes of answers again instead, and score each recorded token
+        under the current weights, in the plain softmax of the pass that set it; any strategy is possible.
 
         Args:
             prompts: One prompt or several; each is text or token ids.
             completions: One for each prompt. Text is encoded without special tokens: give ids to score
                 an end token.
-            trajectory: Outputs with step maps of this model, instead of prompts and completions.
+            trajectory: Outputs of this model with step maps, instead of prompts and completions.
             mc_num: Samples of an estimate; a multiple of `mc_batch`. Exact values need none.
             mc_batch: Samples whose numbers of masks are evenly spread; errors are measured between batches.
             mc_seed: Seed of the masks.
@@ -402,7 +402,7 @@ class LLM:
 
         if trajectory is not None:
             if prompts or completions:
-                raise ValueError("a trajectory has its prompt and its tokens: leave out prompts and completions")
+                raise ValueError("trajectory already contains prompts and tokens: leave out prompts and completions")
             outputs = [trajectory] if isinstance(trajectory, Output) else trajectory
             maps = [output.step_map for output in outputs]
             recorded = [each.recorded for each in maps if each is not None and each.recorded is not None]
@@ -436,10 +436,10 @@ class LLM:
     ) -> Stream[str] | Generator[tuple[int, Output]]:
         """Return an iterator of pieces of the answer to a prompt, or of the outputs of a list of prompts as they finish.
 
-        Joined, the pieces are the text of `generate`. Each output comes with its index in the list that `generate`
-        returns, once all its tokens are there. Requests start waiting at once. Leaving the loop early aborts those that
-        have not ended. The iteration over pieces raises ValueError for a request that could never run, and DlstepError
-        if the model fails on it; an output has `finish_reason` and `error` instead.
+        Joined, the pieces are the text of `generate`. Each output is yielded when its request has ended, with its index
+        in the list that `generate` would return. Requests start waiting at once. Leaving the loop early aborts those
+        that have not ended. Iterating over pieces raises ValueError for a request that could never run, and DlstepError
+        if the model fails on it; outputs report both in `finish_reason` and `error` instead.
 
         Args:
             prompt: Text or token ids, or a list of such prompts.
@@ -474,11 +474,11 @@ class LLM:
     def update_weights(self, source: "str | Path | Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]") -> int:
         """Replace the weights in place, and return their version: the number of updates so far.
 
-        Requests that have begun finish on the old weights first; later ones wait and get the new weights, with no page of
-        the KV cache from before. Afterwards, answers equal those of a new LLM with these weights. CUDA graphs and compiled
-        layers stay valid, and `lora_path` and `quantization` apply as in the constructor. Sessions and traces from before
-        cannot step on other weights: create new ones. Never change `engine.driver.network.model` yourself: cached pages of
-        the old weights would remain.
+        Requests that have begun finish on the old weights first. Later ones wait; they use the new weights and reuse no
+        KV page from before the update, so their answers equal those of a new LLM with these weights. CUDA graphs and
+        compiled layers stay valid, and `lora_path` and `quantization` apply as in the constructor. Sessions that began
+        before the update can no longer step: create new ones. Never modify `engine.driver.network.model` yourself: KV
+        pages computed with the old weights would stay in use.
 
         If an update fails or is interrupted, all requests are refused until another one succeeds.
 
@@ -498,11 +498,11 @@ class LLM:
         """Free the KV cache and the memory of the weights until `wake_up`, and return the memory in use before and after.
 
         Requests that have begun finish first. Later ones are refused until `wake_up`. CUDA graphs are freed as well. If the
-        LLM sleeps already, only what a higher level frees in addition is freed.
+        LLM already sleeps at level 1, level 2 also drops the weights.
 
         Args:
-            level: 1: move the weights to the host's memory, where those on a CPU are already. 2: drop them, so
-                that requests are refused until `update_weights`, which may come before or after `wake_up`.
+            level: 1: move the weights to host memory; on a CPU, they stay where they are. 2: drop them, so that
+                requests are refused until `update_weights`, which may be called before or after `wake_up`.
 
         Raises:
             ValueError: For another level.
@@ -519,7 +519,7 @@ class LLM:
         return MemoryUse(*self._change(lambda driver: driver.wake_up()))
 
     def _change(self, change: Callable[[WeightsDriver], Item]) -> Item:
-        """Change the driver while no request is live, and begin with an empty state and the driver's weights."""
+        """Change the driver while no request is live, then begin with an empty state for the driver's new weights."""
         driver, results = self._engine.driver, list[Item]()
         if not isinstance(driver, WeightsDriver):
             raise ValueError(f"a {type(driver).__name__} has no weights to change: load a model")

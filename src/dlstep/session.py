@@ -69,7 +69,7 @@ class Session:
         self._decode = Decode(state, engine.driver, record=self._events.append, prunes=False)
         self._prompts: dict[int, str] = {}
         self._weights_version = self._decode.weights_version
-        self._needed = state.config.num_pages  # at least what unfinished requests need; counted when it exceeds the pages
+        self._needed = state.config.num_pages  # at least what unfinished requests need; recounted when it exceeds the pages
         # One before each step of this session, and the current one. A change counts once its point is here, so an
         # interrupted change needs no cleaning up: the next one begins at the last point.
         self._points = [_Point(state, len(self._events))]
@@ -123,7 +123,7 @@ class Session:
         return request_id
 
     def _add(self, request: Request, decode: Decode) -> None:
-        """Add a request, and the pages that it needs besides those of the others."""
+        """Add a request, and more pages if all unfinished requests need them."""
         decode.add(request)
         state, engine = decode.state, self._engine
         config, held, added = state.config, state.config.num_pages, state.find(request.id)
@@ -131,7 +131,7 @@ class Session:
         self._needed += pages_needed(config, [added])
         if self._needed > held and engine.pages_of_session(self._needed) > held:
             self._needed = pages_needed(config, (*state.running, *state.waiting))
-            if self._needed > held:  # at least twice as many, because the KV cache is copied
+            if self._needed > held:  # at least doubled, because growing copies the KV cache
                 decode.grow(engine.pages_of_session(max(self._needed, 2 * held)))
 
     def abort(self, request_id: int, reason: str = "") -> None:

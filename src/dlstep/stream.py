@@ -160,7 +160,7 @@ def outputs_as_finished(
 
     Args:
         shared: The decode that runs the requests.
-        live: The updates of each request and its prompt, by number in the order of submission.
+        live: The subscription and the prompt of each request, by number, in the order of submission.
         output: Conversion of an ended request to its output.
     """
     try:

@@ -218,8 +218,8 @@ def policy_of(
 ) -> Float32[Tensor, "n _numbers"]:
     """Return, for each row, the entropy of its plain softmax, and log-probabilities of its token and of its best ids.
 
-    First those in the distribution that `sample` drew from, then those in the plain softmax of `raw` over all its ids. The
-    row of a broken row is 0.
+    The log-probabilities in the distribution that `sample` drew from come first, then those in the plain softmax of `raw` over
+    all its ids. The numbers of a broken row are 0.
 
     Args:
         drawn: The samples of the rows.

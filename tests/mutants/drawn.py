@@ -1,4 +1,4 @@
-"""Draw faults at random in all sources, and run the tests of each changed file.
+"""Draw faults at random in the sources outside `BY_LAWS`, and run the tests of each changed file.
 
 `python -m tests.mutants.drawn --count 60 --seed 20261130` prints a line for each fault, the diffs of those that no test
 noticed, and the share that was noticed. mutmut's operators make the faults, except those in strings, which are mostly
@@ -143,7 +143,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants.drawn", description=__doc__)
     parser.add_argument("--count", type=int, default=60, help="number of faults (default: 60)")
     parser.add_argument("--seed", default=f"{date.today():%Y%m%d}", help="seed of the draw (default: today's date)")
-    parser.add_argument("--everywhere", action="store_true", help="draw in core, rules and strategies, too")
+    parser.add_argument("--everywhere", action="store_true", help="also draw in core, rules and strategies")
     parser.add_argument("--quick", action="store_true", help="only the tests of `make test`")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs of pytest at a time (default: one per core)")
     options = parser.parse_args()

@@ -33,7 +33,7 @@ class CheckCommand:
     head_shift: Literal[0, 1] | None = None
     """1: row p-1 of the network predicts position p; 0: row p does."""
     training: str | None = None
-    """How the network was trained, in the words of docs/models.md."""
+    """How the network was trained: a value of `training` in docs/models.md."""
     lora_path: Path | None = None
     """Folder of a LoRA adapter for it."""
     max_num_reqs: int = 1

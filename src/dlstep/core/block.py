@@ -90,7 +90,7 @@ class Replacement(Checked):
     count: Annotated[int, Ge(0)]
     """Number of masked positions that take its place."""
     token: int | None = None
-    """The sampled token that caused the replacement, for step maps; None if another position's did."""
+    """The sampled token that caused the replacement, for step maps; None if a token of another position caused it."""
 
 
 def moved(position: int, replaced: Sequence[Replacement]) -> int:

@@ -152,8 +152,8 @@ def after_samples(state: State, sequence: SequenceState, samples: Samples, index
     needed = rows
     try:
         # The driver returns the statistics that any request of the pass needs; a strategy gets only those it asked for.
-        # `trimmed` would change nothing if the request has no options, and none asks for `top_logprobs` or `step_map`: this
-        # saves its 1 us.
+        # `trimmed` would change nothing if the request has no options, and no request of the pass uses `top_logprobs` or
+        # `step_map`: skipping it saves 1 us.
         if strategy is not state.strategy or given.best >= FEW_BEST or "policy" in given.statistics:
             needed = rows.trimmed(given, sample_spec_of(strategy))
         after = sequence_after(sequence, "commit", strategy.commit(sequence, span, needed, spec))

@@ -71,8 +71,8 @@ class TokenMask:
 class LazyMasks(Sequence[TokenMask]):
     """The masks of a span's sampled positions, computed together when the first of them is read.
 
-    Planning a pass therefore takes no time for masks: the driver reads them while the device computes hidden states. They are
-    compared, hashed, pickled and recorded as the tuple of the masks.
+    Planning a pass therefore takes no time for masks: the driver reads them while the device computes hidden states. The
+    sequence compares, hashes, pickles and serializes like the tuple of its masks.
 
     Args:
         count: The number of masks.
@@ -84,9 +84,9 @@ class LazyMasks(Sequence[TokenMask]):
 
     @property
     def all(self) -> tuple[TokenMask, ...]:
-        """The masks."""
+        """The masks, computed on the first read."""
         masks = self._compute()
-        self._compute = lambda: masks  # frees what the masks were computed from
+        self._compute = lambda: masks  # releases what the masks were computed from
         return masks
 
     def __len__(self) -> int:

@@ -73,17 +73,18 @@ def passes_to_come(sequence: SequenceState, scheduled: int, positions: int) -> i
 # fits. Each pass therefore unmasks at least one position, which bounds the number of passes (`passes_left`).
 # Remasking needs no filter: if a window can be completed, it can also be completed with fewer tokens.
 #
-# The device waits for the filter, but not for the masks. So the filter reads what the masks of this pass have read, from both
-# sides: these sets are cached. Only the letters between the first and the last new token lead to new ones. The masks leave
-# the reserve free, so from the right they have read only some of the states from which the answer can end. All of them are
-# read if these do not suffice. Sets that may not be needed are functions.
+# The device idles while the filter runs, but not while masks are computed. The filter therefore starts from the state sets that
+# the masks of this pass have already cached, on the left and on the right of the new tokens: only the letters from the first to
+# the last new token lead to new sets. The masks keep the reserve free (`end_reserve`), so on the right they have visited only
+# some of the states from which the answer can end (`likely`); the filter computes all of them (`after`) if these do not
+# suffice. Sets that may not be needed are functions.
 
 
 States = Callable[[], StateSet]
 
 
 class _Later:
-    """The set to which letters lead from that of `origin`."""
+    """The set that `letters` lead to from the set of `origin`, computed on the first call."""
 
     __slots__ = ("_found", "_letters", "_origin")
 
@@ -108,7 +109,7 @@ class Bounds(NamedTuple):
     after: States
     """The states before position `until` from which the rest of the answer can be completed."""
     likely: States
-    """Those of `after` to which the masks of this pass lead."""
+    """The states of `after` that tokens allowed by the masks of this pass can reach."""
 
 
 _FIELDS = attrgetter(*[each.name for each in fields(Block)])
@@ -123,7 +124,7 @@ class FilteredBlock(Block):
 
     bounds: Bounds = field(kw_only=True)
     checked: tuple[object, ...] = field(kw_only=True)
-    """The tokens and the masked positions with which the window can be completed, as far as known without reading them."""
+    """The last tokens and masked positions with which the window is known to be completable; () if there are none."""
 
     @property
     def plain(self) -> Block:
@@ -212,11 +213,11 @@ class FilteredBlock(Block):
 
     def with_part(self, part: Block) -> "FilteredBlock":
         """Return the block with the tokens, masked positions and `extra` of `part`."""
-        return filtered(Block.with_part(self, part), self.bounds, checked=False)  # `part` may be of another block
+        return filtered(Block.with_part(self, part), self.bounds, checked=False)  # `part` may come from another block
 
     @property
     def is_checked(self) -> bool:
-        """Whether the methods of this class made tokens and masked positions: then the window can be completed with them."""
+        """Whether the window is known to be completable, because methods of this class made the tokens and masked positions."""
         return self.checked == (self.tokens, self.masked)
 
     def _with(self, block: Block) -> "FilteredBlock":
@@ -224,7 +225,7 @@ class FilteredBlock(Block):
 
 
 def filtered(block: Block, bounds: Bounds, *, checked: bool = True) -> FilteredBlock:
-    """Return `block` with `bounds`. `checked`: whether the window can be completed with it for certain."""
+    """Return `block` with `bounds`. `checked`: whether the window is known to be completable with it."""
     return FilteredBlock(*_FIELDS(block), bounds=bounds, checked=(block.tokens, block.masked) if checked else ())
 
 

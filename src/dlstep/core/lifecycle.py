@@ -78,7 +78,7 @@ class Grow(Checked):
     """The addition of KV cache pages."""
 
     num_pages: Count
-    """The new number of pages; a smaller one than before changes nothing."""
+    """The new number of pages; it has no effect unless it exceeds the current number."""
 
 
 Event = Add | Adopt | Abort | Fail | Rebuild | Prune | Grow | Samples
@@ -313,7 +313,7 @@ def prune(state: State) -> State:
 
 
 def grow(state: State, num_pages: int) -> State:
-    """Return `state` with more pages; unchanged if it has as many.
+    """Return `state` with `num_pages` KV cache pages; unchanged if it already has as many or more.
 
     Args:
         state: The current state.
@@ -326,7 +326,7 @@ def grow(state: State, num_pages: int) -> State:
 
 
 def pages_needed(config: Config, sequences: Iterable[SequenceState]) -> int:
-    """Return the number of pages with which sequences that share none can run at once to their ends."""
+    """Return how many pages `sequences` need to run to their ends at the same time without sharing any."""
     requests = [sequence.request for sequence in sequences]
     ends = [request.strategy.fed_end(sized(request, config.max_model_len)) for request in requests]
     return sum([-(-end // config.page_size) for end in ends])

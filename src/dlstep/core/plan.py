@@ -85,7 +85,7 @@ class SampleSpec:
 
     statistics: frozenset[Statistic] = frozenset()
     """`entropy`: of the distribution that `tempered` selects; `margin`: after temperature and filters; `noise`: a uniform
-    random id; `policy`: what step maps hold (`SpanSamples.policy`), which the core adds for requests with `step_map`."""
+    random id; `policy`: the numbers of step maps (`SpanSamples.policy`), which the core adds for requests with `step_map`."""
     ties: Ties = "highest"
     """Which of equally probable ids greedy sampling selects."""
     best: Annotated[int, Ge(0)] = 0
@@ -462,7 +462,7 @@ class Samples:
                         f"step {self.plan.step}, request {span.who.id}: {due} {name} were requested, {len(numbers)} came back"
                     )
                 if name == "policy" and not all(map(isfinite, numbers)):
-                    raise SamplesMismatch(f"step {self.plan.step}, request {span.who.id}: numbers of policy are not finite")
+                    raise SamplesMismatch(f"step {self.plan.step}, request {span.who.id}: not all of policy is finite")
                 if self.checked or most == inf:  # `commit` checks ids
                     continue
                 for index, number in enumerate(numbers):
@@ -607,7 +607,7 @@ class WeightsDriver(Driver, Protocol):
         """Check that plans can run.
 
         Args:
-            fingerprint: That of the state to continue; None: any.
+            fingerprint: Fingerprint of the state to continue; None accepts any.
 
         Raises:
             DlstepError: If the weights cannot be used now, or have another fingerprint.

@@ -155,7 +155,7 @@ class RankZeroDriver:
             return forked
 
     def room(self) -> int:
-        """Return how many pages fit into this rank's free memory, which is much like that of the others."""
+        """Return how many pages fit into the free memory of this rank; the other ranks have about as much."""
         return self._driver.room()
 
     def release(self, owner: int) -> None:
@@ -173,12 +173,12 @@ class RankZeroDriver:
         return self._driver.fingerprint
 
     def check(self, fingerprint: str | None = None) -> None:
-        """Raise DlstepError if no plan can run now, or none that continues a state with another fingerprint."""
+        """Raise DlstepError if no plan can run now, or if the weights do not have the given fingerprint."""
         self._group.check()
         self._driver.check(fingerprint)
 
     def update(self, source: Path | Mapping[str, Any]) -> int:
-        """Replace the weights on all ranks. They read tensors from a file in shared memory."""
+        """Replace the weights on all ranks. Tensors are passed to the ranks in a file in shared memory."""
         with TemporaryDirectory(prefix="dlstep-", dir=SHARED if SHARED.is_dir() else None) as folder:
             if not isinstance(source, Path):
                 from safetensors.torch import save_file
@@ -196,7 +196,7 @@ class RankZeroDriver:
         return self._change(methodcaller("wake_up"))
 
     def _change(self, call: Callable[[RankDriver], Any]) -> Any:
-        """Call a method of every rank's driver. After a ValueError, which all ranks get, the group continues."""
+        """Call a method of every rank's driver. The group survives ValueError and OSError, which all ranks raise together."""
         with self._lock, delayed_interrupt(), self._whole(ValueError, OSError):
             self._channel.send(Change(call, self._forget()))
             return call(self._driver)
@@ -214,7 +214,7 @@ class RankZeroDriver:
 
     @contextmanager
     def _whole(self, *shared: type[Exception]) -> Iterator[None]:
-        """End the group if the block fails midway, except by errors that are `shared` by all ranks.
+        """End the group if the block fails midway, except with the `shared` types of errors, which all ranks raise together.
 
         Raises DlstepError if the group has already ended.
         """

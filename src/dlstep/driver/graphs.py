@@ -28,7 +28,7 @@ UNCAPTURED = {"top_k", "top_p", "min_p"}
 class Captured:
     """Graphs, the arena that they send to the device, the answer that they copy to the host, and the event after them.
 
-    If positions have token masks, a second graph samples; `mask_rows` sends the rows of the masks in their table. `laid` has
+    If positions have token masks, a second graph samples; `mask_rows` sends the index of each mask in the table. `laid` has
     the spans for which the tiles of the arena were computed; None before, and if an update of the arena failed.
     """
 

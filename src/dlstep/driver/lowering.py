@@ -111,7 +111,7 @@ class Gathered:
 
 
 def lower(gathered: Gathered, target: LoweringTarget) -> Batch:
-    """Return `gathered` as tensors on the target device, without padding and token masks."""
+    """Return `gathered` as tensors on the target device, without padding or token masks."""
     layouts: dict[View, AttentionLayout | Tiles] = {}
     for window, group in target.views:
         spans = gathered.spans[window]
@@ -125,7 +125,7 @@ def lower(gathered: Gathered, target: LoweringTarget) -> Batch:
 
 
 def with_masks(batch: Batch, gathered: Gathered, target: LoweringTarget) -> Batch:
-    """Return the batch of `gathered` with its token masks, which are computed now."""
+    """Compute the token masks of `gathered`, and return its batch with them."""
     if not gathered.masked:
         return batch
     rows = np.zeros(len(batch.sampled_rows), dtype=np.int64)  # rows of padding may sample any id

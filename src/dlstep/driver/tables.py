@@ -146,7 +146,7 @@ class MaskTable:
 
 
 def prepare_constraint(constraint: RequestConstraint) -> None:
-    """Compute and cache what the masks of a request need and what takes time in proportion to its constraint."""
+    """Compute and cache what the masks of a request need and whose cost grows with the size of its constraint."""
     _ = constraint.ends
     _bits_of(constraint.constraint)
 

@@ -269,7 +269,7 @@ class TorchDriver:
         self._allocate(config.num_pages)
 
     def _allocate(self, num_pages: int) -> None:
-        """Replace all KV caches by a main one of this number of pages."""
+        """Replace all KV caches by one main cache with `num_pages` pages."""
         # A partial without `self`: a reference cycle would keep device memory alive.
         make = partial(_new_kv_cache, self.network, self.config, self._target, captures=self._captures)
         self._caches = KVCaches(make(num_pages), make, self._max_caches)
@@ -333,7 +333,7 @@ class TorchDriver:
             self._started = None
 
     def check(self, fingerprint: str | None = None) -> None:
-        """Raise DlstepError if no plan can run now, or none that continues a state with another fingerprint."""
+        """Raise DlstepError if no plan can run now, or if the weights do not have the given fingerprint."""
         if self._asleep:
             raise DlstepError("the engine sleeps: call wake_up() first")
         if self._unready:
@@ -361,7 +361,7 @@ class TorchDriver:
             return self.weights_version
 
     def _begin_update(self) -> None:
-        self._unready = "an update of the weights began and did not succeed: update them again"
+        self._unready = "the last update of the weights failed or was interrupted: call update_weights() again"
         self._caches.forget()
         self._current = self._caches.main
 
@@ -379,7 +379,7 @@ class TorchDriver:
             self._asleep = True
             self.weights.free(keep=level == 1)
             if level == 2:
-                self._unready = "the weights were dropped by sleep(level=2): update them"
+                self._unready = "the weights were dropped by sleep(level=2): call update_weights()"
             return before, self._in_use()
 
     def wake_up(self) -> tuple[int, int]:
@@ -399,7 +399,7 @@ class TorchDriver:
             torch.cuda.synchronize(self.network.model.device)
 
     def _in_use(self) -> int:
-        """Return the bytes that torch has on a CUDA device, or else those of the weights and the KV caches."""
+        """Return the bytes that torch has reserved on a CUDA device; otherwise, those of the weights and the KV caches."""
         if self.network.model.device.type != "cuda":
             return self.weights.size + self._caches.size
         self._synchronize()

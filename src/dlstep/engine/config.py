@@ -43,8 +43,8 @@ class EngineConfig:
     head_shift: Literal[0, 1] | None = None
     """1: row p-1 of the network predicts position p; 0: row p does; None: from the checkpoint or its model family."""
     training: str | None = None
-    """How the network was trained, in the words of docs/models.md; None: from the checkpoint or its model
-    family."""
+    """How the network was trained: a value of `training` in docs/models.md; None: from the checkpoint or its
+    model family."""
     use_lora: bool | None = None
     """Apply the adapter at `lora_path`; None: apply it if `lora_path` is given."""
     lora_path: str | None = None

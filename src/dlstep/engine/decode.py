@@ -86,9 +86,9 @@ class MemoryUse(NamedTuple):
     """Bytes of memory in use before and after a change."""
 
     before: int
-    """Before: on CUDA the memory that this process has, else that of weights and KV caches. With several ranks, of rank 0."""
+    """Bytes before: on CUDA, what torch has reserved on the device; otherwise, weights and KV caches. Of rank 0 only."""
     after: int
-    """After."""
+    """Bytes after, measured in the same way."""
 
 
 def constrained(request: Request, spec: Spec) -> Request:
@@ -155,7 +155,7 @@ class Decode:
         self._apply(Adopt(sequence, request_id))
 
     def grow(self, num_pages: int) -> None:
-        """Add pages up to this number; its KV cache keeps its content."""
+        """Add pages until there are `num_pages`; the KV cache keeps its content."""
         self._apply(Grow(num_pages))
 
     def abort(self, request_id: int, reason: str = "") -> None:
@@ -389,11 +389,11 @@ class SharedDecode:
         """Queue a request for the next forward pass. Raises ValueError for an empty prompt or an invalid constraint."""
         subscription = Subscription(next(self._ids), keeps=keeps)
         request = constrained(Request(subscription.id, prompt, params, index=index), self._first.config.spec)
-        if request.automaton is not None:  # compute what takes long before other callers wait for it
+        if request.automaton is not None:  # slow, so compute it here, where no other caller has to wait
             added, _ = checked(self._first.config, self._first.strategy, request)
             resolve_name("dlstep.driver.tables:prepare_constraint")(
                 added.constraint
-            )  # by name: other users of this module have no torch
+            )  # resolved by name, because other users of this module may lack torch
         self._entering.append((request, ref(subscription)))
         return subscription
 
@@ -421,7 +421,7 @@ class SharedDecode:
                 self._held = False
 
     def _changed(self, call: Callable[[], State]) -> bool:
-        """Run a forward pass if a request is live, else `call`. Return whether it was called."""
+        """Run a forward pass if a request is live; otherwise, run `call`. Return whether `call` ran."""
         self._run_pass(None, always=True)
         if not self.decode.state.done:
             return False

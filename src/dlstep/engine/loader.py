@@ -85,9 +85,9 @@ class LoadedEngine:
         return least_pages(self.first.strategy, config.max_model_len, config.page_size)
 
     def pages_of_session(self, needed: int = 0) -> int:
-        """Return the number of pages of a session whose requests need this many.
+        """Return the number of pages for a session whose requests need `needed` pages.
 
-        It is at least that of one longest request, and at most that of the engine, or what fits into free memory.
+        It is at least enough for one longest request, and at most the engine's number or what fits into free memory.
         """
         if self.session_pages:
             return self.session_pages

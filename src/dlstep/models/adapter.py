@@ -254,8 +254,8 @@ def apply_adapter(
     `stored` maps the names of the checkpoint's tensors to their shapes. With `merge`, updates are
     computed in float32 and rounded once; otherwise peft modules replace the adapted modules. Biases
     and whole modules always replace those of the network. Raises the errors of `plan_adapter` before
-    any change. `again` are the parameters, by first name, of a network that the adapter has changed before: their values are
-    changed, but no module is replaced.
+    any change. `again` holds the parameters, by name, of a network to which the adapter was applied before: only their values
+    change, and no module is replaced.
     """
     whole = empty_network(type(network), network.config, network.dtype) if ranks.several or again else network
     plan = plan_adapter(whole, adapter, rules, stored, merge=merge)

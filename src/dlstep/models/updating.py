@@ -1,6 +1,6 @@
-"""Replace or free the weights of a network that runs. Their storages remain, so compiled layers and modules stay valid.
+"""Replace or free the weights of a running network. Their storages remain, so compiled layers and modules stay valid.
 
-The tensors of a source go through the same steps as those of a checkpoint that is loaded: renaming, sharding, the adapter,
+The tensors of a source go through the same steps as when a checkpoint is loaded: renaming, sharding, the adapter,
 and quantization.
 """
 
@@ -32,7 +32,7 @@ DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}  #
 
 
 class Weights:
-    """The weights of a network that runs, and how the tensors of a checkpoint become them.
+    """The weights of a running network, with the settings for filling them from the tensors of a checkpoint.
 
     Args:
         checkpoint: The network, after its adapter was applied and its layers were quantized and compiled.
@@ -49,7 +49,7 @@ class Weights:
 
     @torch.no_grad()
     def update(self, source: Path | Tensors, begin: Callable[[], None]) -> str:
-        """Copy a checkpoint into the weights. Return their fingerprint, a random one for tensors that are in no file.
+        """Copy a checkpoint into the weights. Return their new fingerprint, which is random for tensors that are in no file.
 
         Args:
             source: Folder of a checkpoint, or its tensors by name.
@@ -58,7 +58,7 @@ class Weights:
         Raises:
             FileNotFoundError: For a folder without a checkpoint.
             ValueError: For a tensor that is missing, unused or misshaped, or that differs from another one to which it is tied;
-                also if that happens on another rank.
+                also if the update fails on another rank.
         """
         checkpoint = self._checkpoint
         problem = files = None
@@ -110,7 +110,7 @@ class Weights:
 
     @cached_property
     def _running(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The parameters, and the scales of the rows of quantized ones, by first name."""
+        """The parameters by name, and the row scales of those that are quantized."""
         parameters, scales = dict[str, Tensor](), dict[str, Tensor]()
         for name in self._layout.dtypes:
             parameters[name], its_scales = running_tensors(self._checkpoint.network, name)
@@ -160,9 +160,9 @@ def _contents(tensors: Tensors) -> Contents:
 
 
 def running_tensors(network: PreTrainedModel, name: str) -> tuple[Tensor, Tensor | None]:
-    """Return the tensor of a parameter in a network that runs, and the scales of its rows if it is quantized.
+    """Return the tensor of a parameter in a running network, and the scales of its rows if it is quantized.
 
-    Its layer may be wrapped by an adapter, or merged with others. `name` is the parameter's before that.
+    `name` is the parameter's name before its layer was wrapped by an adapter or merged with other layers.
     """
     from .compiled import Slice  # imports torch's compiler
 

@@ -271,7 +271,7 @@ def fill(
     """Copy tensors to their placements, file by file. Raises ValueError if tied parameters have different values.
 
     `placements` are those that `shares.held` yields. Parameters with `row_scales` are quantized, after rounding to `dtype`.
-    Tensors that are `given` are in no file.
+    `given`: the tensors by name, if they are in memory instead of in files.
     """
     by_tensor: dict[str, list[Placement]] = {}
     for placement in placements:

@@ -53,7 +53,7 @@ def main() -> None:
     ends with the same signal or exit code. On systems without `fork`, it answers one job itself and ends.
     """
     if hasattr(os, "nice"):
-        os.nice(10)  # passes of other requests go first
+        os.nice(10)  # forward passes of other requests have priority
     with open(os.devnull, "w") as nowhere, os.fdopen(os.dup(1), "wb") as answers, suppress(EOFError):
         os.dup2(nowhere.fileno(), 1)  # what libraries print must not look like an answer
         pickle.dump(("", b""), answers)

@@ -127,7 +127,7 @@ class Schemas:
         return self.followed(self.add(reduce(lambda value, name: value[name], names, schema.fields), schema, *names))
 
     def followed(self, schema: Schema) -> Schema:
-        """Return the schema that a mere reference leads to, so that all references to it count as the same part."""
+        """Follow schemas that are only a `$ref`, and return the target, so that all references to it count as the same part."""
         passed = list[Schema]()
         while _keywords(schema) == ["$ref"]:
             if schema in passed:
@@ -398,7 +398,7 @@ def _multiples(keyword: Keyword) -> tuple[Dfa, Dfa]:
     scaled = int(step.scaleb(places))
     if step != Decimal(keyword.value) or scaled > LARGEST_STEP:  # binary fractions would decide about steps such as 0.1
         raise keyword.schema.refused(
-            "multipleOf", f"is only supported up to {LARGEST_STEP}, with fractions such as 0.5 or 0.25"
+            "multipleOf", f"is only supported up to {LARGEST_STEP}, with fractions exact in binary, such as 0.5 or 0.25"
         )
     return dfa.multiples(scaled, places), NUMBERS
 

@@ -31,7 +31,7 @@ class LogLikelihood:
     greedy: bool | None = None
     """Whether greedy decoding, token by token, gives the answer; None if that was not computed."""
     log_probabilities: tuple[float, ...] = ()
-    """Of a trajectory, in the order of `StepMap.changes`: that of each token with a recorded log-probability."""
+    """With `trajectory`: those of the tokens that have a recorded log-probability, in the order of `StepMap.changes`."""
 
 
 def log_of(probability: float) -> float:

@@ -157,7 +157,7 @@ def as_list(prompts: Prompt | Sequence[Prompt], name: str = "prompts") -> list[P
 
 
 def is_one(prompts: object) -> bool:
-    """Return whether `as_list` reads this as one prompt; an empty list is none."""
+    """Return whether `as_list` reads this as one prompt. An empty list counts as one, without token ids."""
     items = listed(plain(prompts))
     return not items or type(plain(items[0])) in (int, float, bool)
 
