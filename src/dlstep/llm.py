@@ -404,9 +404,8 @@ class LLM:
             if prompts or completions:
                 raise ValueError("trajectory already contains prompts and tokens: leave out prompts and completions")
             outputs = [trajectory] if isinstance(trajectory, Output) else trajectory
-            maps = [output.step_map for output in outputs]
-            recorded = [each.recorded for each in maps if each is not None and each.recorded is not None]
-            if len(recorded) < len(maps):
+            recorded = [each.step_map.recorded for each in outputs if each.step_map and each.step_map.recorded]
+            if len(recorded) < len(outputs):
                 raise ValueError("an output has no recorded steps: generate it with SamplingParams(step_map=True)")
             return trajectory_likelihoods(self._engine, recorded)
         asked, given = as_list(prompts), as_list(completions, "completions")

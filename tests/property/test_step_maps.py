@@ -88,7 +88,7 @@ def test_played_maps_feed_what_passes_were_fed(kind, data):
         for span, before, after in step.served():
             if span.wanted.sampled and before.finish_info is None and after.finish != "error":
                 length = len(before.request.prompt)
-                cells = [(at - length, token if known else None) for at, token, known in before.answer_cells()]
+                cells = [(at - length, token if known else None) for at, token, _, known in before.answer_cells()]
                 fed[span.who.id, after.steps - 1] = cells
     for request_id, sequence in run.state.finished.items():
         for cells, changes in [*step_map_of(sequence, run.case.config.spec).played()][:-1]:

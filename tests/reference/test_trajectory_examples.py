@@ -60,6 +60,6 @@ def test_examples_are_the_published_ones(name, data):
         ends = [*found.block_starts[1:], len(tokens)]
         by_block = [step if step is None else sum(at >= end for end in ends) for at, step in enumerate(steps)]
         assert [example[:3] for example in examples(found, "block")] == published(found.prompt_ids, tokens, by_block, mask, 1)
-        plain = {offset + len(found.prompt_ids): log for offset, log in enumerate(found.plain_log_probabilities)}
+        plain = {len(found.prompt_ids) + own.offset: own.plain_log_probability for own in found.token_changes if own}
         for example in examples(found, shrink):
             assert [plain[at] for at in example.positions] == [*example.plain_log_probabilities]

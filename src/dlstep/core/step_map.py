@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, fields
 from itertools import groupby, pairwise
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 from .block import moved
 from .checks import short
@@ -19,8 +19,7 @@ NOT_SAMPLED = (None, None, None)
 class StepMap:
     """How the tokens of an answer came about, also those after its visible end.
 
-    `steps`, `log_probabilities`, `plain_log_probabilities` and `entropies` have an entry for each of `token_ids`: that of
-    the pass that set the token, as the field of `TokenChange` describes it. The entry of a given or masked position is None.
+    `token_changes` and `steps` have an entry for each of `token_ids`; that of a given or masked position is None.
     """
 
     prompt_ids: tuple[int, ...]
@@ -39,42 +38,29 @@ class StepMap:
     """The sequence that `LLM.log_likelihood` scores again; None in a map that was read from JSON."""
 
     @property
+    def token_changes(self) -> tuple[TokenChange | None, ...]:
+        """The change that set each token, with its log-probabilities."""
+        *_, (cells, _) = self.played()
+        return tuple([cell if isinstance(cell, TokenChange) else None for cell in cells])
+
+    @property
     def steps(self) -> tuple[int | None, ...]:
         """The number of the pass that set each token."""
-        return self._last("step")
-
-    @property
-    def log_probabilities(self) -> tuple[float | None, ...]:
-        """The log-probability of each token in the distribution that it was drawn from."""
-        return self._last("log_probability")
-
-    @property
-    def plain_log_probabilities(self) -> tuple[float | None, ...]:
-        """The log-probability of each token in the plain softmax."""
-        return self._last("plain_log_probability")
-
-    @property
-    def entropies(self) -> tuple[float | None, ...]:
-        """The entropy of the plain softmax at each token, in nats."""
-        return self._last("entropy")
-
-    def _last(self, name: str) -> tuple[Any, ...]:
-        *_, (cells, _) = self.played()
-        return tuple([getattr(cell, name) if isinstance(cell, TokenChange) else None for cell in cells])
+        return tuple([change and change.step for change in self.token_changes])
 
     def played(self) -> Iterator[tuple[list[Cell], list[TokenChange]]]:
         """Yield the answer before each pass that changed it, with the changes; then the whole answer, without changes."""
         changed = {change.offset for change in self.changes}
         added = [change.masks - 1 for change in self.changes if change.masks is not None]
-        cells: list[Cell] = [None if added or at in changed else token for at, token in enumerate(self.token_ids)]
-        del cells[len(cells) - sum(added) :]
-        cells += [None] * -sum(added)
+        cells: list[Cell] = [None if at in changed else token for at, token in enumerate(self.token_ids)]
+        if added:
+            cells = [None] * (len(cells) - sum(added))
         for _, group in groupby(self.changes, lambda change: change.step):
             changes = [*group]
             yield [*cells], changes
             for change in reversed(changes):  # from the right, because a replacement moves later positions
-                put: list[Cell] = [change if change.token_id is not None else None]
-                cells[change.offset : change.offset + 1] = put if change.masks is None else [None] * change.masks
+                put = change if change.masks is None and change.token_id is not None else None
+                cells[change.offset : change.offset + 1] = [put] * (1 if change.masks is None else change.masks)
         yield cells, []
 
     def to_json(self) -> dict[str, Any]:
@@ -89,8 +75,8 @@ class StepMap:
         Args:
             data: The JSON data, such as `dlstep.step_map` of a response.
         """
-        ids: dict[str, Any] = {each.name: tuple(data[each.name]) for each in fields(cls)[:4]}
-        return cls(**ids, mask_id=data["mask_id"], changes=tuple([TokenChange(*values) for values in data["changes"]]))
+        given: dict[str, Any] = {each.name: tuple(data[each.name]) for each in fields(cls)[:4]}
+        return cls(**given, mask_id=data["mask_id"], changes=tuple([TokenChange(*values) for values in data["changes"]]))
 
 
 class TrainingExample(NamedTuple):
@@ -138,37 +124,27 @@ def examples(answer: Any, merge: int | Literal["block", "answer"] = 1) -> Iterat
 def _merged(found: StepMap, merge: int) -> Iterator[TrainingExample]:
     *played, _ = found.played()
     for first in range(0, len(played), merge):
-        targets: dict[int, TokenChange] = {}
-        for _, changes in played[first : first + merge]:
-            for change in changes:
-                targets.pop(change.offset, None)
-                if change.token_id is not None:
-                    targets[change.offset] = change
-        if targets:
-            yield _example(found, played[first][0], targets)
+        last = {change.offset: change for _, changes in played[first : first + merge] for change in changes}
+        yield from _example(found, played[first][0], [last[offset] for offset in sorted(last)])
 
 
 def _masked(found: StepMap, starts: Sequence[int]) -> Iterator[TrainingExample]:
     *_, (cells, _) = found.played()
+    masked = [None if isinstance(cell, TokenChange) else cell for cell in cells]
     for start, end in pairwise((*starts, len(cells))):
-        targets = {at: cell for at, cell in enumerate(cells[:end]) if at >= start and isinstance(cell, TokenChange)}
-        if targets:
-            fed = [None if at >= start and isinstance(cell, TokenChange) else cell for at, cell in enumerate(cells)]
-            yield _example(found, fed, targets)
+        yield from _example(found, cells[:start] + masked[start:], cells[start:end])
 
 
-def _example(found: StepMap, cells: Sequence[Cell], targets: Mapping[int, TokenChange]) -> TrainingExample:
-    tokens = [cell.token_id if isinstance(cell, TokenChange) else cell for cell in cells]
-    ids = tuple([found.mask_id if token is None else token for token in tokens])
-    set_at = sorted(targets)
-    chosen = [targets[at] for at in set_at]
-    return TrainingExample(
-        cast("tuple[int, ...]", found.prompt_ids + ids + found.suffix_ids),
-        tuple([len(found.prompt_ids) + at for at in set_at]),
-        tuple([cast(int, change.token_id) for change in chosen]),
-        tuple([change.log_probability for change in chosen]),
-        tuple([change.plain_log_probability for change in chosen]),
-    )
+def _example(found: StepMap, fed: Sequence[Cell], targets: Sequence[Cell]) -> Iterator[TrainingExample]:
+    """Yield the example with these targets; nothing if none of them sets a token."""
+    ids: list[Any] = [found.mask_id if cell is None else getattr(cell, "token_id", cell) for cell in fed]
+    rows: list[Any] = [
+        (len(found.prompt_ids) + each.offset, each.token_id, each.log_probability, each.plain_log_probability)
+        for each in targets
+        if isinstance(each, TokenChange) and each.token_id is not None
+    ]
+    if rows:
+        yield TrainingExample((*found.prompt_ids, *ids, *found.suffix_ids), *zip(*rows, strict=True))
 
 
 def step_map_of(sequence: SequenceState, spec: Spec) -> StepMap | None:
@@ -177,7 +153,7 @@ def step_map_of(sequence: SequenceState, spec: Spec) -> StepMap | None:
         return None
     start, progress = len(sequence.request.prompt), sequence.progress
     blocks = [block for block in (*reversed([*progress.past]), *progress.window) if block.end > start]
-    known = {position: token for position, token, unmasked in sequence.answer_cells() if unmasked}
+    known = sequence.unmasked_tokens
     changes = tuple([change for each in reversed([*sequence.passes]) for change in each.changes])
     ends = [blocks[-1].end if blocks else start]
     if all(change.masks is None for change in changes):
@@ -201,10 +177,10 @@ def recorded(before: SequenceState, after: SequenceState, span: Span, samples: S
     rows = {position: row for row, position in enumerate(span.wanted.sampled)}
     changes: list[TokenChange] = []
     for position in range(max(origin, window[0].start), min(window[-1].end, before.request.limit)):
-        cell = now.get(moved(position, replaced) if replaced else position)
-        if (own := gone.get(position)) is None and cell == was.get(position):
+        own, cell = gone.get(position), now.get(moved(position, replaced))
+        if own is None and cell == was.get(position):
             continue
-        token, masks = (cell[0] if cell else None, None) if own is None else (own.token, own.count)
+        token, masks = (cell and cell[0], None) if own is None else (own.token, own.count)
         values = NOT_SAMPLED if token is None or position not in rows else _measured(samples, rows[position], token)
         changes.append(TokenChange(before.steps - 1, position - origin, token, *values, masks=masks))
     return PassRecord(before.progress, tuple(changes))
@@ -212,8 +188,7 @@ def recorded(before: SequenceState, after: SequenceState, span: Span, samples: S
 
 def _measured(samples: SpanSamples, row: int, token: int) -> Sequence[float | None]:
     """Return the log-probability of a token of a row where it was sampled, that in the plain softmax, and the entropy."""
-    count = len(samples.tokens)
-    best, width = len(samples.best_ids) // count, len(samples.policy) // count
+    best, width = len(samples.best_ids) // len(samples.tokens), len(samples.policy) // len(samples.tokens)
     ids = (samples.tokens[row], *samples.best_ids[row * best : (row + 1) * best])
     if token not in ids:
         return NOT_SAMPLED

@@ -34,7 +34,6 @@ from .lifecycle import Event, Rebuild, apply
 from .options import Options
 from .plan import Plan, Samples
 from .schedule import schedule
-from .sequence import SequenceState
 from .state import State
 
 FORMAT = 8
@@ -94,11 +93,11 @@ class Trace:
             for span in event.plan.spans if isinstance(event, Samples) else ():
                 if (sequence := before.sequence(span.who.seq_id)) is None:
                     continue  # the request ended after the plan was made
-                was, now = _cells(sequence), _cells(after.find(span.who.id))
+                was, now = sequence.sampled_cells(), (after.find(span.who.id) or sequence).sampled_cells()
                 remasked = dict.fromkeys(was.keys() - now.keys(), (None, 0.0))
-                for offset, (token, probability) in sorted((now | remasked).items() - was.items()):
+                for position, (token, probability) in sorted((now | remasked).items() - was.items()):
                     text = pieces[token].decode(errors="replace") if pieces and token is not None else ""
-                    row = {"step": before.step, "request": span.who.id, "offset": offset}
+                    row = {"step": before.step, "request": span.who.id, "offset": position - len(sequence.request.prompt)}
                     rows.append(row | {"token_id": token, "text": text, "probability": probability})
             before = after
         return rows
@@ -169,16 +168,6 @@ class Trace:
 
 def _text(data: Any) -> str:
     return json.dumps(data, separators=(",", ":"))
-
-
-def _cells(sequence: SequenceState | None) -> dict[int, tuple[int, float]]:
-    """Return token and probability of each position of the answer that is unmasked and not pinned, by offset."""
-    if sequence is None:
-        return {}
-    start, pinned = len(sequence.request.prompt), dict(sequence.request.params.pinned)
-    tokens = {position - start: token for position, token in sequence.unmasked_tokens.items()}
-    probabilities = sequence.probabilities_of(start, start + max(tokens, default=-1) + 1)
-    return {offset: (token, probabilities[offset]) for offset, token in tokens.items() if offset not in pinned}
 
 
 def _difference(planned: Plan, recorded: Plan) -> str:

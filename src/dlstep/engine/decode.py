@@ -2,10 +2,10 @@
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from itertools import count
+from itertools import count, islice
 from pkgutil import resolve_name
 from threading import Lock, get_ident
 from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -34,6 +34,8 @@ from ..core import (
     SamplesMismatch,
     SamplingParams,
     SequenceState,
+    Span,
+    SpanSamples,
     Spec,
     State,
     Update,
@@ -52,6 +54,8 @@ from ..text.constraints import compiled
 
 Result = TypeVar("Result")
 Policy = Callable[[Request, int], Request]
+PassKey = tuple[int, int]  # id of a request, number of its pass
+SampledSpan = tuple[Span, SpanSamples]
 
 
 _owners = count(1)  # numbers of decodes, the owners of KV caches
@@ -282,6 +286,38 @@ class Decode:
             except BaseException as error:  # noqa: BLE001 - user code may raise anything
                 self._end(request_fault(sequence, self._state.step, error))
         return total
+
+
+def sampled_passes(first: State, driver: Driver, requests: Iterable[Request]) -> tuple[dict[PassKey, SampledSpan], int]:
+    """Run requests to their ends, with twice as many live ones as fit a batch.
+
+    Return the passes that sampled each request, by its id and the number of the pass, and the number of forward passes.
+    Raises DlstepError for a request that is rejected or fails.
+    """
+    found: dict[PassKey, SampledSpan] = {}
+
+    def record(event: Event) -> None:
+        for span, rows in zip(event.plan.spans, event.spans, strict=True) if isinstance(event, Samples) else ():
+            if span.wanted.sampled and (sequence := decode.state.find(span.who.id)) is not None:
+                found[span.who.id, sequence.steps - 1] = span, rows
+
+    decode = Decode(first, driver, record=record)
+    waiting, live = iter(requests), 0
+    try:
+        while True:
+            for request in islice(waiting, max(0, 2 * first.config.max_num_reqs - live)):
+                decode.add(request)
+                live += 1
+            if not live:
+                return found, decode.state.step
+            for update in decode.step():
+                if update.finish_info is not None:
+                    live -= 1
+                    if update.finish_info.reason in ("rejected", "error"):
+                        prompt = short(update.sequence.request.prompt)
+                        raise DlstepError(f"no likelihood can be computed after prompt {prompt}: {update.finish_info.error}")
+    finally:
+        decode.close()
 
 
 class Turn:

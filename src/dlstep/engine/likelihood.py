@@ -8,21 +8,13 @@ bound of the log-likelihood. Source: Nie et al., "Large Language Diffusion Model
 
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from random import Random
 from statistics import fmean, stdev
 from typing import Annotated, NamedTuple
 
 from annotated_types import Gt
 
-from ..core import (
-    DlstepError,
-    Event,
-    Request,
-    Samples,
-    SpanSamples,
-    init,
-)
+from ..core import DlstepError, Request, SpanSamples, init
 from ..core.checks import check_ranges
 from ..core.request import SamplingParams, Seed
 from ..strategies._canvas import Canvas
@@ -31,7 +23,7 @@ from ..strategies.causal_blocks import CausalBlocks
 from ..strategies.dual_cache import DualCache
 from ..strategies.multi_bd import MultiBD
 from ..text.output import LogLikelihood, log_of
-from .decode import Decode
+from .decode import sampled_passes
 from .loader import LoadedEngine
 from .reads import Reading
 
@@ -158,35 +150,10 @@ class Likelihoods:
 
     def _rows(self, queries: list[_Query]) -> list[SpanSamples]:
         """Return the samples of each pass. Run them in one turn: passes of other states would replace the KV cache."""
-        return self._engine.turn.run(partial(self._run, queries))
-
-    def _run(self, queries: list[_Query]) -> list[SpanSamples]:
-        """Return the samples of each pass, with twice as many live requests as fit a batch."""
-        found: dict[int, SpanSamples] = {}
-
-        def record(event: Event) -> None:
-            if isinstance(event, Samples):
-                self.steps += 1
-                found.update(
-                    {span.who.id: rows for span, rows in zip(event.plan.spans, event.spans, strict=True) if span.wanted.sampled}
-                )
-
-        decode = Decode(self._first, self._engine.driver, record=record)
-        waiting, live = iter(enumerate(queries)), 0
-        try:
-            while live or len(found) < len(queries):
-                for number, query in islice(waiting, max(0, 2 * self._first.config.max_num_reqs - live)):
-                    decode.add(Request(number, query.prompt, query.params))
-                    live += 1
-                for update in decode.step():
-                    if update.finish_info is not None:
-                        live -= 1
-                        if update.finish_info.reason in ("rejected", "error"):
-                            shown = queries[update.id].answer[:8]
-                            raise DlstepError(f"the likelihood of {shown}... cannot be computed: {update.finish_info.error}")
-        finally:
-            decode.close()
-        return [found[number] for number in range(len(queries))]
+        requests = [Request(number, query.prompt, query.params) for number, query in enumerate(queries)]
+        found, steps = self._engine.turn.run(partial(sampled_passes, self._first, self._engine.driver, requests))
+        self.steps += steps
+        return [found[number, 0][1] for number in range(len(queries))]
 
 
 def masks_of(length: int, settings: MonteCarlo, pair: object) -> list[Masks]:

@@ -192,9 +192,8 @@ class EngineLoop:
             if finish_info.reason in ("abort", "error"):  # none of its rows contributed to an answer
                 self._work = self._work._replace(wasted=self._work.wasted + usage.rows - usage.again)
         costs = update.sequence.steps, update.sequence.nfe, usage.cached or 0
-        step_map = None if finish_info is None else step_map_of(update.sequence, self._decode.state.config.spec)
-        if step_map is not None:
-            step_map = replace(step_map, recorded=None)  # only this process scores it again
+        found = finish_info and step_map_of(update.sequence, self._decode.state.config.spec)
+        step_map = found and found.to_json()
         if submit.steps:
             frames = self._steps.unsent(update.id, over=finish_info is not None)
             return News(update.id, (), (), EMPTY_WINDOW, *costs, finish_info, frames, step_map=step_map)

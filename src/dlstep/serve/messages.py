@@ -7,7 +7,6 @@ from .. import tiny
 from ..core import Request, State
 from ..core.options import StrategyOptions
 from ..core.sequence import Best, FinishInfo
-from ..core.step_map import StepMap
 from ..text.detokenize import Tokenizer
 from ..text.read_templates import ReadTemplate
 from ..views.frames import Frame
@@ -129,7 +128,7 @@ class News(NamedTuple):
     finish_info: FinishInfo | None
     frames: tuple[Frame, ...] = ()
     best: tuple[Best, ...] = ()
-    step_map: StepMap | None = None
+    step_map: dict[str, object] | None = None
 
 
 class EngineLoad(NamedTuple):

@@ -8,7 +8,7 @@ the samples, and reading a slot with other contents than expected raises at once
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, field
-from functools import lru_cache, partial, reduce
+from functools import lru_cache, reduce
 from math import exp, log
 from typing import NamedTuple
 
@@ -344,12 +344,17 @@ class ShadowDriver:
             drawn.append(answer)
             best += listed[: spec.best]
             spread.append(_hash(*parts, SPREAD) / 2**64)
-            plain = partial(self._plain, *parts[:3])
-            of_ids = (answer, *listed[: spec.best])
-            policy += [spread[-1], *[log(max(chance, 1e-30)) for _, chance in of_ids], *[plain(token) for token, _ in of_ids]]
-            known = dict([*listed[::-1], answer])
             ids = wanted.scored_ids[number * width : (number + 1) * width]
-            known |= {token: exp(plain(token)) for token in ids if spec.all_ids and token >= 0}
+            measured = (answer, *listed[: spec.best])
+            # In place of logarithms in the plain softmax: numbers that depend on no sampling parameter.
+            plain = {token: -_hash(*parts[:3], POLICY, token) / 2**64 for token in (*dict(measured), *ids)}
+            policy += [
+                spread[-1],
+                *[log(max(chance, 1e-30)) for _, chance in measured],
+                *[plain[token] for token, _ in measured],
+            ]
+            known = dict([*listed[::-1], answer])
+            known |= {token: exp(plain[token]) for token in ids if spec.all_ids and token >= 0}
             scored += [known[token] if token in known else self._chance(token, 1 - answer[1], *parts[:3]) for token in ids]
 
         tokens, chances = zip(*drawn, strict=True) if drawn else ((), ())
@@ -365,10 +370,6 @@ class ShadowDriver:
             tuple(scored),
             tuple(policy) if "policy" in spec.statistics else (),
         )
-
-    def _plain(self, state: int, position: int, draw: int, token: int) -> float:
-        """Return the log-probability of an id in the plain softmax of a row: it depends on no sampling parameter."""
-        return -_hash(state, position, draw, POLICY, token) / 2**64
 
     def _listed(
         self, parts: tuple[object, ...], count: int, first: tuple[int, float] | None, allowed: tuple[int, ...]

@@ -118,7 +118,7 @@ def _request_diff(title: str, old: tuple[SequenceState, bool], new: tuple[Sequen
 
 def _drafts(sequence: SequenceState) -> dict[int, int]:
     """Return the masked positions that are fed as tokens, as in canvases."""
-    return {position: token for position, token, known in sequence.answer_cells() if not known}
+    return {position: token for position, token, _, known in sequence.answer_cells() if not known}
 
 
 def _counts(sequence: SequenceState, waits: bool) -> dict[str, object]:

@@ -41,8 +41,7 @@ def test_replaced_positions_are_part_of_the_map():
     assert [[getattr(cell, "token_id", cell) for cell in cells] for cells, _ in found.played()] == [
         [None, None], [None, None, None], [5, None, None], [5, None, 6], [5, 6],
     ]  # fmt: skip
-    assert (found.steps, found.entropies) == ((1, 2), (2 / 8, 4 / 8))
-    assert (found.log_probabilities, found.plain_log_probabilities) == ((-1.25, -2.25), (-1.5, -2.5))
+    assert (found.steps, found.token_changes) == ((1, 2), found.changes[1:3])
     assert StepMap.from_json(found.to_json()) == found
 
 

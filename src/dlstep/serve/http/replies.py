@@ -160,7 +160,7 @@ class ChoiceReader:
 
     def _step_map(self) -> dict[str, object]:
         """Return the step map of an answer that has ended; {} unless the request asks for it."""
-        return {"step_map": self.pending.step_map.to_json()} if self.pending.step_map else {}
+        return {"step_map": self.pending.step_map} if self.pending.step_map else {}
 
     def _logs(self, settled: int) -> tuple[TokenLog, ...]:
         """Return the unsent token probabilities, up to `settled` tokens; empty if not requested."""

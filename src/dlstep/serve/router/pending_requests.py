@@ -9,7 +9,6 @@ from uuid import uuid4
 
 from ...core import Request, SequenceState
 from ...core.sequence import Best, FinishInfo
-from ...core.step_map import StepMap
 from ...views.frames import Frame
 from ..messages import EMPTY_WINDOW, News, Submit, Window
 from ..shapes import ForkOrigin
@@ -66,7 +65,7 @@ class PendingRequest:
     tokens: list[int] = field(default_factory=list)
     probabilities: list[float] = field(default_factory=list)
     best: list[Best] = field(default_factory=list)
-    step_map: StepMap | None = None
+    step_map: dict[str, object] | None = None
     window: Window = EMPTY_WINDOW
     steps: int = 0
     nfe: int = 0
