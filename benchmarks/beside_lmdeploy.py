@@ -165,7 +165,7 @@ def child(arguments: Sequence[str]) -> None:
     run = dlstep_run(folder, float(threshold), ENGINES[engine]) if engine in ENGINES else lmdeploy_run(folder, float(threshold))
     for load in loads:
         print(json.dumps(timed(run, load, 0)), flush=True)
-    os._exit(0)  # LMDeploy's threads would go on
+    os._exit(0)  # LMDeploy's threads would keep the process alive
 
 
 def measure(

@@ -176,7 +176,7 @@ _PIECES: list[bytes] = []  # of a process that compiles
 
 
 def load_pieces(vocabulary: str, size: int) -> list[bytes]:
-    """Return the bytes of `size` ids. Ids that the vocabulary lacks have none, and are in no answer."""
+    """Return the bytes of `size` ids. Ids that the vocabulary lacks have no bytes, and occur in no answer."""
     _PIECES[:] = pieces_of(Path(vocabulary))
     _PIECES.extend([b""] * (size - len(_PIECES)))
     return _PIECES
@@ -211,7 +211,7 @@ def all_asked(files: Sequence[str], vocabulary: str, size: int, count: int, work
 
 
 class Measured(NamedTuple):
-    """A step in which all requests were decoded, if `whole`, and the seconds of its parts."""
+    """A step and the seconds of its parts. `whole`: all requests were decoded in it."""
 
     step: Step
     parts: Seconds

@@ -58,7 +58,7 @@ def small_shape(vocabulary: int) -> Shape:
 
 
 def byte_tokenizer(pieces: Sequence[bytes], special: Mapping[str, int]) -> PreTrainedTokenizerFast:
-    """Return a tokenizer with these bytes of each id. It splits texts into bytes; ids without bytes have unused names."""
+    """Return a tokenizer whose ids have the bytes `pieces`. It splits texts into bytes; ids without bytes have unused names."""
     shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
     hidden = [byte for byte in range(256) if byte not in shown]  # written as the letters from 256 on
     letters = {byte: chr(byte) for byte in shown} | {byte: chr(256 + place) for place, byte in enumerate(hidden)}
@@ -74,7 +74,7 @@ def byte_tokenizer(pieces: Sequence[bytes], special: Mapping[str, int]) -> PreTr
 
 
 def write_model(folder: Path, pieces: Sequence[bytes]) -> None:
-    """Write a small checkpoint with random weights and a tokenizer with these bytes of each id."""
+    """Write a small checkpoint with random weights and a tokenizer whose ids have the bytes `pieces`."""
     write_folder(folder, small_shape(len(pieces)), torch.device("cpu"), torch.float32)
     facts = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     special = {"mask_token": facts["dlstep"]["mask_token_id"], "eos_token": facts["eos_token_id"]}
@@ -82,7 +82,7 @@ def write_model(folder: Path, pieces: Sequence[bytes]) -> None:
 
 
 def seconds_of(url: str, body: Mapping[str, Any]) -> float:
-    """Return how long a request takes. Raises ValueError unless it succeeds."""
+    """Return the seconds that a request takes. Raises ValueError unless it succeeds."""
     begun = perf_counter()
     content, headers = json.dumps({"prompt": PROMPT, **body}).encode(), {"Content-Type": "application/json"}
     try:
@@ -94,7 +94,7 @@ def seconds_of(url: str, body: Mapping[str, Any]) -> float:
 
 
 def phase(url: str, seconds: float, tool: Mapping[str, Any] | None) -> tuple[list[float], int]:
-    """Return how long the requests of the other users took, and how many answers the user of the tool got."""
+    """Return the seconds of each request of the other users, and the number of tool calls that were answered."""
     over, end = Event(), perf_counter() + seconds
 
     def user(number: int) -> list[float]:

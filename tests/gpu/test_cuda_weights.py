@@ -139,7 +139,7 @@ def test_sleep_frees_the_bytes_that_it_reports(level, options, cuda_device, repo
 
 
 def test_an_update_of_a_large_network_is_faster_than_loading_it(cuda_device, report, tmp_path):
-    """SDAR-1.7B's shape: from a folder and from tensors on the device, as a trainer has them."""
+    """Update a network in SDAR-1.7B's shape from a folder, and from tensors on the device, as a trainer would."""
     shape: dict[str, Any] = {
         "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 28, "num_attention_heads": 16,
         "num_key_value_heads": 8, "head_dim": 128,

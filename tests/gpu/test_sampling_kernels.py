@@ -1,6 +1,6 @@
 """The sampling kernels on a CUDA device, against their twins: what the interpreter shows, and larger shapes."""
 
-# Options are given by name, in mappings of any value.
+# Options are passed by name from untyped mappings.
 # pyright: reportArgumentType=false
 
 import math

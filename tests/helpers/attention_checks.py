@@ -138,7 +138,7 @@ def check_store(
     dtype: torch.dtype,
     seed: int = 0,
 ) -> None:
-    """Pages of `room` slots, and the one behind them, hold what the twin stores; rows are given as a model gives them.
+    """Check that pages of `room` slots, and the page after them, hold what the twin stores; rows are laid out as in a model.
 
     Heads come before rows, keys are contiguous, values part of a larger tensor.
     """

@@ -1,4 +1,4 @@
-"""Copies of checkpoint folders with other weights, adapters for them, and what an engine answers."""
+"""Write copies of checkpoint folders with other weights, and adapters; collect the answers of an engine."""
 
 import json
 import shutil
@@ -19,18 +19,18 @@ ADAPTED = ("o_proj", "attn_out", "q_proj", "down_proj")
 
 
 def folder_of(strategy: str) -> Path:
-    """The folder of the model of a strategy."""
+    """Return the folder of the model that tests use for a strategy."""
     name = model_of(strategy)
     return tiny.path(name) if name in tiny.names() else Path(name)
 
 
 def tensors_in(folder: Path) -> dict[str, Tensor]:
-    """All tensors of a checkpoint."""
+    """Return all tensors of a checkpoint by name."""
     return {name: tensor for file in sorted(folder.glob("*.safetensors")) for name, tensor in load_file(file).items()}
 
 
 def changed(tensors: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
-    """These tensors with noise that depends on the seed."""
+    """Return the tensors with added noise that depends on the seed."""
     random = torch.Generator().manual_seed(seed)
     return {name: (its * (1 + 0.2 * torch.randn(its.shape, generator=random))).to(its.dtype) for name, its in tensors.items()}
 
@@ -59,7 +59,7 @@ def write_adapter(checkpoint: Path, folder: Path) -> Path:
 
 
 def answers(llm: LLM) -> list[Any]:
-    """What an engine answers to calls, a stream, a session and a read; the second call finds pages of the first."""
+    """Return an engine's answers to two calls, a stream, a session and a read; the second call reuses pages of the first."""
     found: list[Any] = []
     params = PARAMS if llm.engine.first.config.spec.mask_id is not None else PARAMS[:1] * 2  # canvases have a temperature
     for _ in range(2):

@@ -1,6 +1,6 @@
 """Problems for the sampling kernels, and what it means that an answer equals the twin's."""
 
-# What is optional is there if the twin has it.
+# Optional results are present if the twin returns them.
 # pyright: reportArgumentType=false, reportOptionalOperand=false, reportOptionalSubscript=false, reportOptionalMemberAccess=false
 
 import math
@@ -283,7 +283,7 @@ def assert_extreme(found: Drawn, temperature: float, *, tempered: bool) -> None:
 def check_extreme(
     sample: Callable[..., Drawn], head: Callable[..., Drawn], temperature: float, *, tempered: bool, device: str = "cpu"
 ) -> None:
-    """Both functions stay finite; the head's weight is the identity: hidden states are the logits."""
+    """Check that both functions stay finite. The head's weight is the identity, so hidden states are the logits."""
     chosen, logits = extreme_settings(temperature, device), extreme_logits(device)
     options = {"vocab_size": 5, "mask_id": None, "sampler": replace(EXTREME_SAMPLER, tempered=tempered)}
     assert_extreme(sample(logits, chosen, **options), temperature, tempered=tempered)
@@ -303,7 +303,7 @@ def check_merge(
     dtype: torch.dtype,
     device: str = "cpu",
 ) -> None:
-    """Blends of some of the rows equal the twin's, and the other rows stay.
+    """Check that blends of some rows equal the twin's, and that the other rows do not change.
 
     Factors are whole quarters and eighths: what cancels out in a blend cancels exactly, in any order.
     """

@@ -33,7 +33,7 @@ BY_LAWS = (("dlstep", "core"), ("dlstep", "rules"), ("dlstep", "strategies"))  #
 
 @dataclass(frozen=True)
 class Fault:
-    """A changed copy of a file."""
+    """A fault: the changed source of a file."""
 
     path: Path
     line: int
@@ -52,7 +52,7 @@ class Fault:
 
 
 class Places(cst.CSTVisitor):
-    """Collects the nodes inside functions that mutmut's operators change, and their lines."""
+    """A visitor that collects the nodes inside functions that mutmut's operators change, and their lines."""
 
     METADATA_DEPENDENCIES = (PositionProvider,)
 
@@ -76,7 +76,7 @@ class Places(cst.CSTVisitor):
         return True
 
     def on_leave(self, original_node: cst.CSTNode) -> None:
-        """Leave a function."""
+        """Track that the visitor has left a function."""
         self._depth -= isinstance(original_node, cst.FunctionDef)
 
 
@@ -153,7 +153,7 @@ def main() -> None:
     console, missed, total = Console(width=150), list[Fault](), Counter[bool]()
     draws = drawn(Random(options.seed), paths)
     faults = [next(draws) for _ in range(options.count)]
-    imports()  # once, before threads ask for it
+    imports()  # computed once here, because threads would each compute it
     only = ["-m", "not full and not stress and not clients"] if options.quick else []
     with ThreadPoolExecutor(options.jobs) as pool:
         for fault, found in zip(faults, pool.map(lambda fault: noticed(fault, *only), faults), strict=True):
