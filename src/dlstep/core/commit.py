@@ -38,7 +38,7 @@ def forgotten(sequence: SequenceState, state: State) -> SequenceState:
         lost: object = strategy.lost_passes(sequence)
         if type(lost) is not int or not 0 <= lost <= sequence.steps:
             raise WrongAnswer(strategy, "lost_passes", f"{short(lost)}: it must be an integer from 0 to {sequence.steps}")
-        passes = List([*sequence.passes][lost:]) if lost else sequence.passes
+        passes = List([*sequence.passes][lost:])
         before = replace(sequence, storage=NOTHING_STORED, passes=passes, steps=sequence.steps - lost)
         return sequence_after(before, "forget", strategy.forget(before, state.config.spec))
     except BaseException as error:

@@ -103,6 +103,11 @@ class SampleSpec:
             allowed = ", ".join(sorted(STATISTICS))
             raise Refused("statistics", "invalid_value", f"must be a frozenset of {allowed}, got {short(self.statistics)}")
 
+    @property
+    def policy_width(self) -> int:
+        """How many numbers `SpanSamples.policy` has for each sampled position."""
+        return 3 + 2 * self.best if "policy" in self.statistics else 0
+
     def lacking(self, other: "SampleSpec") -> str:
         """Return the fields and values of `other` that rows sampled with `self` lack, such as `best=4`.
 
@@ -191,15 +196,6 @@ class SpanSamples:
 
 
 NO_SAMPLES = SpanSamples((), ())
-
-
-def policy_width(best: int) -> int:
-    """Return how many numbers `SpanSamples.policy` has for each entry.
-
-    Args:
-        best: `SampleSpec.best`.
-    """
-    return 3 + 2 * best
 
 
 MOST = 1.001  # largest probability: devices round
@@ -444,7 +440,6 @@ class Samples:
 
     def _check_numbers(self) -> None:
         spec = self.plan.sample_spec
-        policy = policy_width(spec.best) if "policy" in spec.statistics else 0
         for span, rows in zip(self.plan.spans, self.spans, strict=True):
             sampled = len(span.wanted.sampled)
             for name, numbers, due, most in (
@@ -455,7 +450,7 @@ class Samples:
                 ("best_ids", rows.best_ids, sampled * spec.best, inf),
                 ("best_probabilities", rows.best_probabilities, sampled * spec.best, MOST),
                 ("scored_probabilities", rows.scored_probabilities, sampled * span.wanted.scored_width, MOST),
-                ("policy", rows.policy, sampled * policy, inf),
+                ("policy", rows.policy, sampled * spec.policy_width, inf),
             ):
                 if len(numbers) != due and spec != PLAIN:  # a plain plan needs none of them
                     raise SamplesMismatch(

@@ -23,7 +23,7 @@ from dlstep_kernels.sampling import TokenMasks
 from dlstep_kernels.tiles import Tiles, lay_tiles
 
 from ..core import Plan, Samples, SamplingParams, Span, SpanSamples
-from ..core.plan import Merge, policy_width
+from ..core.plan import Merge
 from ..models.networks import Batch, View, batch_of
 from .arena import staged
 from .processing import Processing, Unguided, plan_processing
@@ -353,7 +353,7 @@ def unpack(
         best_probabilities = split(rest[best:].T.reshape(-1), widths)
     policy = none
     if "policy" in statistics:
-        lists = [next(lines) for _ in range(policy_width(best))]
+        lists = [next(lines) for _ in range(plan.sample_spec.policy_width)]
         policy = split(np.stack(lists, axis=1).reshape(-1), [count * len(lists) for count in counts])
     scored = none
     if plan.sample_spec.scored:

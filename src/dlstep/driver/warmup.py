@@ -22,7 +22,6 @@ from ..core import (
     probe,
     schedule,
 )
-from ..core.plan import policy_width
 from ..models.networks import PagedNetwork
 from .buckets import LEAST_ROWS, MAX_PADDED_ROWS, Bucket, Kind, forward_kind, row_sizes, sized
 from .lowering import Gathered, LoweringTarget, gather, placed_rows
@@ -71,7 +70,7 @@ def _rows(span: Span, plan: Plan, token: int, random: Random) -> SpanSamples:
         best_probabilities=tuple(sorted(numbers(spec.best), reverse=True)) * count,
         noise=(token,) * count if "noise" in spec.statistics else (),
         scored_probabilities=numbers(count * span.wanted.scored_width),
-        policy=numbers(count * policy_width(spec.best)) if "policy" in spec.statistics else (),
+        policy=numbers(count * spec.policy_width),
     )
 
 

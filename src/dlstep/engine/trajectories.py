@@ -45,8 +45,8 @@ class Replayed(Strategy):
 
     @property
     def carries(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether one of the strategies carries state."""
-        return any(sequence.request.strategy.carries for sequence in self.recorded)
+        """Whether the strategies carry state, which all of a model do alike."""
+        return self.recorded[0].request.strategy.carries
 
     @property
     def sample_spec(self) -> SampleSpec:
