@@ -155,7 +155,7 @@ def refused(llm):
         lambda: llm.read(PROMPTS[0], ["", ["1", "2"]]),
         lambda: llm.engine.driver.run(session.plan),
     ):
-        with pytest.raises(DlstepError, match=r"update them|wake_up"):
+        with pytest.raises(DlstepError, match=r"update_weights|wake_up"):
             ask()
 
 
@@ -266,7 +266,7 @@ class Changes(RuleBasedStateMachine):
     @invariant()
     def answers_are_of_these_weights_or_none(self):
         if self.asleep or self.now is None:
-            with pytest.raises(DlstepError, match=r"update them|wake_up"):
+            with pytest.raises(DlstepError, match=r"update_weights|wake_up"):
                 self.case.answer()
         else:
             assert agree(self.case.answer(), self.case.answers[self.now])
@@ -324,7 +324,7 @@ def test_ranks_change_their_weights_together(tmp_path):
     updated = answers_of_calls(llm)
     with pytest.raises(ValueError, match=r"do not fit .*missing: model\.norm"):
         llm.update_weights({name: its for name, its in tensors_in(old).items() if name != "model.norm.weight"})
-    with pytest.raises(DlstepError, match="update them"):
+    with pytest.raises(DlstepError, match="update_weights"):
         answers_of_calls(llm)
     assert llm.update_weights(old) == 2 and answers_of_calls(llm) == before
     use = llm.sleep(level=2)

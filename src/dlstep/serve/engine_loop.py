@@ -11,14 +11,13 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from time import perf_counter, process_time
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ..core import DlstepError, Event, Samples, SequenceState, State, Update, schedule
 from ..core.options import searched
 from ..core.sequence import AddedRequest, FinishInfo
 from ..core.step_map import step_map_of
 from ..distributed import RankLost
-from ..driver.tables import prepare_constraint
 from ..engine.config import EngineConfig
 from ..engine.decode import Decode, RanksDriver
 from ..engine.devices import FIRST_DEVICE, device_of
@@ -253,16 +252,24 @@ Arrived = SimpleQueue[tuple[Command, ...] | None]  # None: no more will come
 
 def _read_commands(pipe: Connection, arrived: Arrived) -> None:
     """Put the commands from a connection into a queue. Forward passes do not wait for the constraints of new requests."""
+    from ..driver.tables import prepare_constraint  # imports torch, which the HTTP process does without
+
     try:
-        while (commands := pipe.recv()) is not None:
+        while (commands := _received(pipe)) is not None:
             for command in commands:
                 if isinstance(command, Submit) and isinstance(command.request, AddedRequest) and command.request.constraint:
                     prepare_constraint(command.request.constraint)
             arrived.put(commands)
-    except (EOFError, OSError):
-        pass  # the HTTP process is gone
     finally:
         arrived.put(None)
+
+
+def _received(pipe: Connection) -> Any:
+    """Return what the connection receives next; None if it is closed."""
+    try:
+        return pipe.recv()
+    except (EOFError, OSError, TypeError):  # TypeError: another thread closed it just after `recv` saw that it is open
+        return None
 
 
 def run_process(pipe: Connection, config: EngineConfig, number: int) -> None:
