@@ -26,7 +26,7 @@ LIMITS = {
 
 def document() -> Json:
     """Return the OpenAPI document, as a server with an API key sends it."""
-    return create_app(Router([], ServeOptions()), ("key",)).openapi()
+    return create_app(Router([], ServeOptions()), ("key",), ("admin",)).openapi()
 
 
 def text() -> str:

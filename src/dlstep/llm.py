@@ -13,7 +13,7 @@ from .core.request import explains
 from .engine.buffer_policy import BufferPolicy
 from .engine.config import ENGINE_FIELDS, EngineConfig, engine_config
 from .engine.decode import Decode, MemoryUse, SharedDecode, Subscription
-from .engine.loader import LoadedEngine, load_engine, updated
+from .engine.loader import LoadedEngine, changed, load_engine
 from .session import Session, observed, trace_of
 from .stream import Draft, Drafts, Stream, outputs_as_finished
 from .text.chat import Conversation, as_conversations, chat_prompt
@@ -519,13 +519,12 @@ class LLM:
 
     def _change(self, change: Callable[[WeightsDriver], Item]) -> Item:
         """Change the driver while no request is live, then begin with an empty state for the driver's new weights."""
-        driver, results = self._engine.driver, list[Item]()
-        if not isinstance(driver, WeightsDriver):
-            raise ValueError(f"a {type(driver).__name__} has no weights to change: load a model")
+        results = list[Item]()
 
         def call() -> State:
-            results.append(change(driver))
-            self._engine, self._reads = updated(self._engine, driver.fingerprint), None
+            self._engine, result = changed(self._engine, change)
+            self._reads = None
+            results.append(result)
             return self._engine.first
 
         with self._scoring:

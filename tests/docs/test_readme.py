@@ -11,7 +11,7 @@ from .blocks import ROOT
 
 README = (ROOT / "README.md").read_text()
 LONGEST, LARGEST = 180, 200_000  # lines, bytes
-MOST_WORDS = 59_010  # of all pages
+MOST_WORDS = 59_060  # of all pages
 
 
 def test_the_moving_picture_is_that_of_the_present_decode():

@@ -204,6 +204,7 @@ def served(
     hosts: list[Any] | None = None,
     ready: Callable[[], None] = lambda: None,
     waits: bool = True,
+    admin_keys: tuple[str, ...] = (),
     **options: Any,
 ) -> Iterator[Served]:
     """A server around an engine, ready to answer unless not `waits`; it drains at the end.
@@ -214,7 +215,7 @@ def served(
     starts = [each.start for each in hosts or [host or ThreadHost(engine)]]
     router = Router(starts, chosen)
     router._tokenizer = engine.tokenizer
-    server = Server(router, keys, ready)
+    server = Server(router, keys, ready, admin_keys)
     with listen(chosen.host, chosen.port) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         thread = Thread(target=lambda: asyncio.run(server.serve([listener])), name="http")

@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 from traceback import clear_frames
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from .. import tiny
-from ..core import Config, Driver, Refused, SamplingParams, Spec, State, init
+from ..core import Config, Driver, Refused, SamplingParams, Spec, State, WeightsDriver, init
 from ..core.checks import did_you_mean
 from ..core.lifecycle import least_pages
 from ..text.detokenize import Tokenizer
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ..models.description import Description
 
 LOG = logging.getLogger("dlstep.engine")
+Result = TypeVar("Result")
 
 
 @runtime_checkable
@@ -99,12 +100,14 @@ class LoadedEngine:
         return pages + (pages == most)
 
 
-def updated(engine: LoadedEngine, fingerprint: str) -> LoadedEngine:
-    """Return the engine with the fingerprint of new weights."""
-    config = engine.first.config
-    return replace(
-        engine, first=init(replace(config, spec=replace(config.spec, fingerprint=fingerprint)), engine.first.strategy)
-    )
+def changed(engine: LoadedEngine, change: Callable[[WeightsDriver], Result]) -> tuple[LoadedEngine, Result]:
+    """Return the result of a change of the driver, and the engine with the fingerprint of the driver's weights."""
+    driver, config = engine.driver, engine.first.config
+    if not isinstance(driver, WeightsDriver):
+        raise ValueError(f"a {type(driver).__name__} has no weights to change: load a model")
+    result = change(driver)
+    spec = replace(config.spec, fingerprint=driver.fingerprint)
+    return replace(engine, first=init(replace(config, spec=spec), engine.first.strategy)), result
 
 
 def load_engine(config: EngineConfig) -> LoadedEngine:

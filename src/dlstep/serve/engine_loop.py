@@ -6,14 +6,14 @@ import os
 from collections.abc import Iterable
 from dataclasses import replace
 from multiprocessing.connection import Connection
-from operator import add
+from operator import add, methodcaller
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from time import perf_counter, process_time
 from typing import Any, NoReturn
 
-from ..core import DlstepError, Event, Samples, SequenceState, State, Update, schedule
+from ..core import DlstepError, Event, Refusal, Samples, SequenceState, State, Update, WeightsDriver, schedule
 from ..core.options import searched
 from ..core.sequence import AddedRequest, FinishInfo
 from ..core.step_map import step_map_of
@@ -21,14 +21,27 @@ from ..distributed import RankLost
 from ..engine.config import EngineConfig
 from ..engine.decode import Decode, RanksDriver
 from ..engine.devices import FIRST_DEVICE, device_of
-from ..engine.loader import LoadedEngine, load_engine
+from ..engine.loader import LoadedEngine, changed, load_engine
 from ..engine.overrides import with_changes
 from ..engine.reads import ReadResult, Reads
 from ..processes import Heart, disconnect, last_words
 from ..views.frames import Frame, FrameRecorder
 from ..views.usage import RequestUsage, Work, worked
 from .log_lines import LOG, LineHandler
-from .messages import EMPTY_WINDOW, Cancel, Command, Drop, EngineFailed, EngineLoad, Facts, News, Origin, StepReport, Submit
+from .messages import (
+    EMPTY_WINDOW,
+    Cancel,
+    ChangeEngine,
+    Command,
+    Drop,
+    EngineFailed,
+    EngineLoad,
+    Facts,
+    News,
+    Origin,
+    StepReport,
+    Submit,
+)
 
 
 class Steps:
@@ -74,6 +87,7 @@ class Steps:
         return with_changes(sequence, state.config, state.strategy, changes, seed=origin.seed, temperature=origin.temperature)
 
 
+STALE = "the last update of the weights failed: update them again"
 MOST_FAILURES = 2  # consecutive failed forward passes that an engine survives; one more ends it
 
 
@@ -85,7 +99,7 @@ class EngineLoop:
         self._reads: Reads | None = None  # created by the first read
         self._reading = False  # whether the current forward pass runs reads
         self._policy = engine.buffer_policy
-        self._failures = 0
+        self._failures, self._stale = 0, ""  # `_stale`: the last update of the weights failed
         self._submits: dict[int, Submit] = {}  # of live requests, by id
         self._usage: dict[int, RequestUsage] = {}  # of live requests, by sequence number
         self._steps = Steps()
@@ -99,9 +113,9 @@ class EngineLoop:
         reads = self._reads is not None and self._reads.live
         return state.done and not state.ended and not reads  # `ended`: requests that are not reported yet
 
-    def execute(self, commands: Iterable[Command]) -> None:
-        """Execute commands: queue requests, end cancelled ones, and drop the steps of kept ones."""
-        commands = tuple(commands)
+    def execute(self, commands: Iterable[Command]) -> list[Facts]:
+        """Execute commands: queue requests, end cancelled ones, drop the steps of kept ones. Return the facts after changes."""
+        commands, facts = tuple(commands), list[Facts]()
         if self.idle:
             self._passed = perf_counter()
         live = len(self._decode.state.live) + sum(isinstance(command, Submit) for command in commands)
@@ -118,6 +132,27 @@ class EngineLoop:
                         self._reads.abort(command.id, command.reason)
                 case Drop():
                     self._steps.drop(command.id)
+                case ChangeEngine():
+                    facts.append(self._change(command))
+        return facts
+
+    def _change(self, change: ChangeEngine) -> Facts:
+        """Change weights or memory, and return the facts. The router sends this only while no request is live."""
+        driver, result, refusal = self._engine.driver, None, None
+        try:
+            self._engine, result = changed(self._engine, methodcaller(change.method, *change.arguments))
+        except (ValueError, OSError, RuntimeError) as error:  # RuntimeError: no memory
+            refusal = Refusal("", "engine_error" if isinstance(error, RuntimeError) else "invalid_value", str(error))
+        if change.method == "update":
+            self._stale = STALE if refusal else ""
+        self._decode.rewind(self._engine.first)
+        self._reads, problem = None, self._stale
+        try:
+            if isinstance(driver, WeightsDriver):
+                driver.check()
+        except DlstepError as error:
+            problem = str(error)
+        return known_facts(self._engine)._replace(problem=problem, result=result, refusal=refusal)
 
     def _start(self, submit: Submit, live: int) -> None:
         """Queue a request, a read or a fork. `live` counts live requests, including new ones."""
@@ -236,7 +271,8 @@ def execute_commands(engine: LoadedEngine, heart: Heart) -> None:
             while loop.idle or not arrived.empty():
                 if (commands := arrived.get()) is None:
                     return
-                loop.execute(commands)
+                for facts in loop.execute(commands):
+                    heart.send(facts)
             report = loop.step()
             heart.progress += 1
             heart.send(report)

@@ -1,10 +1,10 @@
 """Messages between the HTTP process and the engine, and the facts of the model that the HTTP process needs: plain values."""
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .. import tiny
-from ..core import Request, State
+from ..core import Refusal, Request, State
 from ..core.options import StrategyOptions
 from ..core.sequence import Best, FinishInfo
 from ..text.detokenize import Tokenizer
@@ -19,6 +19,8 @@ class Facts(NamedTuple):
     The engine sends them without a tokenizer, which `folder` holds (None: there is none to load). `first` is the
     engine's state before any request; `model` is the model name that clients use. One body may request at most
     `most_answers` answers. The steps of a body with at most `most_kept` answers are kept.
+    `problem` states why the engine can answer no request; empty if it can. `result` and `refusal` are those of its last
+    `ChangeEngine`.
     """
 
     first: State
@@ -30,6 +32,9 @@ class Facts(NamedTuple):
     tokenizer: Tokenizer | None = None
     most_answers: int = 256
     most_kept: int = 0
+    problem: str = ""
+    result: Any = None
+    refusal: Refusal | None = None
 
 
 def description_of(facts: Facts) -> str | None:
@@ -102,7 +107,14 @@ class Drop(NamedTuple):
     id: int
 
 
-Command = Submit | Cancel | Drop
+class ChangeEngine(NamedTuple):
+    """Command to call a method of a `WeightsDriver` while no request is live. The engine answers with its facts."""
+
+    method: str
+    arguments: tuple[Any, ...]
+
+
+Command = Submit | Cancel | Drop | ChangeEngine
 
 
 Window = tuple[tuple[int | None, ...], tuple[float, ...]]

@@ -13,7 +13,6 @@ from ..core import Refused
 from ..core.checks import check_ranges
 from ..text.chat import variables_of
 
-KEYS_VARIABLE = "DLSTEP_API_KEY"
 # Options that list names: the regex of a name, and the remedy for other texts.
 NAMES = (
     (
@@ -45,6 +44,9 @@ class ServeOptions:
     api_key_file: str | None = None
     """File with one API key per line; lines that begin with # are comments. None: the key in the environment variable
     DLSTEP_API_KEY, or no key if it is unset."""
+    admin_key_file: str | None = None
+    """File with one key per line for the routes that update weights, free memory and pause. None: the key in the environment
+    variable DLSTEP_ADMIN_KEY; if it is unset, these routes do not exist."""
     allowed_origins: tuple[str, ...] = ()
     """Origins whose pages may call the server (CORS), like http://localhost:3000; by default none."""
     allowed_hosts: tuple[str, ...] = ()
@@ -114,15 +116,25 @@ class ServeOptions:
 
     def api_keys(self) -> tuple[str, ...]:
         """Return the keys of file or environment. Raises ValueError if these contain no key, or the file cannot be read."""
-        if self.api_key_file is None:
-            given = os.environ.get(KEYS_VARIABLE)
-            return () if given is None else _keys(KEYS_VARIABLE, [given], "set it to a key, or unset it to require none")
-        named = f"--api_key_file {self.api_key_file}"
-        try:
-            lines = Path(self.api_key_file).read_text(encoding="utf-8-sig").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(f"{named}: {error}: give a text file with one key per line") from error
-        return _keys(named, [line for line in lines if not line.lstrip().startswith("#")], "write one key per line")
+        return _keys_in("api_key", self.api_key_file, "set it to a key, or unset it to require none")
+
+    def admin_keys(self) -> tuple[str, ...]:
+        """Return the keys of the routes for administrators; none: no such routes. Raises as `api_keys`."""
+        return _keys_in("admin_key", self.admin_key_file, "set it to a key, or unset it to have no routes for administrators")
+
+
+def _keys_in(kind: str, file: str | None, remedy: str) -> tuple[str, ...]:
+    """Return the keys of an option's file, or else of its environment variable."""
+    if file is None:
+        variable = f"DLSTEP_{kind.upper()}"
+        given = os.environ.get(variable)
+        return () if given is None else _keys(variable, [given], remedy)
+    named = f"--{kind}_file {file}"
+    try:
+        lines = Path(file).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{named}: {error}: give a text file with one key per line") from error
+    return _keys(named, [line for line in lines if not line.lstrip().startswith("#")], "write one key per line")
 
 
 def _keys(named: str, lines: Iterable[str], remedy: str) -> tuple[str, ...]:

@@ -207,12 +207,15 @@ class Health(TypedDict):
     status: Literal["ok"]
 
 
-ReplicaPhase = Literal["loading", "ready", "silent", "restarting", "failed"]
+ReplicaPhase = Literal["loading", "ready", "silent", "unready", "restarting", "failed"]
 Phase = ReplicaPhase | Literal["draining"]
 
 
 class ReplicaState(TypedDict):
-    """One engine: its status (`silent`: heartbeats are overdue), its number of deaths, and the reason for the last one."""
+    """One engine: its status, its number of deaths, and the reason for the last one.
+
+    `silent`: heartbeats are overdue; `unready`: it sleeps, or an update of its weights failed.
+    """
 
     replica: int
     status: ReplicaPhase
@@ -227,6 +230,14 @@ class Readiness(TypedDict):
     engine_deaths: int
     reason: str | None
     replicas: list[ReplicaState]
+
+
+class AdminReply(TypedDict):
+    """The change was made. `results` has, for each engine, the number of updates, or bytes in use before and after."""
+
+    success: Literal[True]
+    message: str
+    results: list[int | list[int]]
 
 
 class Version(TypedDict):
@@ -247,7 +258,7 @@ REFUSALS = {
     422: "Not used: validation errors return 400.",
     429: "Too many requests are waiting; `Retry-After` says when to try again.",
     500: "The model failed on this request.",
-    503: "The model is loading, the engine is restarting, or the server is shutting down.",
+    503: "The model is loading or sleeps, its update failed, the engine is restarting, or the server is shutting down.",
 }
 BODY = (403, 408, 413)  # errors of the guards, possible for any request
 REQUEST_ERRORS = (400, 401, 404, 422, 503)
@@ -271,4 +282,5 @@ def streamed(*models: type) -> Described:
 
 
 READY = answered(Readiness) | {503: {"description": REFUSALS[503], "model": Readiness}}
+ADMIN = answered(AdminReply, *REQUEST_ERRORS, 500)
 METRICS: Described = {status: {"description": REFUSALS[status]} for status in BODY}

@@ -25,8 +25,9 @@ from ..messages import Facts, description_of
 from ..router.pending_requests import Head
 from ..router.recording_store import KeptRequest
 from ..router.router import Router
-from ..shapes import METRICS, READY, REQUEST_ERRORS, answered, streamed
+from ..shapes import ADMIN, METRICS, READY, REQUEST_ERRORS, answered, streamed
 from . import recordings, translate
+from .admin import Admin
 from .answers import AnswerJob, Body, RequestLog, unless_gone
 from .choosable import choices_of
 from .errors import json_response, response_of
@@ -242,15 +243,19 @@ async def index() -> Response:
     return FileResponse(FOLDER / "index.html", headers=PAGE_HEADERS)
 
 
-def create_app(router: Router, keys: tuple[str, ...] = ()) -> FastAPI:
-    """Build the application. The caller enters `router`. Without `keys`, no API key is required."""
+def create_app(router: Router, keys: tuple[str, ...] = (), admin_keys: tuple[str, ...] = ()) -> FastAPI:
+    """Build the application. The caller enters `router`.
+
+    Without `keys`, no API key is required. Without `admin_keys`, there are no routes for administrators.
+    """
     app = FastAPI(
         title="dlstep", version=__version__, openapi_url=None, docs_url=None, redoc_url=None, strict_content_type=False
     )
     api = Api(router)
     app.router.route_class, options = CheckedRoute, router.options
     app.state.worker, app.state.log, app.state.options = api.worker, api.log, options
-    security = [Security(HTTPBearer(auto_error=False))] if keys else []  # for the schema; the guard checks keys
+    admin = Admin(router).routes if admin_keys else {}
+    security = [Security(HTTPBearer(auto_error=False))]  # for the schema; the guard checks keys
     for method, path, function, responses in (
         ("POST", "/v1/completions", api.completions, streamed(Completion)),
         ("POST", "/v1/chat/completions", api.chat_completions, streamed(ChatCompletion)),
@@ -269,8 +274,9 @@ def create_app(router: Router, keys: tuple[str, ...] = ()) -> FastAPI:
         ("GET", "/health", api.health, answered(shapes.Health)),
         ("GET", "/ready", api.ready, READY),
         ("GET", "/version", api.version, answered(shapes.Version)),
+        *[("POST", path, function, ADMIN) for path, function in admin.items()],
     ):
-        needs = [] if path in OPEN else security
+        needs = security if path in admin or (keys and path not in OPEN) else []
         app.add_api_route(path, function, methods=[method], responses=responses, response_model=None, dependencies=needs)
     app.add_api_route("/metrics", api.metrics, responses=METRICS, response_class=PlainTextResponse)
     for path, function in (("/openapi.json", api.schema), ("/", index)):
@@ -278,7 +284,7 @@ def create_app(router: Router, keys: tuple[str, ...] = ()) -> FastAPI:
     app.mount("/page", PageFiles(directory=FOLDER))
     for error in (Refused, RequestValidationError, HTTPException, ClientDisconnect, 500):
         app.add_exception_handler(error, response_of)
-    app.add_middleware(Guard, names=hosts_of(options), keys=keys)
+    app.add_middleware(Guard, names=hosts_of(options), keys=keys, others=dict.fromkeys(admin, admin_keys))
     if options.allowed_origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=options.allowed_origins, allow_methods=["GET", "POST"], allow_headers=["*"]

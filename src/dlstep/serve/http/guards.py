@@ -5,7 +5,7 @@ uvicorn is configured without websockets and lifespan events, so every scope is 
 
 import asyncio
 from collections import Counter as Counts, defaultdict
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from hmac import compare_digest
@@ -48,17 +48,17 @@ class Guard:
         app: The application that gets the accepted requests.
         names: Allowed host names, like `chat.example.com` or `*.example.com`; empty: any.
         keys: Valid API keys; empty: none is required.
+        others: Paths with other keys, which are valid nowhere else.
     """
 
-    def __init__(self, app: ASGIApp, names: Sequence[str], keys: Sequence[str]) -> None:
-        self._app, self._names = app, [name.lower() for name in names]
-        self._keys = [key.encode() for key in keys]
+    def __init__(self, app: ASGIApp, names: Sequence[str], keys: Sequence[str], others: Mapping[str, Sequence[str]]) -> None:
+        self._app, self._names, self._keys, self._others = app, [name.lower() for name in names], keys, others
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
-        headers = Headers(scope=scope)
-        owner = self._owner(headers.get("authorization") or f"Bearer {headers.get('x-api-key', '')}")
-        answer, path = self._app, scope["path"]
+        headers, answer, path = Headers(scope=scope), self._app, scope["path"]
+        keys = self._others.get(path.strip(), self._keys)  # a route also matches its path with a line feed at the end
+        owner = _owner(headers.get("authorization") or f"Bearer {headers.get('x-api-key', '')}", keys)
         if not self._allows(name := _host_of(headers.get("host", ""))):
             message = f"the Host {name[:LONGEST]!r} is not allowed: add it to --allowed_hosts"
             answer = refused("", "host_not_allowed", message)
@@ -75,14 +75,15 @@ class Guard:
             return True
         return any(name == known or (known.startswith("*.") and name.endswith(known[1:])) for known in self._names)
 
-    def _owner(self, header: str) -> str | None:
-        """Return the owner of a key; None if it is invalid. Compares with every key in constant time (timing attacks)."""
-        if not self._keys:
-            return "key-0"
-        scheme, _, key = header.partition(" ")
-        sent = key.strip().encode("latin-1")  # raw bytes: Starlette decodes headers as Latin-1
-        equal = [compare_digest(known, sent) for known in self._keys]
-        return f"key-{equal.index(True)}" if any(equal) and scheme.lower() == "bearer" else None
+
+def _owner(header: str, keys: Sequence[str]) -> str | None:
+    """Return the owner of a key; None if it is invalid. Compares with every key in constant time (timing attacks)."""
+    if not keys:
+        return "key-0"
+    scheme, _, key = header.partition(" ")
+    sent = key.strip().encode("latin-1")  # raw bytes: Starlette decodes headers as Latin-1
+    equal = [compare_digest(known.encode(), sent) for known in keys]
+    return f"key-{equal.index(True)}" if any(equal) and scheme.lower() == "bearer" else None
 
 
 def _host_of(header: str) -> str:
@@ -211,13 +212,14 @@ class CheckedRoute(APIRoute):
         handler = super().get_route_handler()
         if self.body_field is None:
             return handler
+        required = self.body_field.field_info.is_required()
         adapter: TypeAdapter[Any] = TypeAdapter(get_type_hints(self.endpoint, include_extras=True)["body"])
 
         async def checked(request: Request) -> Response:
             _check_headers(request)
             worker: WorkerThread = request.app.state.worker
             parsed = CheckedRequest(request.scope, request.receive)
-            content = await parsed.content()
+            content = await parsed.content() or b"{}" * (not required)
             large = len(content) > LARGE
             parsed.fields = await worker.run(fields_of, content, adapter) if large else fields_of(content, adapter)
             return await handler(parsed)

@@ -139,6 +139,7 @@ One = Annotated[float, *_neutral(1)] | None
 No = Annotated[bool, *_neutral(False)] | None
 Yes = Annotated[bool, *_neutral(True)] | None
 Nothing = Annotated[list[Any], *_neutral([])] | None
+Auto = Annotated[str, *_neutral("auto")] | None
 Medium = Annotated[str, *_neutral("medium")] | None
 Disabled = Annotated[str, *_neutral("disabled")] | None
 LOGPROBS = "message.output_text.logprobs"

@@ -56,8 +56,14 @@ def uvicorn_config(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
 class Server(uvicorn.Server):
     """A server that drains at the first SIGINT, SIGTERM or SIGHUP, and exits immediately at the second."""
 
-    def __init__(self, router: Router, keys: tuple[str, ...], ready: Callable[[], None] = lambda: None) -> None:
-        app = create_app(router, keys)
+    def __init__(
+        self,
+        router: Router,
+        keys: tuple[str, ...],
+        ready: Callable[[], None] = lambda: None,
+        admin_keys: tuple[str, ...] = (),
+    ) -> None:
+        app = create_app(router, keys, admin_keys)
         super().__init__(uvicorn_config(app, router.options))
         self._log: RequestLog = app.state.log
         self._signals = 0
@@ -148,12 +154,12 @@ def serve(config: EngineConfig, options: ServeOptions, *, opens: bool = False) -
     starts = [
         partial(Worker, run_process, config, number, name=f"dlstep-engine-{number}") for number in range(options.replicas)
     ]
-    keys, router = options.api_keys(), Router(starts, options)
+    keys, admin_keys, router = options.api_keys(), options.admin_keys(), Router(starts, options)
     with listen(options.host, options.port) as listener:
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         page = f"http://{LOCAL.get(host, shown)}:{port}/"
-        server = Server(router, keys, partial(_once_ready, page if opens else None))
+        server = Server(router, keys, partial(_once_ready, page if opens else None), admin_keys)
         print(f"dlstep: listening on http://{shown}:{port}; /ready shows when the model is loaded", file=sys.stderr, flush=True)
         stderr = LineHandler(2)
         logging.getLogger().addHandler(stderr)

@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 from ...engine.step_limit import StepLimit
 from ...processes import Worker, disconnect, watch
 from ..log_lines import LOG
-from ..messages import Command, EngineFailed, EngineLoad, Facts, StepReport
+from ..messages import ChangeEngine, Command, EngineFailed, EngineLoad, Facts, StepReport
 from ..settings import ServeOptions
 from ..shapes import ReplicaPhase
 from .pending_requests import PendingRequest
@@ -35,6 +35,9 @@ Commands = SimpleQueue[tuple[Command, ...] | None]
 
 class Listener(Protocol):
     """The receiver of a replica's messages and events: the router."""
+
+    changes: dict[bool, ChangeEngine]
+    """The changes that an engine makes once it is loaded, in order."""
 
     def known(self, facts: Facts) -> Facts:
         """Return the facts of an engine, with those of the server added. The replica's thread calls only this method."""
@@ -77,6 +80,7 @@ class Replica:
         self.failure = ""  # why the engine could not be created; empty if it could
         self.load = EngineLoad()
         self.info: Facts | None = None
+        self.changing = 0  # number of changes that the engine has not answered
         self.sent: dict[int, PendingRequest] = {}
         self.abandoned: set[int] = set()  # ids of requests that only the router ended
         self._pages = Pages(0)
@@ -144,7 +148,7 @@ class Replica:
                 case EngineFailed():
                     self.failure = message.error
                 case Facts():
-                    self._ready_age = worker.age
+                    self._ready_age = self._ready_age or worker.age
                     loop.call_soon_threadsafe(self.set_loaded, self._listener.known(message))
                 case StepReport():
                     self._limit.note(message.busy_seconds)
@@ -188,10 +192,20 @@ class Replica:
             self._listener.on_change()
 
     def set_loaded(self, info: Facts) -> None:
-        """Store the facts of the loaded engine, and become ready."""
+        """Store the facts of an engine that is loaded or changed. It is ready if it has made all changes and can answer."""
+        if self.changing:
+            self.changing -= 1
+        else:
+            for change in self._listener.changes.values():
+                self.change(change)
         self.info, self._pages = info, Pages(info.first.config.num_pages)
-        self.phase = "ready"
+        self.phase = "unready" if self.changing or info.problem else "ready"
         self._listener.on_change()
+
+    def change(self, change: ChangeEngine) -> None:
+        """Send a change."""
+        self.changing += 1
+        self.command(change)
 
     def command(self, command: Command) -> None:
         """Queue a command. Commands that a dead engine has not read are lost."""
@@ -218,8 +232,8 @@ class Replica:
         self.abandoned.add(pending.id)
 
     def reset(self) -> None:
-        """Forget the load, the pages, the commands and the abandoned requests of an engine that has ended."""
-        self.load = EngineLoad()
+        """Forget the load, the pages, the commands, the changes and the abandoned requests of an engine that has ended."""
+        self.changing, self.load = 0, EngineLoad()
         self._unsent.clear()
         self.abandoned.clear()
         self._pages = Pages(0)

@@ -7,14 +7,15 @@ from dataclasses import replace
 from itertools import chain, count
 from threading import Lock
 from types import TracebackType
+from typing import Any
 
 from ...core import Refused
 from ...core.sequence import FinishInfo
 from ...processes import Worker
 from ...text.detokenize import Tokenizer, load_tokenizer
-from ..messages import Cancel, Drop, Facts, StepReport, Submit
+from ..messages import Cancel, ChangeEngine, Drop, Facts, StepReport, Submit
 from ..settings import ServeOptions, template_in
-from ..shapes import Phase
+from ..shapes import Phase, ReplicaPhase
 from .metrics import Metrics
 from .pending_requests import Fault, PendingRequest
 from .placement import choose, page_keys
@@ -27,6 +28,8 @@ NOT_READY: dict[Phase, str] = {
     "draining": "the server is shutting down",
     "failed": "the engine is gone and the server is ending",
 }
+LOADED: tuple[ReplicaPhase, ...] = "ready", "silent", "unready"  # if there are several, the first is the server's
+REMEDY = "over HTTP: POST /resume_memory_occupation or /update_weights_from_disk"
 KEPT_POSITIONS = 8_000_000  # of recordings, 100 to 200 bytes each
 GRACE = 1.0  # seconds that an engine has to end a cancelled request before the router ends it
 
@@ -99,7 +102,9 @@ class Router:
     def __init__(self, starts: Sequence[Callable[[], Worker]], options: ServeOptions) -> None:
         self.options = options
         self.replicas = [Replica(number, start, options, self) for number, start in enumerate(starts)]
-        self._draining = self._over = False
+        self._draining = self._over = self._paused = False
+        self._changing = asyncio.Lock()  # held while the engines change; requests wait
+        self.changes: dict[bool, ChangeEngine] = {}  # the last update (True), and the last sleep until the engines wake (False)
         self._tokenizer: Tokenizer | None = None
         self._template = template_in(options.chat_template)
         self._loading = Lock()
@@ -154,7 +159,7 @@ class Router:
         if self._over:
             return "failed"
         phases = {replica.phase for replica in self.replicas}
-        for phase in ("ready", "silent"):
+        for phase in LOADED:
             if phase in phases:
                 return phase
         loaded = any(replica.info is not None for replica in self.replicas)
@@ -193,6 +198,9 @@ class Router:
 
     def not_ready_reason(self) -> str | None:
         """Return why no request can be answered now; None if requests can be answered."""
+        if self.phase == "unready":
+            problems = [each.info.problem for each in self.replicas if each.phase == "unready" and each.info]
+            return f"{problems[0] or 'the engine gets its weights'} ({REMEDY})"
         if self.phase != "restarting":
             return NOT_READY.get(self.phase)
         died = (replica.died for replica in self.replicas if replica.phase == "restarting")
@@ -251,6 +259,51 @@ class Router:
         loop = asyncio.get_running_loop()
         pending.queue_timer = loop.call_later(self.options.queue_timeout, self._waited_too_long, pending)
 
+    async def pause(self) -> None:
+        """Make later requests wait until `proceed`, and return once no request is running."""
+        self._paused = True
+        await self.until(lambda: self._idle)
+
+    def proceed(self) -> None:
+        """Continue after `pause`."""
+        self._paused = False
+        self.on_change()
+
+    @property
+    def _idle(self) -> bool:
+        return not any(replica.sent or replica.abandoned for replica in self.replicas)
+
+    async def change(self, method: str, *arguments: Any, aborts: bool = False) -> list[Any]:
+        """Call a method of all engines' drivers while no request is running, and return the results. Other requests wait.
+
+        Engines that are loaded later do the same first. `aborts`: running requests do not finish. Raises Refused if no engine
+        is loaded, or if one of them fails.
+        """
+        async with self._changing:
+            if aborts:
+                self.cancel(self._sent, "the weights are updated")
+            await self.until(lambda: self._idle)
+            change, updates = ChangeEngine(method, arguments), method == "update"
+            self.changes.pop(updates, None)
+            if method != "wake_up":
+                self.changes[updates] = change
+            if not (engines := [replica for replica in self.replicas if replica.phase in LOADED]):
+                raise Refused("", "not_ready", self.not_ready_reason() or "")
+            for replica in engines:
+                replica.change(change)
+                if updates:
+                    self._lose_steps(replica, "not_ready", "the weights were updated")
+            await self.until(lambda: not any(replica.changing for replica in engines))
+        if self.phase == "unready":
+            self.cancel([*self._queue], self.not_ready_reason() or "")
+        self.on_change()
+        if any(replica.phase not in LOADED for replica in engines):
+            raise Refused("", "engine_died", "an engine died: it changes when it has restarted")
+        facts = [replica.info for replica in engines if replica.info]
+        if refusal := next((each.refusal for each in facts if each.refusal), None):
+            raise Refused(*refusal)
+        return [each.result for each in facts]
+
     def cancel(self, pending_requests: Iterable[PendingRequest], reason: str) -> None:
         """End running answers with their settled tokens.
 
@@ -299,7 +352,9 @@ class Router:
             await self.until(lambda: not self.live)
 
     def _send_waiting(self) -> None:
-        """Send waiting requests to the engines while they have room."""
+        """Send waiting requests to the engines while they have room, unless these pause or change."""
+        if self._paused or self._changing.locked():
+            return
         now = asyncio.get_running_loop().time()
         while self._queue and (replica := self._replica_for(self._queue.first())) is not None:
             pending = self._queue.pop()
@@ -374,14 +429,16 @@ class Router:
                 self._enqueue(pending)
             else:
                 self._finish(pending, FinishInfo("error", 0, f"{reason}; the request can be sent again"), "engine_died")
+        self._lose_steps(replica, "engine_died", "the engine died")
+        self.on_change()
+
+    def _lose_steps(self, replica: Replica, fault: Fault, reason: str) -> None:
+        """Forget the steps that an engine has kept, and end the requests that wait to fork from them."""
         for pending in list(self._queue):
             if pending.parent is not None and pending.parent.keeper == replica.number:
                 self._queue.remove(pending)
-                self._finish(
-                    pending, FinishInfo("error", 0, "the engine died, and the step to fork from is lost"), "engine_died"
-                )
+                self._finish(pending, FinishInfo("error", 0, f"{reason}, and the step to fork from is lost"), fault)
         self.recording_store.died(replica.number)
-        self.on_change()
 
     def _end_all(self, reason: str) -> None:
         waiting = [self._queue.pop() for _ in range(len(self._queue))]

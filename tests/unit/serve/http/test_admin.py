@@ -1,0 +1,282 @@
+"""Routes for administrators: new weights reach all engines, memory is freed and restored, and no request is lost."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+import httpx2
+import pytest
+
+from dlstep import LLM, SamplingParams, tiny as models
+from dlstep.core import STATUS
+from dlstep.processes import Heart
+from dlstep.serve.engine_loop import execute_commands
+
+from ....helpers.new_weights import PROMPTS, write_changed
+from ....helpers.serving import DeafHost, Served, ThreadHost, served, shadow_engine
+from .conftest import COMPLETIONS, GOOD, error_of
+
+UPDATE, SLEEP, WAKE = "/update_weights_from_disk", "/release_memory_occupation", "/resume_memory_occupation"
+PAUSE, PROCEED = "/pause_generation", "/continue_generation"
+PATHS = (UPDATE, SLEEP, WAKE, PAUSE, PROCEED)
+ADMIN = {"Authorization": "Bearer open"}
+SAMPLED: Any = {"max_tokens": 24, "ignore_eos": True, "temperature": 1.5, "seed": 3}
+
+
+def loaded(folder: Path | str) -> LLM:
+    return LLM(folder, decoding_strategy="multi_bd", device="cpu", num_threads=1, max_num_reqs=4)
+
+
+class LoadingHost(ThreadHost):
+    """A host that loads the first weights at every start, as a process does."""
+
+    def __init__(self) -> None:
+        super().__init__(loaded("tiny-bd").engine)
+
+    def run(self, connection: Connection) -> None:
+        execute_commands(loaded("tiny-bd").engine, Heart(connection))
+
+
+@dataclass
+class Case:
+    """Two engines behind one server, folders of weights, and what each of them answers."""
+
+    server: Served
+    http: httpx2.Client
+    folders: list[Path]
+    answers: list[tuple[int, ...]]
+
+    def post(self, path: str, body: Any = None, status: int = 200) -> Any:
+        response = self.http.post(path, json=body, headers=ADMIN, timeout=120)
+        assert response.status_code == status, response.text
+        return response.json()
+
+    def ask(self, **options: Any) -> httpx2.Response:
+        return self.http.post(COMPLETIONS, json={"prompt": PROMPTS[0], **SAMPLED} | options)
+
+    def answer(self) -> tuple[int, ...]:
+        response = self.ask(return_token_ids=True)
+        assert response.status_code == 200, response.text
+        return tuple(response.json()["choices"][0]["token_ids"])
+
+    def update(self, number: int) -> None:
+        reply = self.post(UPDATE, {"model_path": str(self.folders[number])})
+        assert reply["success"] and len(reply["results"]) == 2
+
+    def all_ready(self) -> None:
+        self.server.until(lambda: all(each.phase == "ready" for each in self.server.router.replicas))
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
+    old, folder = models.path("tiny-bd"), tmp_path_factory.mktemp("weights")
+    folders = [old, *[write_changed(old, folder / str(seed), seed) for seed in (1, 2)]]
+    params = SamplingParams(**SAMPLED)
+    answers = [loaded(each).generate(PROMPTS[:1], params, progress=False)[0].token_ids for each in folders]
+    assert len(set(answers)) == 3
+    hosts = [LoadingHost(), LoadingHost()]
+    with served(hosts[0]._engine, hosts=hosts, admin_keys=("open",), max_restarts=9) as server, server.http() as http:
+        yield Case(server, http, folders, answers)
+
+
+@pytest.fixture
+def case(kept: Case) -> Case:
+    """Both engines on the first weights, awake."""
+    kept.all_ready()
+    kept.update(0)
+    return kept
+
+
+def test_answers_under_load_are_those_of_the_weights_at_their_time(case):
+    """An answer to a request sent after an update has its weights; one that arrived before has these or the ones before."""
+    with ThreadPoolExecutor(6) as threads:
+        now, done = [0], [False]
+
+        def ask(_):
+            count = 0
+            while not done[0]:
+                begun = now[0]
+                answer = case.answer()
+                assert answer in {case.answers[number % 3] for number in range(begun, now[0] + 2)}, (begun, now[0])
+                count += 1
+            return count
+
+        asking = [threads.submit(ask, number) for number in range(6)]
+        for number in range(1, 6):
+            sleep(0.1)
+            case.update(number % 3)
+            now[0] = number
+            assert [case.answer() for _ in range(4)] == [case.answers[number % 3]] * 4
+        done[0] = True
+        assert sum(each.result() for each in asking) > 6
+    case.server.until_idle()
+
+
+def test_an_engine_that_restarts_gets_the_last_weights(case):
+    case.update(1)
+    replicas = case.server.router.replicas
+    for replica in replicas:
+        deaths = replica.deaths
+        replica._start.__self__.worker.kill()
+        case.server.until(lambda replica=replica, deaths=deaths: replica.deaths > deaths)
+        case.all_ready()
+    with ThreadPoolExecutor(8) as threads:
+        assert set(threads.map(lambda _: case.answer(), range(8))) == {case.answers[1]}
+    assert {replica.info.first.config.spec.fingerprint for replica in replicas} == {
+        loaded(case.folders[1]).engine.first.config.spec.fingerprint
+    }
+
+
+def test_an_engine_that_cannot_load_the_last_weights_again_does_not_answer(case, tmp_path):
+    moved = case.folders[1].rename(tmp_path / "moved")
+    case.folders[1].symlink_to(moved)
+    case.update(1)
+    case.folders[1].unlink()
+    for number in (0, 1):
+        case.server.router.replicas[number]._start.__self__.worker.kill()
+        case.server.until(lambda number=number: case.server.router.replicas[number].phase == "unready")
+        case.server.until(lambda number=number: "failed" in case.server.router.replicas[number].info.problem)
+        assert number or case.answer() == case.answers[1], "the other engine has them"
+    assert error_of(case.ask())["code"] == "not_ready"
+    ready = case.http.get("/ready")
+    assert ready.status_code == 503 and ready.json()["status"] == "unready"
+    moved.rename(case.folders[1])
+    case.update(1)
+    assert case.answer() == case.answers[1]
+
+
+def test_after_a_failed_update_nothing_is_answered_until_one_succeeds(case, tmp_path):
+    broken = write_changed(case.folders[0], tmp_path / "broken", 3)
+    (broken / "model.safetensors").write_bytes(b"x" * 40)
+    for path in (tmp_path / "none", broken):
+        error = case.post(UPDATE, {"model_path": str(path)}, 400)["error"]
+        assert error["code"] == "invalid_value" and len(error["message"]) > 20
+        refusal = error_of(case.ask())
+        assert refusal["code"] == "not_ready" and UPDATE in refusal["message"] and str(tmp_path) not in refusal["message"]
+    case.update(2)
+    assert case.answer() == case.answers[2]
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_an_engine_that_sleeps_refuses_requests(case, level):
+    case.update(1)
+    for _ in range(2):
+        reply = case.post(SLEEP, {"level": level})
+        assert len(reply["results"]) == 2
+        assert all(after <= before for before, after in reply["results"])
+        refusal = error_of(case.ask())
+        assert refusal["code"] == "not_ready" and WAKE in refusal["message"]
+    replica = case.server.router.replicas[0]
+    deaths = replica.deaths
+    replica._start.__self__.worker.kill()
+    case.server.until(lambda: replica.deaths > deaths and replica.phase == "unready" and not replica.changing)
+    if level == 2:
+        case.post(WAKE)
+        assert error_of(case.ask())["code"] == "not_ready", "the weights are gone"
+        case.update(1)
+    else:
+        case.post(WAKE, {})
+    case.all_ready()
+    assert case.answer() == case.answers[1]
+
+
+def test_paused_requests_wait_and_get_new_weights(case):
+    with ThreadPoolExecutor(4) as threads:
+        running = threads.submit(case.answer)
+        case.server.until(lambda: case.server.router.live == 1 or running.done())
+        case.post(PAUSE)
+        assert running.result() == case.answers[0] and not case.server.router.live
+        waiting = [threads.submit(case.answer) for _ in range(3)]
+        case.server.until(lambda: case.server.router.live == 3)
+        case.update(2)
+        assert case.server.router.live == 3
+        case.post(PROCEED)
+        assert {each.result() for each in waiting} == {case.answers[2]}
+
+
+def test_waiting_requests_end_when_engines_fall_asleep(case):
+    with ThreadPoolExecutor(1) as threads:
+        case.post(PAUSE)
+        waiting = threads.submit(case.ask)
+        case.server.until(lambda: case.server.router.live == 1)
+        case.post(SLEEP)
+        assert error_of(waiting.result())["code"] == "not_ready"
+        case.post(PROCEED)
+        case.post(WAKE)
+        assert case.answer() == case.answers[0]
+
+
+def test_running_requests_can_be_aborted(case):
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(case.ask, max_tokens=90, ignore_eos=True)
+        case.server.until(lambda: any(each.nfe for replica in case.server.router.replicas for each in replica.sent.values()))
+        case.post(UPDATE, {"model_path": str(case.folders[1]), "abort_all_requests": True})
+        assert running.result().json()["choices"][0]["finish_reason"] in ("abort", "length", "stop")
+
+
+def test_steps_of_old_weights_cannot_be_forked(case):
+    made = case.ask(dlstep={"stream": "steps"}).json()
+    fork = f"/v1/requests/{made['id']}/fork"
+    assert case.http.post(fork, json={"seq": 1}).status_code == 200
+    case.update(1)
+    assert case.http.post(fork, json={"seq": 1}).status_code == 404
+
+
+def test_an_engine_that_dies_during_an_update_makes_it_when_it_has_restarted():
+    deaf = DeafHost(shadow_engine())
+    with (
+        served(shadow_engine(), host=deaf, admin_keys=("open",)) as server,
+        server.http() as http,
+        ThreadPoolExecutor(1) as one,
+    ):
+        asked = one.submit(http.post, UPDATE, json={"model_path": "new"}, headers=ADMIN)
+        server.until(lambda: bool(server.router.changes))
+        deaf.die()
+        assert error_of(asked.result())["code"] == "engine_died"
+        server.until(lambda: server.router.phase == "unready")
+        assert error_of(http.post(COMPLETIONS, json=GOOD))["code"] == "not_ready", "a shadow has no weights"
+        assert "has no weights" in http.post(UPDATE, json={"model_path": "new"}, headers=ADMIN).json()["error"]["message"]
+
+
+def test_the_routes_need_their_own_key():
+    with served(shadow_engine(), keys=("user",), admin_keys=("open",)) as server, server.http() as http:
+        for path in (*PATHS, "/pause_generation%0A", "/pause_generation%20"):
+            for headers in ({}, {"Authorization": "Bearer user"}, {"Authorization": "Bearer opens"}):
+                assert error_of(http.post(path, json={}, headers=headers))["code"] == "invalid_api_key"
+        assert (
+            http.post(PAUSE, headers=ADMIN).json()["success"] and http.post(PROCEED, json={}, headers=ADMIN).status_code == 200
+        )
+        assert http.post(COMPLETIONS, json=GOOD, headers=ADMIN).status_code == 401, "it is no API key"
+        paths = http.get("/openapi.json", headers={"Authorization": "Bearer user"}).json()["paths"]
+        assert all(paths[path]["post"]["security"] for path in PATHS)
+    for keys in ((), ("user",)):
+        with served(shadow_engine(), keys=keys) as server, server.http() as http:
+            for path in PATHS:
+                found = http.post(path, json={"model_path": "x"}, headers={"Authorization": "Bearer user"})
+                assert error_of(found)["code"] == "path_not_found"
+            assert http.post(PAUSE).status_code == (401 if keys else 404)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field", "code"),
+    [
+        (UPDATE, {}, "model_path", "missing"),
+        (UPDATE, {"model_path": ""}, "model_path", "out_of_range"),
+        (UPDATE, {"model_path": "x", "load_format": "pt"}, "load_format", "unsupported"),
+        (UPDATE, {"model_path": "x", "token_step": 1}, "token_step", "unknown_field"),
+        (SLEEP, {"tags": ["weights"]}, "tags", "unsupported"),
+        (SLEEP, {"level": 3}, "level", "invalid_value"),
+        (WAKE, {"level": 1}, "level", "unknown_field"),
+        (PAUSE, {"mode": "retract"}, "mode", "unknown_field"),
+        (PROCEED, {"x": 1}, "x", "unknown_field"),
+    ],
+)
+def test_fields_are_refused_by_name(path, body, field, code):
+    with served(shadow_engine(), admin_keys=("open",)) as server, server.http() as http:
+        error = error_of(http.post(path, json=body, headers=ADMIN))
+        assert (error["param"], error["code"]) == (field, code) and STATUS[code] == 400
+        assert http.post(COMPLETIONS, json=GOOD).status_code == 200, "nothing has changed"
