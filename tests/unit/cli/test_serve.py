@@ -285,12 +285,17 @@ SPACED = "a key contains a space: write one key per line, and comments in lines 
 )  # fmt: skip
 def test_keys_are_those_that_are_written(variable, file, expected, tmp_path, monkeypatch):
     (path := tmp_path / "keys").write_text(file or "")
-    options = ServeOptions(api_key_file=None if file is None else str(path))
-    monkeypatch.delenv("DLSTEP_API_KEY", raising=False)
-    if variable is not None:
-        monkeypatch.setenv("DLSTEP_API_KEY", variable)
-    if isinstance(expected, tuple):
-        assert options.api_keys() == expected
-        return
-    with pytest.raises(ValueError, match=re.escape(expected)):
-        options.api_keys()
+    held = None if file is None else str(path)
+    kinds = {
+        "DLSTEP_API_KEY": ServeOptions(api_key_file=held).api_keys,
+        "DLSTEP_ADMIN_KEY": ServeOptions(admin_key_file=held).admin_keys,
+    }
+    for name, keys in kinds.items():
+        monkeypatch.delenv(name, raising=False)
+        if variable is not None:
+            monkeypatch.setenv(name, variable)
+        if isinstance(expected, tuple):
+            assert keys() == expected
+            continue
+        with pytest.raises(ValueError, match=re.escape(expected.replace("DLSTEP_API_KEY", name))):
+            keys()
