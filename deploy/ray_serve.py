@@ -57,7 +57,7 @@ def build() -> FastAPI:
             yield
             await router.drain()
 
-    app = create_app(router, options.api_keys(VARIABLES))
+    app = create_app(router, options.api_keys())
     app.router.lifespan_context = life
     return app
 
