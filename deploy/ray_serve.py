@@ -25,7 +25,8 @@ from fastapi import FastAPI
 from ray import serve
 
 from dlstep.engine.config import engine_config
-from dlstep.serve.engine_loop import start_engine
+from dlstep.processes import Worker
+from dlstep.serve.engine_loop import run_process
 from dlstep.serve.http.app import create_app
 from dlstep.serve.router.router import Router
 from dlstep.serve.settings import ServeOptions
@@ -45,7 +46,7 @@ def build() -> FastAPI:
     """Build the application of one replica. Its engine runs during the lifespan of the application."""
     config = engine_config({"model": VARIABLES.get("DLSTEP_MODEL")} | options_of("DLSTEP_ENGINE"))
     options = ServeOptions(**options_of("DLSTEP_SERVER"))
-    router = Router([partial(start_engine, config)], options)
+    router = Router([partial(Worker, run_process, config, 0, name="dlstep-engine-0")], options)
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:

@@ -56,6 +56,9 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
+        if scope["type"] == "lifespan":  # of another server than `dlstep serve`, such as Ray's
+            await self._app(scope, receive, send)
+            return
         headers, answer, path = Headers(scope=scope), self._app, scope["path"]
         keys = self._others.get(path.strip(), self._keys)  # a route also matches its path with a line feed at the end
         owner = _owner(headers.get("authorization") or f"Bearer {headers.get('x-api-key', '')}", keys)

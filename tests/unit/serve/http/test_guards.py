@@ -3,8 +3,11 @@
 import json
 
 import pytest
+from fastapi.testclient import TestClient
 
+from dlstep.serve.http.app import create_app
 from dlstep.serve.http.guards import hosts_of
+from dlstep.serve.router.router import Router
 from dlstep.serve.settings import ServeOptions
 
 from ....helpers.refusals import refused
@@ -82,6 +85,11 @@ def test_keys_need_not_be_ascii():
         for key, status in (("schlüssel-ключ", 200), ("schlussel", 401), ("schlüssel-ключ2", 401)):
             headers = {"Authorization": f"Bearer {key}".encode()}
             assert http.get("/v1/models", headers=headers).status_code == status
+
+
+def test_another_server_may_start_and_end_the_application():
+    with TestClient(create_app(Router([], ServeOptions()), ("k",)), base_url="http://localhost") as client:
+        assert client.get("/v1/models").status_code == 401
 
 
 def test_json_needs_no_content_type_unless_a_browser_sends_it():
