@@ -46,18 +46,10 @@ from dlstep_kernels import has_kernels
 from . import decode, entry
 from .decode import PAGE_SIZE, ROWS, SURE, UNSURE, Decoding, Step
 from .schema_answers import BLOCK, EOS, MASK, ROOM, VOCABULARY, Examples, pieces_of, quantile, spelled, tokens_of
-from .shapes import SHAPES, Shape, random_checkpoint, shortened
+from .shapes import SHAPES, SMALL, Shape, random_checkpoint, shortened
 
 LEAST = 96  # tokens of an answer
-_SMALL = {
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 96,
-    "head_dim": 16,
-}
-TINY = replace(SHAPES["sdar-8b"], name="tiny", facts={**SHAPES["sdar-8b"].facts, **_SMALL})
+TINY = replace(SHAPES["sdar-8b"], name="tiny", facts={**SHAPES["sdar-8b"].facts, **SMALL})
 ROUNDS = ("warm-up", "first", "second")
 MASKS = ("sets", "classes", "rows", "packing")
 STAGES = ("schedule", "start", "wait", "commit")

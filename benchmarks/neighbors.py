@@ -35,17 +35,9 @@ from transformers import PreTrainedTokenizerFast
 from . import entry
 from .schema_answers import VOCABULARY, pieces_of, quantile
 from .serving import serving, write_folder
-from .shapes import SHAPES, Shape
+from .shapes import SHAPES, SMALL, Shape
 
 NAME = "API-post-page"
-SMALL = {
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 96,
-    "head_dim": 16,
-}
 PROMPT = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?\n"
 USERS, SECONDS = 3, 12.0
 TOKENS, TOOL_TOKENS = 32, 256

@@ -161,6 +161,14 @@ _ENTRIES = (
     Shape("nemotron-8b-ar", "nemotron_labs_diffusion", _NEMOTRON, {}, "autoregressive", 1.0),
     Shape("diffusion-gemma-26b", "diffusion_gemma", _DIFFUSION_GEMMA, {"canvas_length": 256}),
 )
+SMALL = {  # sizes for a CPU
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+    "head_dim": 16,
+}
 SHAPES: dict[str, Shape] = {shape.name: shape for shape in _ENTRIES}
 
 

@@ -406,7 +406,9 @@ class LLM:
             outputs = [trajectory] if isinstance(trajectory, Output) else trajectory
             recorded = [each.step_map.recorded for each in outputs if each.step_map and each.step_map.recorded]
             if len(recorded) < len(outputs):
-                raise ValueError("an output has no recorded steps: generate it with SamplingParams(step_map=True)")
+                raise ValueError(
+                    "an output has no recorded steps: generate it with SamplingParams(step_map=True); JSON does not keep them"
+                )
             return trajectory_likelihoods(self._engine, recorded)
         asked, given = as_list(prompts), as_list(completions, "completions")
         if len(asked) != len(given):

@@ -78,7 +78,7 @@ class FinishInfo:
 
 @dataclass(frozen=True, slots=True)
 class TokenChange:
-    """What a forward pass changed at a position of the answer."""
+    """A change that a forward pass made at a position of the answer."""
 
     step: int
     """Number of the pass, from 0, among those that sampled the request; a pass that preemption repeated counts once."""

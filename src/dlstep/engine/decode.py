@@ -427,9 +427,8 @@ class SharedDecode:
         request = constrained(Request(subscription.id, prompt, params, index=index), self._first.config.spec)
         if request.automaton is not None:  # slow, so compute it here, where no other caller has to wait
             added, _ = checked(self._first.config, self._first.strategy, request)
-            resolve_name("dlstep.driver.tables:prepare_constraint")(
-                added.constraint
-            )  # resolved by name, because other users of this module may lack torch
+            # Resolved by name, because other users of this module may lack torch.
+            resolve_name("dlstep.driver.tables:prepare_constraint")(added.constraint)
         self._entering.append((request, ref(subscription)))
         return subscription
 
