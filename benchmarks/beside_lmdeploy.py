@@ -2,9 +2,9 @@
 
 `--lmdeploy` is a folder with LMDeploy's sources, whose requirements must be installed; they are not part of this
 repository. Each engine runs in a separate process. A load is `requests x prompt x new tokens x requests at a time`, with
-new random prompts in each run. The first run warms up. The faster of two more runs counts; with 50 requests or more, there
-is only one more. `ratio` divides by LMDeploy's tokens per second. The thresholds give about 3 tokens per forward pass;
-LMDeploy runs one more pass for each block, which stores it.
+new random prompts in each run. The first run warms up; then as many runs are timed as give 64 requests or more. `ratio`
+divides by LMDeploy's tokens per second. The thresholds give about 3 tokens per forward pass; LMDeploy runs one more pass
+for each block, which stores it.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from math import ceil
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -34,7 +35,7 @@ from .shapes import SHAPES, Shape, random_checkpoint, shortened
 MASK, EOS = 151669, 151643
 THRESHOLDS = {"sdar-8b": 0.00106, "sdar-1.7b": 0.00028}
 LOADS = ("1x512x256x1", "8x512x256x8", "96x512x256x32", "64x4096x256x32")
-BLOCK, MAX_LENGTH, AT_ONCE, ROWS, MANY = 32, 8192, 32, 8192, 50
+BLOCK, MAX_LENGTH, AT_ONCE, ROWS, MANY = 32, 8192, 32, 8192, 64
 ENGINES = {"dlstep": {}, "dlstep fp8": {"quantization": "fp8"}}
 COLUMNS = ("shape", "load", "engine", "seconds", "tokens_per_s", "ratio", "tokens_per_pass")
 
@@ -133,16 +134,17 @@ def lmdeploy_run(folder: str, threshold: float) -> Run:
 
 
 def timed(run: Run, load: str, seed: int) -> dict[str, Any]:
-    """Return the figures of the fastest run after the first, which warms up."""
+    """Return the figures of all runs after the first, which warms up."""
     requests, length, new_tokens, at_once = map(int, load.split("x"))
-    runs: list[tuple[float, int, int]] = []
-    for number in range(2 if requests >= MANY else 3):
+    seconds = tokens = passes = 0
+    for number in range(1 + ceil(MANY / requests)):
         random = Random(f"{load} {seed} {number}")
         prompts = [random.choices(range(151000), k=length) for _ in range(requests)]
         start = perf_counter()
-        tokens, passes = run(prompts, new_tokens, at_once)
-        runs.append((perf_counter() - start, tokens, passes))
-    seconds, tokens, passes = min(runs[1:])
+        counts = run(prompts, new_tokens, at_once)
+        if number:
+            seconds += perf_counter() - start
+            tokens, passes = tokens + counts[0], passes + counts[1]
     return {"load": load, "seconds": seconds, "tokens_per_s": round(tokens / seconds), "tokens_per_pass": tokens / passes}
 
 

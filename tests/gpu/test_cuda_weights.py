@@ -126,7 +126,7 @@ def test_sleep_frees_the_bytes_that_it_reports(level, options, cuda_device, repo
     freed = torch.cuda.mem_get_info()[0] - free
     weights = sum(its.nbytes for its in tensors_in(tmp_path / "sdar").values()) // (4 if options.get("quantization") else 2)
     assert freed >= use.before - use.after - (64 << 20)
-    assert use.before - use.after >= 0.9 * (pages + weights) > 0.5 * (use.before - others)
+    assert use.before - use.after >= 0.9 * (pages + weights)  # captured graphs and their memory pools go, too
     assert use.after - others < 0.4 * (use.before - others)  # workspaces of products remain
     begin = time.perf_counter()
     woken = llm.wake_up()
