@@ -69,10 +69,15 @@ class Places(cst.CSTVisitor):
             return False
         self._depth += isinstance(node, cst.FunctionDef)
         if self._depth and not isinstance(node, cst.FunctionDef):
-            position: Any = self.get_metadata(PositionProvider, node)
-            for kind, operator in mutation_operators:
-                if isinstance(node, kind) and operator is not operator_string:
-                    self.found += [(node, changed, position.start.line) for changed in operator(node)]
+            changes = [
+                changed
+                for kind, operator in mutation_operators
+                if isinstance(node, kind) and operator is not operator_string
+                for changed in operator(node)
+            ]
+            if changes:  # white space in a pattern has no position
+                position: Any = self.get_metadata(PositionProvider, node)
+                self.found += [(node, changed, position.start.line) for changed in changes]
         return True
 
     def on_leave(self, original_node: cst.CSTNode) -> None:
