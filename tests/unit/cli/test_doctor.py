@@ -7,6 +7,7 @@ import sys
 import numpy
 import pytest
 import torch
+from huggingface_hub import constants
 
 from dlstep import __version__
 from dlstep.cli import doctor, main
@@ -41,6 +42,12 @@ def test_a_cuda_that_is_broken_is_a_reason(monkeypatch):
     facts = doctor.devices_of()
     assert [*facts] == ["cuda", "cpu", "kernels"] and facts["cuda"] == "not available: the driver is broken"
     assert facts["kernels"].startswith("none: ")
+
+
+@pytest.mark.parametrize("offline", [False, True])
+def test_the_hub_is_offline_if_its_client_is(monkeypatch, offline):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
+    assert ("offline" in doctor.hub_facts()["hub"]) == offline
 
 
 MISSING = "sys.modules[{!r}] = None"

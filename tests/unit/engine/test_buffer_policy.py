@@ -5,6 +5,7 @@ from hypothesis import given, settings, strategies as st
 
 from benchmarks.buffer_policy import Rate, policy
 from dlstep import LLM, SamplingParams
+from dlstep.core import Refused
 from dlstep.engine.buffer_policy import policy_of
 
 POLICY = [
@@ -49,6 +50,14 @@ def test_the_load_is_that_when_a_request_is_added(llms):
     assert dict(live[0].request.params.strategy_options)["buffer_size"] == 3
     for stream in streams:
         stream.close()
+
+
+@pytest.mark.parametrize("options", [{"accept_threshold": 7.0}, {"buffer_size": 0}, {"no_such_option": 1}])
+def test_an_engine_refuses_options_that_it_would_refuse_in_a_request(llms, options):
+    (by_hand,) = llms[1].generate(QUESTION, SamplingParams(strategy_options=options), progress=False)
+    with pytest.raises(Refused) as at_start:
+        LLM("tiny-bd", buffer_policy=[{"max_requests": 2, "buffer_size": 4}, options])
+    assert by_hand.finish_reason == "rejected" and str(at_start.value) == f"buffer_policy.1.{by_hand.error}"
 
 
 def test_a_session_has_no_policy(llms):
