@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from dlstep import LLM, DlstepError, strategies
+from dlstep.core import Refused
 from dlstep.models import compiled, weights
 from dlstep.models.weights import parameter_part
 
@@ -129,18 +131,35 @@ def wrong(tensors, fault, number):
             return tensors | {name: tensors[name][:-1]}
         case "dtype":
             return tensors | {name: tensors[name].to(torch.int16)}
-    return tensors | {name: "no tensor"}
+        case "prefix":
+            return {f"module.{other}": its for other, its in tensors.items()}
+    raise ValueError(fault)
 
 
-@given(st.sampled_from(["missing", "unknown", "shape", "dtype"]), st.integers(0, 40))
-def test_tensors_that_do_not_fit_are_named_and_nothing_is_answered_until_an_update_succeeds(fault, number):
+FAULTS = {
+    "missing": "missing: ",
+    "unknown": "not used: ",
+    "shape": "other shape: ",
+    "dtype": "other dtype: ",
+    "prefix": "not used: module[.]",
+}
+
+
+@given(st.sampled_from([*FAULTS]), st.integers(0, 40))
+def test_tensors_that_do_not_fit_are_named_and_change_nothing(fault, number):
     case = tried()
-    version = case.llm.engine.driver.weights_version
-    with pytest.raises(ValueError, match="the given tensors do not fit"):
+    version = case.llm.update_weights(case.weights[0])
+    with pytest.raises(ValueError, match=f"the given tensors do not fit .*{FAULTS[fault]}"):
         case.llm.update_weights(wrong(case.weights[1], fault, number))
-    refused(case.llm)
-    assert case.llm.update_weights(case.weights[1]) == version + 1
-    assert agree(case.answer(), case.answers[1])
+    assert agree(case.answer(), case.answers[0]) and case.llm.engine.driver.weights_version == version
+
+
+@pytest.mark.parametrize(
+    "source", [None, 3, b"x", [1, 2], {1: torch.ones(1)}, {"a": 3}, {"a": None}, torch.nn.Linear(1, 1)], ids=str
+)
+def test_what_holds_no_tensors_is_refused_by_name(source):
+    with pytest.raises(Refused, match=r"source: must be a folder, or tensors by name such as a state_dict, got "):
+        tried().llm.update_weights(source)
 
 
 def refused(llm):
@@ -159,9 +178,10 @@ def refused(llm):
             ask()
 
 
-@given(st.integers(0, 30), st.sampled_from([KeyboardInterrupt, MemoryError, RuntimeError]))
-def test_an_update_that_ends_at_any_tensor_is_seen(moment, error):
-    case, seen = tried(), []
+@contextmanager
+def broken_off(moment, error):
+    """Raise an error when the tensor of this number is written."""
+    seen = []
 
     def counted(*arguments):
         seen.append(arguments)
@@ -171,8 +191,14 @@ def test_an_update_that_ends_at_any_tensor_is_seen(moment, error):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(weights, "parameter_part", counted)
-        with pytest.raises(error):
-            case.llm.update_weights(case.weights[2])
+        yield
+
+
+@given(st.integers(0, 30), st.sampled_from([KeyboardInterrupt, MemoryError, RuntimeError]))
+def test_an_update_that_ends_at_any_tensor_is_seen(moment, error):
+    case = tried()
+    with broken_off(moment, error), pytest.raises(error):
+        case.llm.update_weights(case.weights[2])
     refused(case.llm)
     case.llm.update_weights(case.weights[2])
     assert agree(case.answer(), case.answers[2])
@@ -182,8 +208,8 @@ def test_what_is_no_checkpoint_changes_nothing(tmp_path):
     case = tried()
     case.llm.update_weights(case.weights[0])
     version = case.llm.engine.driver.weights_version
-    for source, error in ((tmp_path, FileNotFoundError), ({"a": 3}, ValueError), (tmp_path / "x", FileNotFoundError)):
-        with pytest.raises(error):
+    for source in (tmp_path, tmp_path / "x"):
+        with pytest.raises(FileNotFoundError):
             case.llm.update_weights(source)
     with pytest.raises(ValueError, match="level: must be 1 or 2"):
         case.llm.sleep(level=3)
@@ -225,10 +251,15 @@ class Changes(RuleBasedStateMachine):
         self.case.llm.update_weights(self.case.weights[number])
         self.now = number
 
-    @rule(number=st.integers(0, 9))
-    def fail(self, number):
+    @rule(fault=st.sampled_from([*FAULTS]), number=st.integers(0, 9))
+    def refuse(self, fault, number):
         with pytest.raises(ValueError, match="do not fit"):
-            self.case.llm.update_weights(wrong(self.case.weights[1], "shape", number))
+            self.case.llm.update_weights(wrong(self.case.weights[1], fault, number))
+
+    @rule(moment=st.integers(0, 9))
+    def fail(self, moment):
+        with broken_off(moment, RuntimeError), pytest.raises(RuntimeError):
+            self.case.llm.update_weights(self.case.weights[1])
         self.now = None
 
     @rule(level=st.sampled_from([1, 2]))
@@ -315,7 +346,7 @@ def streamed(llm):
 
 
 def test_ranks_change_their_weights_together(tmp_path):
-    """The answers are those of new ranks with the weights; a failure on all ranks is refused, and a killed rank is seen."""
+    """As new ranks with the weights answer; tensors that do not fit change nothing, and a killed rank is seen."""
     old = folder_of("multi_bd")
     new = write_changed(old, tmp_path / "new", 1)
     llm = loaded(old, "multi_bd", tensor_parallel_size=2)
@@ -324,6 +355,10 @@ def test_ranks_change_their_weights_together(tmp_path):
     updated = answers_of_calls(llm)
     with pytest.raises(ValueError, match=r"do not fit .*missing: model\.norm"):
         llm.update_weights({name: its for name, its in tensors_in(old).items() if name != "model.norm.weight"})
+    assert answers_of_calls(llm) == updated[2:] * 2, "pages of the calls before are still used"
+    tied = {"lm_head.weight": tensors_in(old)["model.embed_tokens.weight"] + 1}
+    with pytest.raises(ValueError, match="to which it is tied"):
+        llm.update_weights(tensors_in(old) | tied)
     with pytest.raises(DlstepError, match="update_weights"):
         answers_of_calls(llm)
     assert llm.update_weights(old) == 2 and answers_of_calls(llm) == before

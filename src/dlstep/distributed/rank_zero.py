@@ -9,7 +9,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from operator import methodcaller
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
@@ -79,26 +78,25 @@ class Forward(NamedTuple):
     gone: tuple[int, ...]
 
 
-class Fork(NamedTuple):
-    """A command to copy the KV cache with a digest for decode number `decode`."""
-
-    cache_digest: int
-    decode: int
-    released: tuple[int, ...]
-
-
 class Change(NamedTuple):
-    """A command to change the weights: a call of a method of the driver."""
+    """A command to change weights or KV caches: a call of a method of the driver."""
 
-    call: Callable[["RankDriver"], Any]
+    method: str
+    arguments: tuple[Any, ...]
     released: tuple[int, ...]
+
+    def on(self, driver: "RankDriver", channel: ControlChannel) -> Any:
+        """Return the result of the method. Raises RanksDisagree if numbers differ between the ranks."""
+        result = getattr(driver, self.method)(*self.arguments)
+        channel.check(self.method, result if isinstance(result, int) else "done")()
+        return result
 
 
 class End:
     """A command to end: no more commands follow."""
 
 
-Message = Forward | Fork | Change | End
+Message = Forward | Change | End
 
 
 class RankDriver(CachingDriver, WeightsDriver, Protocol):
@@ -148,11 +146,7 @@ class RankZeroDriver:
 
     def fork(self, cache_digest: int, owner: int) -> bool:
         """Copy a KV cache on all ranks. Return whether that succeeded."""
-        with self._lock, delayed_interrupt(), self._whole():
-            self._channel.send(Fork(cache_digest, owner, self._forget()))
-            forked = self._driver.fork(cache_digest, owner)
-            self._channel.check(f"fork of cache {cache_digest}", forked)()
-            return forked
+        return self._change("fork", cache_digest, owner)
 
     def room(self) -> int:
         """Return how many pages fit into the free memory of this rank; the other ranks have about as much."""
@@ -185,21 +179,22 @@ class RankZeroDriver:
 
                 save_file({name: its.detach().cpu().clone() for name, its in source.items()}, Path(folder, WEIGHTS))
                 source = Path(folder)
-            return self._change(methodcaller("update", source))
+            return self._change("update", source)
 
     def sleep(self, level: int) -> tuple[int, int]:
         """Free memory on all ranks. Return the bytes in use on rank 0 before and after."""
-        return self._change(methodcaller("sleep", level))
+        return self._change("sleep", level)
 
     def wake_up(self) -> tuple[int, int]:
         """Allocate on all ranks what `sleep` freed. Return the bytes in use on rank 0 before and after."""
-        return self._change(methodcaller("wake_up"))
+        return self._change("wake_up")
 
-    def _change(self, call: Callable[[RankDriver], Any]) -> Any:
+    def _change(self, method: str, *arguments: Any) -> Any:
         """Call a method of every rank's driver. The group survives ValueError and OSError, which all ranks raise together."""
         with self._lock, delayed_interrupt(), self._whole(ValueError, OSError):
-            self._channel.send(Change(call, self._forget()))
-            return call(self._driver)
+            change = Change(method, arguments, self._forget())
+            self._channel.send(change)
+            return change.on(self._driver, self._channel)
 
     def start(self, number: int, changes: tuple[Event | State, ...], plan: Plan) -> PendingSamples:
         """Launch a forward pass of decode `number` on all ranks."""
@@ -305,13 +300,10 @@ def follow_rank_zero(driver: RankDriver, ranks: Ranks) -> None:
         match message:
             case End():
                 return
-            case Change(call, released):
-                _forget(driver, released)
+            case Change():
+                _forget(driver, message.released)
                 with suppress(ValueError, OSError):  # rank 0 raises it, too
-                    call(driver)
-            case Fork(cache_digest, number, released):
-                _forget(driver, released)
-                channel.check(f"fork of cache {cache_digest}", driver.fork(cache_digest, number))()
+                    message.on(driver, channel)
             case Forward(number, changes, released, gone):
                 _forget(driver, released)
                 for ended in gone:

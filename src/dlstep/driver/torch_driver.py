@@ -349,7 +349,7 @@ class TorchDriver:
     def update(self, source: Path | Mapping[str, torch.Tensor]) -> int:
         """Replace the weights, as `Weights.update` does, and drop all KV caches. Return the new version. Graphs stay valid.
 
-        If it fails once the source is read, no plan can run until an update succeeds.
+        If it fails once tensors are written, no plan can run until an update succeeds.
         """
         with self._lock:
             self._settle()

@@ -4,7 +4,8 @@ The tensors of a source go through the same steps as when a checkpoint is loaded
 and quantization.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,7 @@ from transformers import PreTrainedModel
 
 from dlstep_kernels.quantization import FP8
 
+from ..core import Refused
 from ..core.checks import short
 from .adapter import Adapter, apply_adapter
 from .checkpoint import Checkpoint, Layout, placements_of
@@ -24,7 +26,7 @@ from .fingerprint import fingerprint
 from .layers import SCALES, Gated
 from .quantization import quantize_weight
 from .reading import Contents, Folder, Stored, read_contents
-from .weights import empty_network, fill
+from .weights import Placement, empty_network, fill
 
 Tensors = Mapping[str, Tensor]
 GIVEN = Path("the given tensors")  # instead of a folder, in error messages
@@ -53,36 +55,42 @@ class Weights:
 
         Args:
             source: Folder of a checkpoint, or its tensors by name.
-            begin: Function to call once the source is read, before anything is checked or changed.
+            begin: Function to call once names, shapes and dtypes are checked, before anything is changed.
 
         Raises:
             FileNotFoundError: For a folder without a checkpoint.
             ValueError: For a tensor that is missing, unused or misshaped, or that differs from another one to which it is tied;
                 also if the update fails on another rank.
         """
-        checkpoint = self._checkpoint
-        problem = files = None
-        try:
-            files = self._fill(source, begin)
-        except Exception as error:  # noqa: BLE001 - all ranks must know
-            problem = error
-        if any(checkpoint.ranks.gather_objects(problem is not None)):
-            raise problem or ValueError("another rank could not update its weights: see its error on stderr")
-        if not files:
+        checkpoint, given = self._checkpoint, None if isinstance(source, Path) else source
+        description = replace(checkpoint.description, source=Folder(source if isinstance(source, Path) else GIVEN))
+        with self._on_all_ranks():
+            contents = read_contents(description.path) if given is None else _contents(given)
+            placements = list(self._layout.shares.held(placements_of(description, self._whole, contents)))
+        begin()
+        with self._on_all_ranks():
+            self._fill(contents, placements, given)
+        if given is not None:
             return uuid4().hex
-        updated = replace(checkpoint, files=files)
+        updated = replace(checkpoint, files=contents.files)
         return fingerprint(updated, self._adapter, merged=self._merged, quantization=self._quantization)
 
-    def _fill(self, source: Path | Tensors, begin: Callable[[], None]) -> tuple[Path, ...]:
-        """Copy a checkpoint into the weights. Return its files."""
-        checkpoint, adapter = self._checkpoint, self._adapter
-        folder, given = (source, None) if isinstance(source, Path) else (GIVEN, source)
-        contents = read_contents(folder) if given is None else _contents(given)
-        begin()
+    @contextmanager
+    def _on_all_ranks(self) -> Iterator[None]:
+        """Raise an error on all ranks if the block fails on one of them."""
+        problem = None
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - all ranks must know
+            problem = error
+        if any(self._checkpoint.ranks.gather_objects(problem is not None)):
+            raise problem or ValueError("another rank could not update its weights: see its error on stderr")
+
+    def _fill(self, contents: Contents, placements: list[Placement], given: Tensors | None) -> None:
+        """Copy a checkpoint into the weights."""
+        checkpoint, adapter, dtype = self._checkpoint, self._adapter, self._checkpoint.network.dtype
         self._kept = []
         self.restore()
-        description, dtype = replace(checkpoint.description, source=Folder(folder)), checkpoint.network.dtype
-        placements = list(self._layout.shares.held(placements_of(description, self._whole, contents)))
         parameters, scales = self._running
         # An adapter may change weights before they are quantized.
         staged = {name: torch.empty_like(parameters[name], dtype=dtype) for name in scales if adapter is not None}
@@ -90,13 +98,12 @@ class Weights:
         fill(full, row_scales, placements, contents.tensors, lambda size: None, self._layout.shares, dtype, given)
         if adapter is not None:
             stored = {name: tensor.shape for name, tensor in contents.tensors.items()}
-            rules, ranks = description.family.weights, checkpoint.ranks
+            rules, ranks = checkpoint.description.family.weights, checkpoint.ranks
             apply_adapter(checkpoint.network, adapter, rules, stored, merge=self._merged, ranks=ranks, again=full)
         for name, values in staged.items():
             codes, its_scales = quantize_weight(values)
             parameters[name].copy_(codes)
             scales[name].copy_(its_scales)
-        return contents.files
 
     @cached_property
     def _whole(self) -> PreTrainedModel:
@@ -148,15 +155,23 @@ class Weights:
         self._kept = []
 
 
+def tensors_of(source: Any) -> dict[str, Tensor]:
+    """Return tensors by name, from a mapping or pairs. Raises Refused for anything else."""
+    wrong = source
+    with suppress(TypeError, ValueError):
+        tensors = dict(source)
+        wrong = {name: its for name, its in tensors.items() if not (isinstance(name, str) and isinstance(its, Tensor))}
+        if not wrong:
+            return tensors
+    raise Refused("source", "invalid_type", f"must be a folder, or tensors by name such as a state_dict, got {short(wrong)}")
+
+
 def _contents(tensors: Tensors) -> Contents:
-    """Return what a file with these tensors would contain. Raises ValueError for a value that is not a tensor."""
-    stored: dict[str, Stored] = {}
-    for name, tensor in tensors.items():
-        if not isinstance(tensor, Tensor):
-            raise ValueError(f"{short(name)} must be a tensor, got {short(tensor)}: give a state_dict, or the path of a folder")
-        dtype = DTYPES.get(tensor.dtype, str(tensor.dtype))
-        stored[name] = Stored(name, tuple(tensor.shape), dtype, GIVEN, 0, tensor.nbytes)
-    return Contents(stored, ())
+    """Return what a file with these tensors would contain."""
+    dtypes = {name: DTYPES.get(its.dtype, str(its.dtype)) for name, its in tensors.items()}
+    return Contents(
+        {name: Stored(name, tuple(its.shape), dtypes[name], GIVEN, 0, its.nbytes) for name, its in tensors.items()}, ()
+    )
 
 
 def running_tensors(network: PreTrainedModel, name: str) -> tuple[Tensor, Tensor | None]:

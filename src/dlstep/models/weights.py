@@ -82,10 +82,10 @@ class Placement:
 
 
 def shortened(problems: Iterable[str], most: int = READABLE_LINES) -> list[str]:
-    """Return the first problems, and the number of the others."""
-    listed = list(problems)
-    more = len(listed) - most
-    return [*listed[:most], *([f"and {more} more"] if more > 0 else [])]
+    """Return the first and the last problems, with the number of those between them."""
+    listed, half = list(problems), most // 2
+    more = len(listed) - 2 * half
+    return listed if more <= 0 else [*listed[:half], f"{more} more", *listed[-half:]]
 
 
 def part_shape(shape: Shape, part: Part) -> Shape:
