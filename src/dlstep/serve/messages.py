@@ -20,7 +20,7 @@ class Facts(NamedTuple):
     engine's state before any request; `model` is the model name that clients use. One body may request at most
     `most_answers` answers. The steps of a body with at most `most_kept` answers are kept.
     `problem` states why the engine can answer no request; empty if it can. `result` and `refusal` are those of its last
-    `ChangeEngine`.
+    `ChangeEngine`; `update` is the number of the last one that updated its weights (-1: none did).
     """
 
     first: State
@@ -35,6 +35,7 @@ class Facts(NamedTuple):
     problem: str = ""
     result: Any = None
     refusal: Refusal | None = None
+    update: int = -1
 
 
 def description_of(facts: Facts) -> str | None:
@@ -112,6 +113,7 @@ class ChangeEngine(NamedTuple):
 
     method: str
     arguments: tuple[Any, ...]
+    number: int
 
 
 Command = Submit | Cancel | Drop | ChangeEngine

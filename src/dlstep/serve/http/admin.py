@@ -65,7 +65,8 @@ class Admin:
         """Load the weights of a checkpoint's folder into all engines, once their running requests have finished.
 
         Other requests wait, and get the new weights, as do those of engines that restart later. Kept steps are dropped.
-        After a failure, requests get status 503 until an update succeeds.
+        A folder that does not fit the network changes nothing. If some engines fail, the others answer with the new weights;
+        the failed ones get no requests until an update succeeds.
         """
         return _reply("updated", await self._router.change("update", Path(body.model_path), aborts=body.abort_all_requests))
 

@@ -199,8 +199,7 @@ class Router:
     def not_ready_reason(self) -> str | None:
         """Return why no request can be answered now; None if requests can be answered."""
         if self.phase == "unready":
-            problems = [each.info.problem for each in self.replicas if each.phase == "unready" and each.info]
-            return f"{problems[0] or 'the engine gets its weights'} ({REMEDY})"
+            return f"{next(each.problem for each in self.replicas if each.phase == 'unready')} ({REMEDY})"
         if self.phase != "restarting":
             return NOT_READY.get(self.phase)
         died = (replica.died for replica in self.replicas if replica.phase == "restarting")
@@ -276,17 +275,17 @@ class Router:
     async def change(self, method: str, *arguments: Any, aborts: bool = False) -> list[Any]:
         """Call a method of all engines' drivers while no request is running, and return the results. Other requests wait.
 
-        Engines that are loaded later do the same first. `aborts`: running requests do not finish. Raises Refused if no engine
-        is loaded, or if one of them fails.
+        Engines that are loaded later do the same first, unless it is an update that every engine refused. An engine that
+        alone failed is not ready until an update succeeds. `aborts`: running requests do not finish. Raises Refused if no
+        engine is loaded, or if one of them fails.
         """
         async with self._changing:
             if aborts:
                 self.cancel(self._sent, "the weights are updated")
             await self.until(lambda: self._idle)
-            change, updates = ChangeEngine(method, arguments), method == "update"
-            self.changes.pop(updates, None)
-            if method != "wake_up":
-                self.changes[updates] = change
+            change, updates, before = ChangeEngine(method, arguments, next(self._ids)), method == "update", self.changes
+            others = {kind: its for kind, its in before.items() if kind is not updates}
+            self.changes = others if method == "wake_up" else others | {updates: change}
             if not (engines := [replica for replica in self.replicas if replica.phase in LOADED]):
                 raise Refused("", "not_ready", self.not_ready_reason() or "")
             for replica in engines:
@@ -294,14 +293,19 @@ class Router:
                 if updates:
                     self._lose_steps(replica, "not_ready", "the weights were updated")
             await self.until(lambda: not any(replica.changing for replica in engines))
+            facts = [replica.info for replica in engines if replica.info and replica.phase in LOADED]
+            refused = [each.refusal for each in facts if each.refusal]
+            if updates and len(refused) == len(engines):
+                self.changes = before
+                for replica in engines:
+                    replica.check()
         if self.phase == "unready":
             self.cancel([*self._queue], self.not_ready_reason() or "")
         self.on_change()
-        if any(replica.phase not in LOADED for replica in engines):
+        if len(facts) < len(engines):
             raise Refused("", "engine_died", "an engine died: it changes when it has restarted")
-        facts = [replica.info for replica in engines if replica.info]
-        if refusal := next((each.refusal for each in facts if each.refusal), None):
-            raise Refused(*refusal)
+        if refused:
+            raise Refused("", refused[0].code, f"{len(refused)} of {len(engines)} engines failed: {refused[0].message}")
         return [each.result for each in facts]
 
     def cancel(self, pending_requests: Iterable[PendingRequest], reason: str) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from dlstep import LLM, SamplingParams, tiny as models
 from dlstep.core import STATUS
+from dlstep.models import updating
 from dlstep.processes import Heart
 from dlstep.serve.engine_loop import execute_commands
 
@@ -139,7 +140,7 @@ def test_an_engine_that_cannot_load_the_last_weights_again_does_not_answer(case,
     for number in (0, 1):
         case.server.router.replicas[number]._start.__self__.worker.kill()
         case.server.until(lambda number=number: case.server.router.replicas[number].phase == "unready")
-        case.server.until(lambda number=number: "failed" in case.server.router.replicas[number].info.problem)
+        case.server.until(lambda number=number: "failed" in case.server.router.replicas[number].problem)
         assert number or case.answer() == case.answers[1], "the other engine has them"
     assert error_of(case.ask())["code"] == "not_ready"
     ready = case.http.get("/ready")
@@ -149,16 +150,50 @@ def test_an_engine_that_cannot_load_the_last_weights_again_does_not_answer(case,
     assert case.answer() == case.answers[1]
 
 
-def test_after_a_failed_update_nothing_is_answered_until_one_succeeds(case, tmp_path):
+def test_an_update_that_all_engines_refuse_changes_nothing(case, tmp_path):
+    """Not even for an engine that restarts later."""
+    case.update(1)
     broken = write_changed(case.folders[0], tmp_path / "broken", 3)
     (broken / "model.safetensors").write_bytes(b"x" * 40)
     for path in (tmp_path / "none", broken):
         error = case.post(UPDATE, {"model_path": str(path)}, 400)["error"]
-        assert error["code"] == "invalid_value" and len(error["message"]) > 20
-        refusal = error_of(case.ask())
-        assert refusal["code"] == "not_ready" and UPDATE in refusal["message"] and str(tmp_path) not in refusal["message"]
-    case.update(2)
-    assert case.answer() == case.answers[2]
+        assert (
+            error["code"] == "invalid_value"
+            and str(path) in error["message"]
+            and error["message"].startswith("2 of 2 engines failed: ")
+        )
+        assert {case.answer() for _ in range(4)} == {case.answers[1]}
+    replica = case.server.router.replicas[0]
+    deaths = replica.deaths
+    replica._start.__self__.worker.kill()
+    case.server.until(lambda: replica.deaths > deaths)
+    case.all_ready()
+    with ThreadPoolExecutor(8) as threads:
+        assert set(threads.map(lambda _: case.answer(), range(8))) == {case.answers[1]}
+
+
+@pytest.mark.parametrize("part", ["fill", "placements_of"])
+def test_an_engine_that_alone_fails_to_update_refuses_until_an_update_succeeds(case, monkeypatch, part):
+    """Whether it has written tensors or not; the engine with the new weights answers, and the reply counts both."""
+    work, failed = getattr(updating, part), []
+
+    def fail_once(*arguments):
+        if not failed:
+            failed.append(True)
+            raise ValueError("the folder is gone")
+        return work(*arguments)
+
+    monkeypatch.setattr(updating, part, fail_once)
+    message = case.post(UPDATE, {"model_path": str(case.folders[2])}, 400)["error"]["message"]
+    assert message.startswith("1 of 2 engines failed") and "the folder is gone" in message
+    for _ in range(2):
+        assert sorted(each.phase for each in case.server.router.replicas) == ["ready", "unready"]
+        with ThreadPoolExecutor(8) as threads:
+            assert set(threads.map(lambda _: case.answer(), range(8))) == {case.answers[2]}
+        case.post(WAKE)
+    case.update(1)
+    case.all_ready()
+    assert {case.answer() for _ in range(4)} == {case.answers[1]}
 
 
 @pytest.mark.parametrize("level", [1, 2])
