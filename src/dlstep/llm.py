@@ -15,7 +15,7 @@ from .engine.config import ENGINE_FIELDS, EngineConfig, engine_config
 from .engine.decode import Decode, MemoryUse, SharedDecode, Subscription
 from .engine.loader import LoadedEngine, changed, load_engine
 from .session import Session, observed, trace_of
-from .stream import Draft, Drafts, Stream, outputs_as_finished
+from .stream import Draft, Drafts, Stream
 from .text.chat import Conversation, as_conversations, chat_prompt
 from .text.output import LogLikelihood, Output, Prompt, ReadOutput, output_of
 from .text.prompts import as_list, encode, encode_pins, encode_suffix, ids_of, is_one, numbered, params_of
@@ -387,29 +387,23 @@ class LLM:
             prompts: One prompt or several; each is text or token ids.
             completions: One for each prompt. Text is encoded without special tokens: give ids to score
                 an end token.
-            trajectory: Outputs of this model with step maps, instead of prompts and completions.
+            trajectory: Outputs with step maps, of this strategy and tokenizer, instead of prompts and completions.
             mc_num: Samples of an estimate; a multiple of `mc_batch`. Exact values need none.
             mc_batch: Samples whose numbers of masks are evenly spread; errors are measured between batches.
             mc_seed: Seed of the masks.
 
         Raises:
-            ValueError: For an argument of the wrong type, a completion without tokens, or another
-                number of completions than of prompts.
+            ValueError: For an argument of the wrong type, a completion without tokens, another
+                number of completions than of prompts, or an output that was rejected or has no recorded steps.
             DlstepError: For a strategy without a published estimator, or a pair that is too long.
         """
         from .engine.likelihood import Likelihoods, MonteCarlo
-        from .engine.trajectories import trajectory_likelihoods
+        from .engine.trajectories import recorded_in, trajectory_likelihoods
 
         if trajectory is not None:
             if prompts or completions:
                 raise ValueError("trajectory already contains prompts and tokens: leave out prompts and completions")
-            outputs = [trajectory] if isinstance(trajectory, Output) else trajectory
-            recorded = [each.step_map.recorded for each in outputs if each.step_map and each.step_map.recorded]
-            if len(recorded) < len(outputs):
-                raise ValueError(
-                    "an output has no recorded steps: generate it with SamplingParams(step_map=True); JSON does not keep them"
-                )
-            return trajectory_likelihoods(self._engine, recorded)
+            return trajectory_likelihoods(self._engine, recorded_in(trajectory, self._engine.first))
         asked, given = as_list(prompts), as_list(completions, "completions")
         if len(asked) != len(given):
             raise ValueError(f"{len(given)} completions were given for {len(asked)} prompts: give one each")
@@ -451,7 +445,19 @@ class LLM:
             return self._stream(cast(Prompt, prompt), cast(SamplingParams | None, sampling_params), Drafts.piece)
         given, requests = self._requests(prompt, sampling_params)
         submitted = [self._shared.submit(request.prompt, request.params, index=request.index) for request in requests]
-        return outputs_as_finished(self._shared, dict(enumerate(zip(submitted, given, strict=True))), self._output)
+        return self._outputs(dict(enumerate(zip(submitted, given, strict=True))))
+
+    def _outputs(self, live: dict[int, tuple[Subscription, Prompt]]) -> Generator[tuple[int, Output]]:
+        """Yield the number and the output of each request once it has ended; `live` is in the order of submission."""
+        try:
+            while live:
+                # No request ends before the oldest has had an update, because none overtakes it.
+                self._shared.next_update(next(iter(live.values()))[0])
+                for number in [number for number, (subscription, _) in live.items() if subscription.ended]:
+                    yield number, self._output(*live.pop(number))
+        finally:
+            for subscription, _ in live.values():
+                subscription.closed = True
 
     @explains("LLM.stream_drafts")
     def stream_drafts(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Stream[Draft]:
@@ -481,7 +487,7 @@ class LLM:
         before the update can no longer step: create new ones. Never modify `engine.driver.network.model` yourself: KV
         pages computed with the old weights would stay in use.
 
-        If an update fails or is interrupted, all requests are refused until another one succeeds.
+        If an update fails or is interrupted once it writes, all requests are refused until another one succeeds.
 
         Args:
             source: Folder of a checkpoint of the same network, or all of its tensors under the names of the
@@ -490,9 +496,12 @@ class LLM:
 
         Raises:
             FileNotFoundError: For a folder without a checkpoint. Nothing changes.
-            ValueError: For tensors that are missing, unused or misshaped; the message lists them.
+            ValueError: For tensors that are missing, unused or misshaped; the message lists them. Nothing changes. Also for
+                tied tensors that differ.
         """
-        tensors = Path(source) if isinstance(source, str | Path) else dict(source)
+        from .models.updating import tensors_of
+
+        tensors = Path(source) if isinstance(source, str | Path) else tensors_of(source)
         return self._change(lambda driver: driver.update(tensors))
 
     def sleep(self, level: Literal[1, 2] = 1) -> MemoryUse:

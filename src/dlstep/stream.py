@@ -149,26 +149,3 @@ def _items(shared: SharedDecode, subscription: Subscription, take: Callable[[Upd
             yield from take(update)
     finally:
         subscription.closed = True
-
-
-def outputs_as_finished(
-    shared: SharedDecode,
-    live: dict[int, tuple[Subscription, Prompt]],
-    output: Callable[[Subscription, Prompt], Output],
-) -> Generator[tuple[int, Output]]:
-    """Yield the number and the output of each request once it has ended.
-
-    Args:
-        shared: The decode that runs the requests.
-        live: The subscription and the prompt of each request, by number, in the order of submission.
-        output: Conversion of an ended request to its output.
-    """
-    try:
-        while live:
-            # No request ends before the oldest has had an update, because none overtakes it.
-            shared.next_update(next(iter(live.values()))[0])
-            for number in [number for number, (subscription, _) in live.items() if subscription.ended]:
-                yield number, output(*live.pop(number))
-    finally:
-        for subscription, _ in live.values():
-            subscription.closed = True

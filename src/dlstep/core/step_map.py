@@ -75,8 +75,11 @@ class StepMap:
         Args:
             data: The JSON data, such as `dlstep.step_map` of a response.
         """
-        given: dict[str, Any] = {each.name: tuple(data[each.name]) for each in fields(cls)[:4]}
-        return cls(**given, mask_id=data["mask_id"], changes=tuple([TokenChange(*values) for values in data["changes"]]))
+        try:
+            given: dict[str, Any] = {each.name: tuple(data[each.name]) for each in fields(cls)[:4]}
+            return cls(**given, mask_id=data["mask_id"], changes=tuple([TokenChange(*values) for values in data["changes"]]))
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"data must be what `StepMap.to_json` returned, got {short(data)}") from error
 
 
 class TrainingExample(NamedTuple):
@@ -111,7 +114,7 @@ def examples(answer: Any, merge: int | Literal["block", "answer"] = 1) -> Iterat
     """
     found = getattr(answer, "step_map", answer)
     if not isinstance(found, StepMap):
-        raise ValueError(f"{short(answer)} has no step map: generate it with SamplingParams(step_map=True)")
+        raise ValueError(f"{short(answer)} has no step map: give an Output, generated with SamplingParams(step_map=True)")
     if merge not in ("block", "answer") and (type(merge) is not int or merge < 1):
         raise ValueError(f"merge must be a positive number of passes, 'block' or 'answer', got {short(merge)}")
     if found.mask_id is None:

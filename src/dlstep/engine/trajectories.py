@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import fsum
-from typing import final
+from typing import Any, final
 
 from ..core import (
     Grid,
     Progress,
+    Refused,
     Request,
     SampleSpec,
     SamplingParams,
@@ -16,12 +17,14 @@ from ..core import (
     Span,
     SpanSamples,
     Spec,
+    State,
     Strategy,
     Wanted,
     init,
 )
+from ..core.checks import listed, short
 from ..core.sequence import PassRecord
-from ..text.output import LogLikelihood, log_of
+from ..text.output import LogLikelihood, Output, log_of
 from .decode import sampled_passes
 from .loader import LoadedEngine
 
@@ -104,18 +107,43 @@ class Replayed(Strategy):
         return self.passes[sequence.request.id][sequence.steps]
 
 
+def recorded_in(trajectory: object, first: State) -> list[SequenceState]:
+    """Return the recorded sequence of each output. Raises Refused for one that the engine of `first` cannot score."""
+    outputs: Any = [trajectory] if isinstance(trajectory, Output) else listed(trajectory)
+    if outputs is None or not all(isinstance(output, Output) for output in outputs):
+        raise Refused("trajectory", "invalid_type", f"must be an Output or a list of outputs, got {short(trajectory)}")
+    for number, output in enumerate(outputs):
+        if problem := _problem(output, first):
+            raise Refused("trajectory", "invalid_value", f"output {number} {problem}")
+    return [output.step_map.recorded for output in outputs]
+
+
+def _problem(output: Output, first: State) -> str:
+    """Return why an output cannot be scored; empty if it can."""
+    if output.error:
+        return f"is no answer ({output.error}): leave it out"
+    if output.step_map is None or (recorded := output.step_map.recorded) is None:
+        return "has no recorded steps: generate it with SamplingParams(step_map=True); JSON does not keep them"
+    theirs, ours = type(recorded.request.strategy).__name__, type(first.strategy).__name__
+    if theirs == ours and output.step_map.mask_id == first.config.spec.mask_id:
+        return ""
+    made = f"{theirs} and mask id {output.step_map.mask_id}, and this LLM has {ours} and {first.config.spec.mask_id}"
+    return f"was made with {made}: score it with an LLM like its own"
+
+
 def trajectory_likelihoods(engine: LoadedEngine, recorded: Sequence[SequenceState]) -> list[LogLikelihood]:
     """Return the log-likelihood of each trajectory, from as many forward passes as the longest one has.
 
     Passes of other threads wait meanwhile. Raises DlstepError for a trajectory that the engine cannot repeat.
     """
-    live = [(number, sequence) for number, sequence in enumerate(recorded) if sequence.passes]
-    if not live:
-        return [LogLikelihood(0.0, "recorded_order")] * len(recorded)
+    if not recorded:
+        return []
     passes = [(*reversed([*sequence.passes]), PassRecord(sequence.progress, ())) for sequence in recorded]
     first = init(replace(engine.first.config, processors=()), Replayed(tuple(recorded), tuple(passes)))
     requests: list[Request] = []
-    for number, sequence in live:
+    for number, sequence in enumerate(recorded):
+        if not sequence.passes:
+            continue  # nothing was masked
         given = {name: getattr(sequence.request.params, name) for name in KEPT}
         params = SamplingParams(**given, ignore_eos=True, max_nfe=len(sequence.passes))
         requests.append(Request(number, sequence.request.prompt, params, sequence.request.seed))
@@ -126,5 +154,5 @@ def trajectory_likelihoods(engine: LoadedEngine, recorded: Sequence[SequenceStat
         for span, rows in [found[number, step] for step in range(len(sequence.passes))]:
             scored = zip(span.wanted.scored_ids, rows.scored_probabilities, strict=True)
             logs += [log_of(probability) for token, probability in scored if token >= 0]
-        likelihoods.append(LogLikelihood(fsum(logs), "recorded_order", log_probabilities=tuple(logs)))
+        likelihoods.append(LogLikelihood(fsum(logs), "trajectory", log_probabilities=tuple(logs)))
     return likelihoods

@@ -23,9 +23,9 @@ class LogLikelihood:
 
     value: float
     """The sum of the log-probabilities of the answer's tokens, or an estimate of a lower bound."""
-    estimator: Literal["exact", "monte_carlo", "recorded_order"]
+    estimator: Literal["exact", "monte_carlo", "recorded_order", "trajectory"]
     """`exact`: the chain rule with causal attention. `monte_carlo`: LLaDA's estimate of a lower bound.
-    `recorded_order`: each token in the forward pass that unmasked it."""
+    `recorded_order`: each token in the forward pass that unmasked it. `trajectory`: in that pass, run again."""
     standard_error: float | None = 0.0
     """Standard error: of `monte_carlo`, between batches of samples, None for a single batch; else 0.0."""
     greedy: bool | None = None

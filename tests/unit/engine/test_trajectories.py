@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep import LLM, SamplingParams, StepMap, examples, strategies, tiny
-from dlstep.core import init
+from dlstep.core import Refused, init
 from dlstep.engine.trajectories import trajectory_likelihoods
 from dlstep.testing.generators import ample, cases
 from dlstep.testing.harness import run_case, shadow
@@ -62,7 +62,7 @@ def test_unchanged_weights_give_the_recorded_log_probabilities(options):
     )
     for output, own in zip(outputs, scored, strict=True):
         assert own.log_probabilities == pytest.approx(recorded_logs(output.step_map), abs=1e-4)
-        assert own.estimator == "recorded_order" and len(own.log_probabilities) >= len(output.token_ids)
+        assert own.estimator == "trajectory" and len(own.log_probabilities) >= len(output.token_ids)
 
 
 def test_what_cannot_be_scored_is_refused():
@@ -70,14 +70,31 @@ def test_what_cannot_be_scored_is_refused():
     (output,) = llm.generate(PROMPTS[:1], SamplingParams(max_tokens=8), progress=False)
     with pytest.raises(ValueError, match="generate it with SamplingParams"):
         llm.log_likelihood(trajectory=output)
-    with pytest.raises(ValueError, match="generate it with SamplingParams"):
+    with pytest.raises(ValueError, match="generated with SamplingParams"):
         examples(output)
+    with pytest.raises(ValueError, match="give an Output, generated with"):
+        examples([output])
     with pytest.raises(ValueError, match="leave out prompts and completions"):
         llm.log_likelihood("a", "b", trajectory=output)
     (output,) = llm.generate(PROMPTS[:1], SamplingParams(max_tokens=8, step_map=True), progress=False)
     loaded = replace(output, step_map=StepMap.from_json(output.step_map.to_json()))
-    with pytest.raises(ValueError, match="no recorded steps"):
-        llm.log_likelihood(trajectory=[loaded])
+    with pytest.raises(ValueError, match="trajectory: output 1 has no recorded steps"):
+        llm.log_likelihood(trajectory=[output, loaded])
     assert [*examples(loaded)] == [*examples(output)] == [*examples(output.step_map)]
     with pytest.raises(ValueError, match="merge must be a positive number"):
         examples(output, 0)
+    (rejected,) = llm.generate([5] * 600, SamplingParams(max_tokens=8, step_map=True), progress=False)
+    with pytest.raises(ValueError, match=r"trajectory: output 0 is no answer .*600 tokens.*leave it out"):
+        llm.log_likelihood(trajectory=rejected)
+    with pytest.raises(ValueError, match=r"output 0 was made with DualCache .* this LLM has MultiBD .*: score it"):
+        LLM("tiny-bd").log_likelihood(trajectory=output)
+
+
+@pytest.mark.parametrize("given", ["text", 3, {}, [None], ["a"], [3], iter(())], ids=str)
+def test_wrong_types_are_refused_by_name(given):
+    with pytest.raises(Refused, match="trajectory: must be an Output or a list of outputs, got "):
+        LLM("tiny-llada").log_likelihood(trajectory=given)
+    with pytest.raises(ValueError, match="has no step map: give an Output"):
+        examples(given)
+    with pytest.raises(ValueError, match=r"data must be what `StepMap.to_json` returned, got "):
+        StepMap.from_json(given)
