@@ -260,27 +260,24 @@ REFUSALS = {
     500: "The model failed on this request.",
     503: "The model is loading or sleeps, its update failed, the engine is restarting, or the server is shutting down.",
 }
-BODY = (403, 408, 413)  # errors of the guards, possible for any request
-REQUEST_ERRORS = (400, 401, 404, 422, 503)
+# Any route may answer with these. FastAPI would describe 422 itself.
+ERRORS: Described = {status: {"description": text, "model": ErrorBody} for status, text in REFUSALS.items()}
+METRICS: Described = {status: {"description": text} for status, text in REFUSALS.items()}
 
 
-def answered(model: type, *refusals: int) -> Described:
-    """Return the responses of a route: its answer, its errors, and the errors of the guards."""
-    errors: Described = {status: {"description": REFUSALS[status], "model": ErrorBody} for status in (*BODY, *refusals)}
-    return {200: {"description": model.__doc__, "model": model}} | errors
+def answered(model: type) -> Described:
+    """Return the responses of a route: its answer and the errors."""
+    return {200: {"description": model.__doc__, "model": model}} | ERRORS
 
 
 def streamed(*models: type) -> Described:
     """Return the responses of a route that returns one of these models or a stream."""
-    responses = answered(models[0], *REQUEST_ERRORS, 429, 500)
-    responses[200] |= {
+    answer = {
         "model": Union[models],  # noqa: UP007 - a union of a variable number of types
         "description": "The answers; with `stream`, server-sent events: chunks of answers, or an error.",
         "content": {"text/event-stream": {"schema": {"type": "string"}}},
     }
-    return responses
+    return {200: answer} | ERRORS
 
 
 READY = answered(Readiness) | {503: {"description": REFUSALS[503], "model": Readiness}}
-ADMIN = answered(AdminReply, *REQUEST_ERRORS, 500)
-METRICS: Described = {status: {"description": REFUSALS[status]} for status in BODY}

@@ -25,7 +25,7 @@ from ..messages import Facts, description_of
 from ..router.pending_requests import Head
 from ..router.recording_store import KeptRequest
 from ..router.router import Router
-from ..shapes import ADMIN, METRICS, READY, REQUEST_ERRORS, answered, streamed
+from ..shapes import METRICS, READY, answered, streamed
 from . import recordings, translate
 from .admin import Admin
 from .answers import AnswerJob, Body, RequestLog, unless_gone
@@ -261,20 +261,20 @@ def create_app(router: Router, keys: tuple[str, ...] = (), admin_keys: tuple[str
         ("POST", "/v1/chat/completions", api.chat_completions, streamed(ChatCompletion)),
         ("POST", "/v1/responses", api.responses, streamed(dict[str, Any])),
         ("POST", "/v1/messages", api.messages, streamed(dict[str, Any])),
-        ("POST", "/v1/reads", api.reads, answered(shapes.ReadsReply, *REQUEST_ERRORS, 429, 500)),
-        ("POST", "/v1/requests/{request_id}/cancel", api.cancel, answered(shapes.Cancelled, 401, 404, 422)),
+        ("POST", "/v1/reads", api.reads, answered(shapes.ReadsReply)),
+        ("POST", "/v1/requests/{request_id}/cancel", api.cancel, answered(shapes.Cancelled)),
         ("POST", "/v1/requests/{request_id}/fork", api.fork, streamed(Completion, ChatCompletion)),
-        ("GET", "/v1/requests/{request_id}/steps", api.steps, answered(shapes.Recording, *REQUEST_ERRORS)),
-        ("GET", "/v1/requests", api.requests, answered(shapes.RequestList, 401)),
-        ("GET", "/v1/options", api.options, answered(shapes.Choices, 401, 503)),
-        ("GET", "/v1/models", api.models, answered(shapes.ModelList, 401, 503)),
-        ("GET", "/v1/models/{model:path}", api.model, answered(shapes.ModelCard, 401, 404, 422, 503)),
-        ("POST", "/tokenize", api.tokenize, answered(shapes.Tokenized, *REQUEST_ERRORS)),
-        ("POST", "/detokenize", api.detokenize, answered(shapes.Detokenized, *REQUEST_ERRORS)),
+        ("GET", "/v1/requests/{request_id}/steps", api.steps, answered(shapes.Recording)),
+        ("GET", "/v1/requests", api.requests, answered(shapes.RequestList)),
+        ("GET", "/v1/options", api.options, answered(shapes.Choices)),
+        ("GET", "/v1/models", api.models, answered(shapes.ModelList)),
+        ("GET", "/v1/models/{model:path}", api.model, answered(shapes.ModelCard)),
+        ("POST", "/tokenize", api.tokenize, answered(shapes.Tokenized)),
+        ("POST", "/detokenize", api.detokenize, answered(shapes.Detokenized)),
         ("GET", "/health", api.health, answered(shapes.Health)),
         ("GET", "/ready", api.ready, READY),
         ("GET", "/version", api.version, answered(shapes.Version)),
-        *[("POST", path, function, ADMIN) for path, function in admin.items()],
+        *[("POST", path, function, answered(shapes.AdminReply)) for path, function in admin.items()],
     ):
         needs = security if path in admin or (keys and path not in OPEN) else []
         app.add_api_route(path, function, methods=[method], responses=responses, response_model=None, dependencies=needs)
