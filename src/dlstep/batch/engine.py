@@ -29,9 +29,9 @@ from ..serve.http.errors import FAULT, body_of, first_fault, invalid
 from ..serve.http.kinds import KINDS
 from ..serve.http.replies import Reply, read_choices
 from ..serve.http.schema import ChatRequest, CompletionRequest, ResponsesRequest, Sampling, Strict, fields_of
-from ..serve.http.translate import TranslatedBody, head_for
+from ..serve.http.translate import head_for
 from ..serve.messages import EngineFailed
-from ..serve.router.pending_requests import Head, PendingRequest, id_of
+from ..serve.router.pending_requests import PendingRequest
 from .checkpoint import answered
 from .facts import facts_of
 from .lines import AnsweredRequest, BatchItem, Json, content_key, created_of
@@ -63,9 +63,7 @@ class RunningRequest(NamedTuple):
     """A running request."""
 
     place: int
-    head: Head
-    translated: TranslatedBody
-    body: Sampling
+    reply: Reply
     pending_requests: list[PendingRequest]
 
 
@@ -139,19 +137,18 @@ class BatchEngine:
                     find()
                 constraint = find()
             translated = translate.translated(facts, chat, constraint)
-        head = head_for(chat, facts.model)
-        head = kind.named(replace(head, id=id_of(head.kind, key), created=created_of(key)))
+        head = replace(head_for(chat, facts.model, kind.PREFIX), name=key, created=created_of(key))
         submits = [each._replace(request=replace(each.request, id=next(self._ids))) for each in translated.submits]
         # `step` reads the pending requests itself, so their changes need no notice.
         pending_requests = [PendingRequest(submit, "", begin, lambda: None) for submit in submits]
-        return RunningRequest(place, head, translated, body, pending_requests)
+        reply = kind(head, body, read_choices(pending_requests, head, facts), translated.echoes)
+        return RunningRequest(place, reply, pending_requests)
 
     def _answered(self, running: RunningRequest, now: float) -> AnsweredRequest:
         beside: dict[str, Any] = {"seconds": round(now - running.pending_requests[0].arrived, ROUND)}
         if (fault := first_fault(running.pending_requests)) is not None:
             return refused(running.place, fault, beside)
-        choices, kind = read_choices(running.pending_requests, running.head, self._known), KINDS.get(type(running.body), Reply)
-        body = kind(running.head, running.body, choices, running.translated.echoes).whole()
+        body = running.reply.whole()
         usage, answers = body["usage"], [body]
         if "choices" in body:
             body["choices"] = answers = [*body["choices"]]

@@ -68,7 +68,7 @@ def _messages(body: MessagesRequest) -> list[Json]:
 class MessageReply(ItemReply):
     """The reply to a body of `/v1/messages`."""
 
-    ID, NEWS, chat_of = "msg_", "dlstep", staticmethod(chat_of)
+    PREFIX, NEWS, chat_of = "msg_", "dlstep", staticmethod(chat_of)
     # The chat may have more messages than the body, so errors leave out their numbers.
     NAMES: ClassVar = {
         r"messages\.\d+": "messages",

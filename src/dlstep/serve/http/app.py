@@ -96,7 +96,7 @@ class Api:
             chat = body if kind is Reply else await self.worker.run(kind.chat_of, body)
             constraint = await self._constraint(request, chat)
             translated = await self.worker.run(translate.translated, facts, chat, constraint)
-            return await self._answer(request, body, translated, kind.named(head_for(chat, facts.model)), kind)
+            return await self._answer(request, body, translated, head_for(chat, facts.model, kind.PREFIX), kind)
 
     async def _constraint(self, request: Request, body: CompletionRequest | ChatRequest) -> Automaton | None:
         """Return the automaton of a body's constraint. Only bodies whose constraint is not cached wait for their turn."""

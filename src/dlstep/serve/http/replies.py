@@ -6,7 +6,7 @@ The fields of responses are in the order of openai's types.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice, repeat
 from math import log
 from typing import Any, ClassVar, NamedTuple
@@ -101,7 +101,7 @@ class ChoiceReader:
 
     def call_id(self, number: int = 0) -> str:
         """Return the id of the function call with this number in the answer."""
-        return f"call_{self._head.id.rpartition('-')[2]}_{self.index}" + (f"_{number}" if number else "")
+        return f"call_{self._head.name}_{self.index}" + (f"_{number}" if number else "")
 
     @property
     def stopped_by(self) -> str | None:
@@ -241,7 +241,7 @@ class Reply:
         echoes: The text that each answer starts with.
     """
 
-    ID: ClassVar[str] = ""
+    PREFIX: ClassVar[str] = ""
     """The prefix of reply ids; empty: that of completions and chats."""
     NAMES: ClassVar[Mapping[str, str]] = {}
     """Regexes of field names in the refusals of chats, and the replacements that name the fields of the body."""
@@ -255,11 +255,6 @@ class Reply:
     def chat_of(body: Any) -> Any:
         """Return the body of the equivalent completion or chat. Raises Refused that names the invalid field."""
         return body
-
-    @classmethod
-    def named(cls, head: Head) -> Head:
-        """Return the head of a chat's reply with an id of this format."""
-        return replace(head, id=cls.ID + head.id.partition("-")[2]) if cls.ID else head
 
     @classmethod
     def renaming(cls) -> AbstractContextManager[None]:

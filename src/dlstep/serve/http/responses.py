@@ -127,7 +127,7 @@ class ItemReply(Reply):
 class ResponseReply(ItemReply):
     """The reply to a body of `/v1/responses`."""
 
-    ID, NEWS, chat_of = "resp_", "response.dlstep", staticmethod(chat_of)
+    PREFIX, NEWS, chat_of = "resp_", "response.dlstep", staticmethod(chat_of)
     # A message may be several items, so errors leave out its number.
     NAMES: ClassVar = {
         r"messages(\.\d+)?": "input",

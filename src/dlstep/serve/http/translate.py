@@ -396,13 +396,13 @@ def _has_logprobs(body: CompletionRequest | ChatRequest) -> bool:
     return body.logprobs is not None and body.logprobs is not False
 
 
-def head_for(body: CompletionRequest | ChatRequest, model: str) -> Head:
-    """Return the head of the response to a body."""
+def head_for(body: CompletionRequest | ChatRequest, model: str, prefix: str) -> Head:
+    """Return the head of the response to a body, with a prefix of its id; empty: that of completions and chats."""
     common = model, _has_logprobs(body), bool(body.return_tokens_as_token_ids), bool(body.return_token_ids)
     if isinstance(body, CompletionRequest):
         return Head("completion", *common)
-    parallel = body.parallel_tool_calls is not False
-    return Head("chat", *common, call=called_function(body), functions=callable_freely(body), parallel=parallel)
+    calls = {"call": called_function(body), "functions": callable_freely(body)}
+    return Head("chat", *common, **calls, parallel=body.parallel_tool_calls is not False, prefix=prefix)
 
 
 def read(facts: Facts, body: ReadRequest) -> TranslatedBody:

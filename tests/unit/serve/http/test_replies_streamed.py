@@ -121,8 +121,8 @@ def whole(head, choice, tokens, nfe, end):
     }
 
 
-HEADS = [Head("completion", "m", True, False, id="cmpl-1")] + [
-    Head("chat", "m", True, id="chatcmpl-1", call=call, functions=functions)
+HEADS = [Head("completion", "m", True, False, name="1")] + [
+    Head("chat", "m", True, name="1", call=call, functions=functions)
     for call, functions in ((None, ()), (None, ("add",)), ("", ()), ("add", ()))
 ]
 
