@@ -1,29 +1,29 @@
 """The loop of a run, and the files from which a killed batch or evaluation resumes.
 
-- `answers.jsonl`: the answers so far, in order of arrival until the run is complete.
+- `answers.jsonl`: the answers so far, in order of arrival; an evaluation orders them at the end.
 - `beside.jsonl`: one line per answer, with the values that depend on the other requests.
 - `run.json`: the facts that the answers depend on.
 - `lock`: keeps other processes from writing to the folder.
 
-Answers carry a checksum, which is verified on reading. A partial last line, left by a killed
+Each answer has a checksum, which is verified on reading. A partial last line, left by a killed
 process, is cut off.
 """
 
 import json
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import Any
 
 from ..core.checks import short
-from ..engine.json_lines import Line, RunLock, append, encoded, opened, parsed, replaced, whole_lines
+from ..engine.json_lines import Line, RunLock, append, encoded, opened, parsed, replaced, sealed, sealed_lines
 from ..engine.step_limit import StepLimit
 from .lines import OWN, AnsweredRequest, Json, RequestLine, answer_id, answer_line, content_key
 
 ANSWERS, BESIDE, RUN = "answers.jsonl", "beside.jsonl", "run.json"
-TRY_AGAIN = 500  # answers with this status or above may succeed on retry, so they are not stored
+TRY_AGAIN = 500  # answers with this status or above are not stored
 REMEDY = "give another OUT, or delete this one and its folder"
 
 
@@ -125,14 +125,12 @@ class BatchCheckpoint(AnswerFiles):
 
     def load(self) -> None:
         """Read the answers so far."""
-        for path in (self._out, self.folder / ANSWERS):
-            for answer in filter(_lasts, _read(path)):
-                if answer["id"] not in self._counts:
-                    raise ValueError(
-                        f"{path} has answers to requests that are not in the input: the input has changed, or is another one; "
-                        f"{REMEDY}"
-                    )
-                self._add(answer)
+        path = self.folder / ANSWERS
+        for answer in sealed_lines(path):
+            if answer["id"] not in self._counts:
+                reason = "has answers to requests that are not in the input: the input has changed, or is another one"
+                raise ValueError(f"{path} {reason}; {REMEDY}")
+            self._add(answer)
 
     @property
     def missing(self) -> list[int]:
@@ -142,9 +140,10 @@ class BatchCheckpoint(AnswerFiles):
 
     def note(self, answered: AnsweredRequest) -> None:
         """Write an answer. A second answer to the same content is ignored."""
-        answer = answer_line(answer_id(self.keys[answered.place]), answered.status, answered.body)
+        answer = answer_line(self.keys[answered.place], answered.status, answered.body)
         if answer["id"] not in self._known:
-            self.append(answer if _lasts(answer) else None, {"id": answer["id"], **answered.beside})
+            # A failure may succeed on retry, so it is not stored.
+            self.append(sealed(answer) if answered.status < TRY_AGAIN else None, {"id": answer["id"], **answered.beside})
             self._add(answer)
 
     def finish(self) -> None:
@@ -152,34 +151,12 @@ class BatchCheckpoint(AnswerFiles):
         self.lock.check()
         answers = zip(self._lines, [self._known[answer_id(key)] for key in self.keys], strict=True)
         replaced(self._out, b"".join(encoded({"id": each["id"], OWN: line.custom_id, **each}) for line, each in answers))
-        self._answers.close()
-        (self.folder / ANSWERS).unlink()
 
     def _add(self, answer: Json) -> None:
         if self._known.setdefault(answer["id"], answer) is answer:
             requests = self._counts[answer["id"]]
             self.done += requests
             self.failed += requests * (answer["response"]["status_code"] != 200)
-
-
-def _lasts(answer: Json) -> bool:
-    """Return whether an answer is final, not a failure that may succeed on retry."""
-    return answer["response"]["status_code"] < TRY_AGAIN
-
-
-def _read(path: Path) -> Iterator[Json]:
-    """Yield the answers of a file. Raises ValueError for a line that is not an answer or whose checksum is wrong."""
-    for number, line in enumerate(whole_lines(path), 1):
-        try:
-            answer = answer_line(line["id"], line["response"]["status_code"], line["response"]["body"])
-        except (KeyError, TypeError, RecursionError):
-            answer = {}
-        if {**answer, OWN: line.get(OWN)} != {OWN: None, **line}:
-            raise ValueError(
-                f"{path}, line {number} has a wrong checksum, so this answer was altered or comes from another version of "
-                f"dlstep: delete the line and run again, which answers the request again; or {REMEDY}"
-            )
-        yield answer
 
 
 Show = Callable[[int, str], None]  # number of answers so far, status text

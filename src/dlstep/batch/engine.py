@@ -161,13 +161,11 @@ class BatchEngine:
 
 def _body(content: Json) -> Sampling:
     """Validate the body of a request as the server does. Raises Refused that names the invalid field."""
-    if not isinstance(content.get("body"), dict):
-        raise Refused("body", "invalid_type", "must be an object")
     try:
-        request = BatchRequest.model_validate({**content, "body": {}})
+        request = BatchRequest.model_validate(content)
     except ValidationError as error:
         raise invalid(error.errors(include_url=False), BatchRequest.model_fields) from error
-    body = fields_of(json.dumps(content["body"]).encode(), MODELS[request.url])
+    body = fields_of(json.dumps(request.body).encode(), MODELS[request.url])
     if body.stream:
         raise Refused("stream", "unsupported", "must be false or left out: a batch does not stream")
     if body.dlstep.stream != "settled":

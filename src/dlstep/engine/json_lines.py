@@ -67,7 +67,7 @@ def sealed_lines(path: Path) -> Iterator[Line]:
         if line != sealed(content):
             raise ValueError(
                 f"{path}, line {number} does not have its checksum, so it was changed or written by another version of dlstep: "
-                "restore the file, or delete the line and run the same command again, which answers the problem again"
+                "restore the file, or delete the line and run the same command again, which answers its request again"
             )
         yield content
 

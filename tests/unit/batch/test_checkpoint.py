@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import tempfile
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 
@@ -94,12 +94,9 @@ def test_altered_answers_are_decoded_again_or_refused(alteration, seed, whole):
     with tempfile.TemporaryDirectory() as folder:
         right, out = Path(folder) / "right", Path(folder) / "out"
         answer_all(Scripted(0, 99), LINES, right)
-        try:
+        with suppress(Killed):
             answer_all(Scripted(seed, 99 if whole else random.randrange(1, 6)), LINES, out)
-        except Killed:
-            path = answers_file(out)
-        else:
-            path = out
+        path = answers_file(out)
         path.write_bytes(ALTERATIONS[alteration](path.read_bytes(), random))
         before = out.read_bytes() if out.exists() else None
         try:
@@ -115,14 +112,25 @@ def test_altered_answers_are_decoded_again_or_refused(alteration, seed, whole):
 def test_an_altered_answer_is_named(tmp_path):
     out = tmp_path / "out"
     answer_all(Scripted(0, 99), LINES, out)
-    whole = out.read_bytes()
-    out.write_bytes(whole.replace(b"4 \\u00e9", b"9 \\u00e9", 1))
-    with pytest.raises(ValueError, match="out, line 3 has a wrong checksum, so this answer was altered"):
+    whole, answers = out.read_bytes(), answers_file(out)
+    lines = answers.read_bytes().splitlines(keepends=True)
+    changed = next(place for place, line in enumerate(lines) if b"4 \\u00e9" in line)
+    answers.write_bytes(b"".join(lines).replace(b"4 \\u00e9", b"9 \\u00e9", 1))
+    with pytest.raises(ValueError, match=f"answers.jsonl, line {changed + 1} does not have its checksum, so it was changed"):
         answer_all(Scripted(0, 99), LINES, out)
-    out.write_bytes(b"".join(line for number, line in enumerate(out.read_bytes().splitlines(keepends=True), 1) if number != 3))
+    answers.write_bytes(b"".join(line for place, line in enumerate(lines) if place != changed))
     again = Scripted(0, 99)
     answer_all(again, LINES, out)
     assert out.read_bytes() == whole and len(again.added) == 1
+
+
+def test_an_altered_output_is_written_again(tmp_path):
+    out = tmp_path / "out"
+    answer_all(Scripted(0, 99), LINES, out)
+    whole = out.read_bytes()
+    out.write_bytes(whole[:-9])
+    answer_all(Scripted(0, 0), LINES, out)
+    assert out.read_bytes() == whole
 
 
 def test_an_output_of_another_run_is_refused(tmp_path):

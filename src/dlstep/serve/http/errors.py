@@ -61,24 +61,21 @@ CODES: dict[str, Code] = {
 }
 
 
-def renamed(refusal: Refusal, names: Mapping[str, str]) -> Refusal:
-    """Return a refusal with its field renamed. `names` maps regexes of fields, or of their first parts, to replacements."""
-    field = refusal.field
-    for old, new in names.items():
-        field = re.sub(rf"^(?:{old})(?![^.])", new, field)
-    return refusal._replace(field=field)
-
-
 @contextmanager
 def renaming(names: Mapping[str, str], options: Container[str] = ()) -> Iterator[None]:
-    """Rename the fields of refusals that the `with` block raises, as `renamed` does. Fields in `options` belong to `dlstep`."""
+    """Rename the fields of refusals that the `with` block raises.
+
+    `names` maps regexes of fields, or of their first parts, to replacements. Fields in `options` belong to `dlstep`.
+    """
     try:
         yield
     except Refused as error:
-        refusal = error.refusal
-        if refusal.field in options:
-            raise Refused(f"dlstep.{refusal.field}", refusal.code, refusal.message) from error
-        raise Refused(*renamed(refusal, names)) from error
+        field, code, message = error.refusal
+        if field in options:
+            field = f"dlstep.{field}"
+        for old, new in names.items():
+            field = re.sub(rf"^(?:{old})(?![^.])", new, field)
+        raise Refused(field, code, message) from error
 
 
 def body_of(refusal: Refusal) -> ErrorBody:

@@ -15,7 +15,6 @@ from pydantic import (
     AliasChoices,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
     Tag,
@@ -38,10 +37,8 @@ LARGE = 1 << 14  # bytes of a body; for smaller ones, a thread costs more than i
 LONGEST_REASON = 120  # characters of a parser's message
 
 
-class Strict(BaseModel):
+class Strict(BaseModel, strict=True, extra="forbid", allow_inf_nan=False):
     """A model without type conversion (no text becomes a number) and without unknown fields."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
@@ -54,16 +51,12 @@ class Strict(BaseModel):
         return {name: fields[name] for name in (*cls.model_fields, *unknown) if name in fields}
 
 
-class Lenient(BaseModel):
+class Lenient(BaseModel, strict=True, extra="ignore", allow_inf_nan=False):
     """A model of a part of an earlier turn: unknown fields, which clients add to what they received, are ignored."""
 
-    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 
-
-class Open(BaseModel):
+class Open(BaseModel, strict=True, extra="allow", allow_inf_nan=False):
     """A model whose unknown fields are kept."""
-
-    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
 
 def wrong(message: str, code: Code = "invalid_value") -> PydanticCustomError:

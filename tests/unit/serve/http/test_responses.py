@@ -180,7 +180,7 @@ def test_an_answer_that_was_ended_early_says_so(server):
             (submit,) = translated(server.router.facts, chat).submits
             pending = PendingRequest(submit, "", 0.0, lambda: None, tokens=[5, 6])
             pending.end(FinishInfo(reason, 2), 1.0)
-            head = head_for(chat, "m")
+            head = head_for(chat, "m", kind.PREFIX)
             reply = kind(head, body, read_choices([pending], head, server.router.facts), [""]).whole()
             if kind is ResponseReply:
                 assert (reply["status"], reply["incomplete_details"]) == (status, cut)

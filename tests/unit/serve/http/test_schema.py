@@ -254,7 +254,7 @@ def outcome(shadow, model, body):
     try:
         chat = KINDS.get(model, Reply).chat_of(fields_of(json.dumps(body).encode(), TypeAdapter(model)))
         asked = translated(shadow.router.facts, chat)
-        return repr((asked, replace(head_for(chat, "m"), id="a", created=0)))
+        return repr((asked, replace(head_for(chat, "m", ""), name="a", created=0)))
     except Refused:
         return ""
 
