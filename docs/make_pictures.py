@@ -14,7 +14,7 @@ from typing import Any
 
 from dlstep import LLM, SamplingParams, Trace, tiny
 from dlstep.cli.models import cells, family_rows
-from dlstep.cli.rules import RuleRow, rule_rows
+from dlstep.cli.rules import rule_row
 from dlstep.core import Rule, with_options
 from dlstep.core.options import options_of
 from dlstep.evaluate.comparing import CARRIERS, suited_options
@@ -55,36 +55,37 @@ def trace(rule: Rule, carrier: str) -> Trace:
     return session.trace
 
 
-def pictures(row: RuleRow) -> dict[str, str]:
+def pictures(row: dict[str, Any]) -> dict[str, str]:
     """The decodes of a rule by file name, one for each carrier that it goes with."""
-    rule, found = drawn_rule(row.name), dict[str, str]()
+    rule, found = drawn_rule(row["name"]), dict[str, str]()
     for carrier in CARRIERS:
-        if carrier in row.carriers:
+        if carrier in row["carriers"]:
             decode = trace(rule, carrier)
             (answer,) = decode.state.finished.values()
             counts = f"{counted(len(answer.answer), 'token')}, {counted(answer.steps, 'forward pass')}"
-            svg = filling_picture(decode, f"{row.name} {WORDS[carrier]}: {counts}")._repr_svg_()
+            svg = filling_picture(decode, f"{row['name']} {WORDS[carrier]}: {counts}")._repr_svg_()
             found[file_name(row, carrier)] = svg.replace("<defs>", f"<style>{DARK}</style>\n <defs>", 1)
     return found
 
 
-def file_name(row: RuleRow, carrier: str) -> str:
+def file_name(row: dict[str, Any], carrier: str) -> str:
     """The name of the picture of a rule with a carrier."""
-    return f"{row.name}_{WORDS[carrier].split()[-1]}.svg"
+    return f"{row['name']}_{WORDS[carrier].split()[-1]}.svg"
 
 
-def section(row: RuleRow) -> str:
+def section(row: dict[str, Any]) -> str:
     """The text of a page about its picture."""
-    rule, default = options_of(drawn_rule(row.name)), options_of(PLUGINS.value(row.name))
-    changed = ", ".join(f"`{name}={value}`" for name, value in rule.items() if value != default[name])
+    name = row["name"]
+    rule, default = options_of(drawn_rule(name)), options_of(PLUGINS.value(name))
+    changed = ", ".join(f"`{option}={value}`" for option, value in rule.items() if value != default[option])
     models = {"multi_bd": "`tiny-bd` with `multi_bd`", "dual_cache": '`tiny-llada` with `dual_cache`, `cache="none"`'}
-    drawn = [models[carrier] for carrier in CARRIERS if carrier in row.carriers]
+    drawn = [models[carrier] for carrier in CARRIERS if carrier in row["carriers"]]
     lines = (
         "## A story, pass by pass\n",
         *(
-            f"![{row.name} {WORDS[carrier]}: which forward pass unmasked which position](pictures/{file_name(row, carrier)})\n"
+            f"![{name} {WORDS[carrier]}: which forward pass unmasked which position](pictures/{file_name(row, carrier)})\n"
             for carrier in CARRIERS
-            if carrier in row.carriers
+            if carrier in row["carriers"]
         ),
         f"Decoded by {' and by '.join(drawn)},",
         f"with {changed or 'default options'}.",
@@ -101,7 +102,7 @@ def replaced(text: str, name: str, content: str) -> str:
     return f"{before}{begin}{content}{end}{after}"
 
 
-def page(text: str, row: RuleRow) -> str:
+def page(text: str, row: dict[str, Any]) -> str:
     """A rule's page with its picture, in front of the rows by hand where it had none."""
     if BEGIN.format("picture") not in text:
         marks = BEGIN.format("picture") + END.format("picture")
@@ -133,16 +134,18 @@ def table(*lines: Iterable[str]) -> str:
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
 
 
-def rules_table(rows: list[RuleRow]) -> str:
+def rules_table(rows: list[dict[str, Any]]) -> str:
     """The table of rules of `strategies/index.md`; links are relative to that page."""
     lines = [("rule", "idea", "from", "goes with"), ("---",) * 4]
     for row in rows:
         linked = [
             f"{paper.title}, {paper.year}, [arXiv {paper.arxiv}](https://arxiv.org/abs/{paper.arxiv})"
-            for paper in papers(row.source)
+            for paper in papers(row["source"])
         ]
-        carried = ", ".join(f"`{carrier}`" for carrier in row.carriers)
-        lines.append((f"[`{row.name}`]({row.name}.md)", row.summary.rstrip("."), "; ".join(linked) or row.source, carried))
+        carried = ", ".join(f"`{carrier}`" for carrier in row["carriers"])
+        lines.append(
+            (f"[`{row['name']}`]({row['name']}.md)", row["summary"].rstrip("."), "; ".join(linked) or row["source"], carried)
+        )
     return table(*lines)
 
 
@@ -153,17 +156,17 @@ def families_table() -> str:
 
 def main() -> None:
     """Write the pictures, the pages and the table of rules."""
-    rows = [row for row in rule_rows() if row.name in own()]
+    rows = [*map(rule_row, own())]
     PICTURES.mkdir(exist_ok=True)
     for row in rows:
-        if len(sys.argv) > 1 and row.name not in sys.argv[1:]:
+        if len(sys.argv) > 1 and row["name"] not in sys.argv[1:]:
             continue
-        path = PAGES / f"{row.name}.md"
+        path = PAGES / f"{row['name']}.md"
         made = pictures(row)
         for name, svg in made.items():
             (PICTURES / name).write_text(svg, encoding="utf-8")
         path.write_text(page(path.read_text(encoding="utf-8"), row), encoding="utf-8")
-        print(f"{row.name}: {', '.join(f'{len(svg)} bytes' for svg in made.values())}")
+        print(f"{row['name']}: {', '.join(f'{len(svg)} bytes' for svg in made.values())}")
     INDEX.write_text(replaced(INDEX.read_text(encoding="utf-8"), "zoo", rules_table(rows)), encoding="utf-8")
     MODELS.write_text(replaced(MODELS.read_text(encoding="utf-8"), "families", families_table()), encoding="utf-8")
 

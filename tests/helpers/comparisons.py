@@ -15,7 +15,7 @@ def row(task: str = "t", strategy: str = "s", rule: str = "r", value: object = 1
         **more,
     }
     usual: dict[str, Any] = {
-        "quantization": "", "model": "m", "answers": 9, "failed": 0, "accuracy": 0.5, "accuracy_low": 0.3, "accuracy_high": 0.7,
+        "model": "m", "answers": 9, "failed": 0, "accuracy": 0.5, "accuracy_low": 0.3, "accuracy_high": 0.7,
         "tokens": 54, "tokens_per_forward": 2.0, "tokens_per_forward_error": 0.2, "forwards_per_answer": 3.0,
         "forwards_per_answer_error": 0.3, "forwards": 27, "seconds": 1.0,
         "to_best": 0.0, "to_best_low": 0.0, "to_best_high": 0.0,

@@ -168,7 +168,7 @@ LINES = {
     "rules": [" | quota | --json"],
     "compare": [
         "--rules quota --strategies multi_bd --problems 2 --json | --rules threshold | --strategies dual_cache | --problems 1",
-        "--rules quota --strategies multi_bd --problems 1 --json | --plot plot.png | --out run | --quantization [none,fp8]",
+        "--rules quota --strategies multi_bd --problems 1 --json | --plot plot.png | --out run",
         "--rules quota --strategies multi_bd --problems 1 --json | --seed 1 | --grid '{steps_per_block: [1, 8]}' | --data .",
         "--rules quota --strategies multi_bd --problems 1 | --json | --tasks gsm8k | --questions questions.jsonl | --shots 1",
         "!chat chat",
@@ -247,7 +247,7 @@ def options_of(command, parser):
     """The options that `LINES` must have: those of other tables are left out."""
     owner = {"batch": BatchOptions, "eval": EvalOptions, "compare": EvalOptions}.get(command)
     names = {field.name for field in fields(owner)} - SAMPLING.keys() if owner else set()
-    names |= {field.name for field in fields(module_of(command).COMMAND)}
+    names |= {field.name for field in fields(module_of(command).Command)}
     names |= {"config", "print_config"} if command in WITH_STRATEGY else set()
     actions = {name: parser.action_of(name) for name in names}
     return {name for name, action in actions.items() if action is not None and action.option_strings}

@@ -25,7 +25,7 @@ dlstep compare --strategies multi_bd --rules threshold \\
   --grid '{"accept_threshold": [0.5, 0.9], "buffer_size": [1, 4]}'
 dlstep compare --model /models/sdar-1.7b --tasks [gsm8k,minerva_math500]
 dlstep compare --model /models/sdar-1.7b --questions mine.jsonl
-dlstep compare --rules threshold --quantization [none,fp8]"""
+dlstep compare --rules threshold --quantization fp8"""
 CAUTION = (
     "Rankings on tiny models do not carry over to large ones: these write a few dozen tokens in blocks of 8. Use --model with "
     "--tasks or --questions for yours."
@@ -35,11 +35,11 @@ MARKS = (
     "= as right as the best, as far as these problems can tell",
 )
 OWN_OF_EVAL = ("tasks", "out", "dataset_limit", "problem_seed", "grid")  # fixed, or set by other options
-OWN_OF_ENGINE = (*OF_SESSIONS, *OF_STRATEGY, "decoding_strategy", "sampling_mode", "seed", "quantization")
+OWN_OF_ENGINE = (*OF_SESSIONS, *OF_STRATEGY, "decoding_strategy", "sampling_mode", "seed")
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareCommand:
+class Command:
     """Compare strategies and decoding rules on tasks, each over values of an option."""
 
     rules: tuple[str, ...] = ("all",)
@@ -49,8 +49,6 @@ class CompareCommand:
     the one that --model is decoded with."""
     grid: Any = None
     """Options to vary, as '{"accept_threshold": [0.5, 0.9]}', every combination; null: what each rule or strategy names."""
-    quantization: tuple[str, ...] = ("none",)
-    """none, fp8, or both as [none,fp8], which shows the cost in accuracy."""
     tasks: list[str] | str | None = None
     """Tasks, as those of `dlstep eval`. null: shells, or questions where a file of them is given."""
     problems: Annotated[int, Ge(1)] = 100
@@ -65,9 +63,6 @@ class CompareCommand:
     """Print a JSON list of rows, and nothing else, on stdout."""
     progress: bool = True
     """Draw a progress bar where stderr is a terminal."""
-
-
-COMMAND = CompareCommand
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -106,7 +101,6 @@ def run(options: Namespace) -> int:
         None if options.rules == ["all"] else options.rules,
         carried,
         grid=options.grid,
-        quantizations=[None if value == "none" else value for value in options.quantization],
         **engine,
         seed=options.seed,
     )

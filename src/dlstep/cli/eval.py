@@ -22,7 +22,7 @@ TABLE = "table.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalCommand:
+class Command:
     """Accuracy and speed on tasks: dlstep's own, and those of lm_eval. Run it again to resume. See docs/evaluation.md."""
 
     grid: Any = None
@@ -37,9 +37,6 @@ class EvalCommand:
     """Print the table as JSON, and nothing else, on stdout."""
     progress: bool = True
     """Draw a progress bar where stderr is a terminal."""
-
-
-COMMAND = EvalCommand
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -61,7 +58,7 @@ def run(options: Namespace) -> int:
     from ..views.progress_bars import counting_bar
 
     chosen = options.of(EvalOptions)
-    engine = engine_options(options, EvalOptions, EvalCommand)
+    engine = engine_options(options, EvalOptions, Command)
     against = None if options.against is None else read(options.against)
     # Everything that may be refused comes before loading the engine, which may take minutes.
     check_free(Path(chosen.out))

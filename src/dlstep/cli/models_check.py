@@ -16,7 +16,7 @@ dlstep models check /path/to/checkpoint --lora_path /path/to/adapter"""
 
 
 @dataclass(frozen=True)
-class CheckCommand:
+class Command:
     """Describe a checkpoint: its family, the memory that it needs on this machine, and the strategies that fit.
 
     Lists tensors that would be missing or not used. Weights are neither downloaded nor loaded, and code of the checkpoint
@@ -42,9 +42,6 @@ class CheckCommand:
     """Maximum number of tokens of a request, prompt and answer together; None: the model's limit."""
     json: bool = False
     """Print a JSON object, and nothing else, on stdout."""
-
-
-COMMAND = CheckCommand
 
 
 def run(options: Namespace) -> int:

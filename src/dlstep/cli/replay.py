@@ -30,7 +30,7 @@ class OwnParts:
 
 
 @dataclass(frozen=True)
-class ReplayCommand(OwnParts):
+class Command(OwnParts):
     """Plan every step of a saved trace again, compare with the recorded plans, and commit the recorded samples."""
 
     file: Path
@@ -40,7 +40,6 @@ class ReplayCommand(OwnParts):
     """Print a JSON object, and nothing else, on stdout."""
 
 
-COMMAND = ReplayCommand
 PLUGINS_OF = {"decoding_strategy": strategies.PLUGINS, "processors": PLUGINS}  # the other options name rules
 
 

@@ -2,24 +2,21 @@
 
 import re
 from dataclasses import KW_ONLY, dataclass
-from typing import NamedTuple
-
-from rich.console import Console
-from rich.text import Text
+from typing import Any
 
 from .. import rules, strategies
 from ..core import Rule, needs_canvas
 from ..core.options import options_of
 from ..engine.option_rows import paragraphs
 from ..strategies._canvas import Canvas
-from .options import Namespace, json_text
-from .strategies import flat, print_entry, print_options
+from .options import Namespace
+from .strategies import flat, print_rows
 
 EXAMPLES = "dlstep rules\ndlstep rules quota\ndlstep rules --json"
 
 
 @dataclass(frozen=True)
-class RulesCommand:
+class Command:
     """List decoding rules: which positions to unmask in a forward pass, the source, and compatible strategies."""
 
     name: str | None = None
@@ -29,28 +26,13 @@ class RulesCommand:
     """Print a JSON list, and nothing else, on stdout."""
 
 
-COMMAND = RulesCommand
-
-
-class RuleRow(NamedTuple):
-    """A listed rule; `carriers` are the built-in strategies that accept it."""
-
-    name: str
-    summary: str
-    source: str
-    carriers: tuple[str, ...]
-    options: dict[str, object]
-
-
-def rule_rows() -> list[RuleRow]:
-    """Return all available rules."""
-    rows: list[RuleRow] = []
-    for name in rules.available():
-        value = rules.PLUGINS.value(name)
-        texts = paragraphs(value)
-        source = re.search(r"Sources?: (.*)", " ".join(" ".join(texts).split()))
-        rows.append(RuleRow(name, texts[0].splitlines()[0], source[1] if source else "", carriers(value), flat(value)))
-    return rows
+def rule_row(name: str) -> dict[str, Any]:
+    """Return the facts of a rule; `carriers` are the built-in strategies that accept it."""
+    value = rules.PLUGINS.value(name)
+    texts = paragraphs(value)
+    found = re.search(r"Sources?: (.*)", " ".join(" ".join(texts).split()))
+    summary, source = texts[0].splitlines()[0], found[1] if found else ""
+    return {"name": name, "summary": summary, "source": source, "carriers": carriers(value), "options": flat(value)}
 
 
 def carriers(rule: Rule) -> tuple[str, ...]:
@@ -62,13 +44,4 @@ def carriers(rule: Rule) -> tuple[str, ...]:
 
 def run(options: Namespace) -> int:
     """Print the list, or a rule."""
-    if options.name is not None:
-        return print_options(rules.PLUGINS, options)
-    rows = rule_rows()
-    if options.json:
-        print(json_text([row._asdict() for row in rows]))
-        return 0
-    for row in rows:
-        print_entry(row.name, f"for {', '.join(row.carriers)}", [row.summary, row.source], row.options)
-    Console().print(Text("Use: dlstep generate PROMPT --decoding_strategy STRATEGY --rule NAME --OPTION VALUE", "dim"))
-    return 0
+    return print_rows(rules.PLUGINS, options, rule_row, "--decoding_strategy STRATEGY --rule NAME")

@@ -1,6 +1,6 @@
 """`dlstep strategies`: list decoding strategies, or explain one."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from textwrap import wrap
@@ -20,7 +20,7 @@ EXAMPLES = "dlstep strategies\ndlstep strategies dual_cache"
 
 
 @dataclass(frozen=True)
-class StrategiesCommand:
+class Command:
     """List decoding strategies and their options, or one strategy in detail."""
 
     name: str | None = None
@@ -28,9 +28,6 @@ class StrategiesCommand:
     _: KW_ONLY
     json: bool = False
     """Print a JSON list, and nothing else, on stdout."""
-
-
-COMMAND = StrategiesCommand
 
 
 def strategy_row(name: str) -> dict[str, Any]:
@@ -47,23 +44,25 @@ def flat(value: Options) -> dict[str, object]:
 
 def run(options: Namespace) -> int:
     """Print the list or a strategy."""
+    return print_rows(strategies.PLUGINS, options, strategy_row, "--decoding_strategy NAME")
+
+
+def print_rows(plugins: PluginGroup[Any], options: Namespace, row_of: Callable[[str], dict[str, Any]], use: str) -> int:
+    """Print the list of strategies or rules, or the one that is named."""
     if options.name is not None:
-        return print_options(strategies.PLUGINS, options)
-    rows = [*map(strategy_row, strategies.available())]
+        return print_options(plugins, options)
+    rows, console = [*map(row_of, plugins.available())], Console()
     if options.json:
         print(json_text(rows))
         return 0
     for row in rows:
-        print_entry(row["name"], f"embedded model {row['model']}" if row["model"] else "", [row["summary"]], row["options"])
-    Console().print(Text("Use: dlstep generate PROMPT --decoding_strategy NAME --OPTION VALUE", "dim"))
+        model, carriers = row.get("model"), ", ".join(row.get("carriers", ()))
+        remark = f", embedded model {model}" if model else f", for {carriers}" if carriers else ""
+        console.print(Text.assemble((row["name"], "bold"), remark))
+        defaults = "  ".join(f"{name}={default}" for name, default in row["options"].items())
+        print_wrapped(console, (row["summary"], row.get("source", ""), defaults))
+    console.print(Text(f"Use: dlstep generate PROMPT {use} --OPTION VALUE", "dim"))
     return 0
-
-
-def print_entry(name: str, remark: str, texts: Iterable[str], options: Mapping[str, object]) -> None:
-    """Print heading, remark, texts and options of a strategy or a rule."""
-    console = Console()
-    console.print(Text.assemble((name, "bold"), f", {remark}" if remark else ""))
-    print_wrapped(console, (*texts, "  ".join(f"{option}={default}" for option, default in options.items())))
 
 
 def print_wrapped(console: Console, texts: Iterable[str], indent: str = "  ") -> None:

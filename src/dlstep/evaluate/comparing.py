@@ -31,15 +31,13 @@ if TYPE_CHECKING:
     from .harness import PublicTasks
 
 CARRIERS = ("multi_bd", "dual_cache")  # strategies to run rules with: one on a grid of blocks, one on a canvas
-KNOB = "accept_threshold"  # the option to vary in a class that has it, but no `SWEEP`
-SHARES = (0.5, 0.7, 0.8, 0.9, 0.95)  # values to try for an option that must be at most 1, if its class has no `SWEEP`
-FACTORS = (0.25, 0.5, 1, 2, 4)  # multiples of the default to try for any other option
+KNOB: dict[str, tuple[Any, ...]] = {"accept_threshold": (0.5, 0.7, 0.8, 0.9, 0.95)}  # for a class without `SWEEP`
 SENTENCE_ENDS = (". ", ".")  # in the stories of the embedded models
 RUNS = "runs"
 
 
 class EvalEntry(NamedTuple):
-    """The names of a strategy, its rule and a quantization (empty for none), and an `engine` that decodes with them.
+    """The names of a strategy and its rule (empty for none), and an `engine` that decodes with them.
 
     The engine answers every problem with every combination of the values in `varied`. `given_options`
     are the engine's options from the command line, empty if the rule was a Python value.
@@ -50,7 +48,6 @@ class EvalEntry(NamedTuple):
     engine: LoadedEngine
     varied: Mapping[str, Any]
     given_options: Mapping[str, Any]
-    quantization: str = ""
 
     @property
     def grid(self) -> tuple[StrategyOptions, ...]:
@@ -59,25 +56,10 @@ class EvalEntry(NamedTuple):
 
 
 def sweep_of(value: Options) -> dict[str, tuple[Any, ...]]:
-    """Return the option to vary and its values: `SWEEP`, or values derived from a numeric default, if any."""
+    """Return the option to vary and its values: `SWEEP`, or else `accept_threshold`, if the class has it."""
     if value.SWEEP is not None:
         return dict([value.SWEEP])
-    for name in sorted(field_names(value), key=lambda name: name != KNOB):
-        default = getattr(value, name)
-        if type(default) in (int, float) and default:
-            share = type(default) is float and not _is_allowed(value, name, 2.0)
-            steps = SHARES if share else [type(default)(default * f) for f in FACTORS]
-            allowed = tuple(dict.fromkeys(step for step in steps if _is_allowed(value, name, step)))
-            if len(allowed) > 1:
-                return {name: allowed}
-    return {}
-
-
-def _is_allowed(value: Options, name: str, step: object) -> bool:
-    try:
-        return replace(value, **{name: step}) is not None
-    except ValueError:
-        return False
+    return KNOB if KNOB.keys() <= options_of(value).keys() else {}
 
 
 def name_of(value: str | Rule | Strategy) -> str:
@@ -93,20 +75,19 @@ def entries(
     carriers: Sequence[str] | None = None,
     *,
     grid: Mapping[str, Any] | None = None,
-    quantizations: Sequence[str | None] = (None,),
     **engine: Any,
 ) -> tuple[list[EvalEntry], list[str]]:
     """Return an entry for each compatible pair of a rule and a strategy, and why other pairs are left out.
 
     A strategy that accepts no rule is an entry by itself. `named` are names or instances of rules
     (None: all rules), `carriers` are names of strategies. `grid` maps options to values (None:
-    `sweep_of` of each entry). There is a separate entry for each of the `quantizations`. `engine`
-    are options of `LLM`; without a model, the embedded models decode, with other values for defaults
-    that only suit large models. Raises ValueError for a duplicate and for a rule that no strategy accepts.
+    `sweep_of` of each entry). `engine` are options of `LLM`; without a model, the embedded models
+    decode, with other values for defaults that only suit large models. Raises ValueError for a
+    duplicate and for a rule that no strategy accepts.
     """
     requested = tuple(carriers or (CARRIERS if engine.get("model") is None else (None,)))
     given_names = [*map(name_of, named or ())]
-    for kind, names in (("rule", given_names), ("strategy", requested), ("quantization", quantizations)):
+    for kind, names in (("rule", given_names), ("strategy", requested)):
         if len(set(names)) < len(names):
             raise ValueError(f"a {kind} is given twice in {short(names)}: list it once")
     for rule in named or ():
@@ -114,17 +95,16 @@ def entries(
     by_name: dict[str, str | Rule | None] = {name_of(rule): rule for rule in (rules.available() if named is None else named)}
     found: list[EvalEntry] = []
     reasons: list[str] = []  # why pairs are left out
-    for how in quantizations:
-        for carrier in requested:
-            options: dict[str, Any] = {"decoding_strategy": carrier, **engine} | ({} if how is None else {"quantization": how})
-            llm = LLM(**options)
-            holds_rule = isinstance(options_of(llm.state.strategy).get("rule"), Rule)
-            for name, rule in (by_name if holds_rule else {"": None}).items():
-                try:
-                    found.append(entry_of(llm, name, rule, grid, options))
-                except ValueError as error:
-                    pair = " on ".join(filter(None, (name, name_of(llm.state.strategy))))
-                    reasons.append(f"{pair}: {error}")
+    for carrier in requested:
+        options: dict[str, Any] = {"decoding_strategy": carrier, **engine}
+        llm = LLM(**options)
+        holds_rule = isinstance(options_of(llm.state.strategy).get("rule"), Rule)
+        for name, rule in (by_name if holds_rule else {"": None}).items():
+            try:
+                found.append(entry_of(llm, name, rule, grid, options))
+            except ValueError as error:
+                pair = " on ".join(filter(None, (name, name_of(llm.state.strategy))))
+                reasons.append(f"{pair}: {error}")
     if alone := next((name for name in given_names if all(entry.rule != name for entry in found)), None):
         reason = next((why for why in reasons if why.startswith(f"{alone} on ")), "they accept no rule")
         raise ValueError(f"rule {short(alone)} fits none of the strategies: {reason}")
@@ -156,7 +136,7 @@ def entry_of(
     entry = EvalEntry(
         name_of(llm.state.strategy), name, replace(llm.engine, first=init(config, strategy)),
         sweep_of(swept) if grid is None else grid,
-        {**given_options, **changed} if rule is None or isinstance(rule, str) else {}, given_options.get("quantization") or "",
+        {**given_options, **changed} if rule is None or isinstance(rule, str) else {},
     )  # fmt: skip
     for options in entry.grid:
         if reason := refused(config, strategy, SamplingParams(max_tokens=1, strategy_options=options)):
@@ -184,7 +164,6 @@ class ComparisonRow(Figures):
     task: str
     strategy: str
     rule: str
-    quantization: str
     model: str
     options: Mapping[str, Any]
     on_frontier: bool
@@ -199,7 +178,7 @@ class ComparisonRow(Figures):
     @property
     def entry(self) -> str:
         """A short name of the entry."""
-        return ", ".join(filter(None, (self.strategy, Path(self.rule).stem, self.quantization)))
+        return ", ".join(filter(None, (self.strategy, Path(self.rule).stem)))
 
     @property
     def value(self) -> str:
@@ -257,7 +236,7 @@ def compared(
 
 def folder_of(entry: EvalEntry) -> str:
     """Return the name of the folder of an entry's run."""
-    return re.sub(r"[^\w.-]+", "_", "-".join(filter(None, (entry.strategy, entry.rule, entry.quantization)))).strip(".")
+    return re.sub(r"[^\w.-]+", "_", "-".join(filter(None, (entry.strategy, entry.rule)))).strip(".")
 
 
 class Result(NamedTuple):
@@ -279,9 +258,9 @@ def rows_of(results: Sequence[Result]) -> list[ComparisonRow]:
     for (entry, task, options, answers, error), point, distance in zip(results, points, distances, strict=True):
         curve = [point for each, point in zip(results, points, strict=True) if each.entry is entry]
         rows.append(ComparisonRow(
-            task=task, strategy=entry.strategy, rule=entry.rule, quantization=entry.quantization, model=entry.engine.name,
-            options=options, **figures_of(answers), on_frontier=point in ahead, **distance._asdict(), aup=aup(curve, best),
-            aup_best=best, error=error,
+            task=task, strategy=entry.strategy, rule=entry.rule, model=entry.engine.name, options=options,
+            **figures_of(answers), on_frontier=point in ahead, **distance._asdict(), aup=aup(curve, best), aup_best=best,
+            error=error,
         ))  # fmt: skip
     return rows
 

@@ -48,7 +48,7 @@ def test_a_line_that_is_no_request_is_an_error_of_its_own():
     batch = BatchEngine(shadow_engine())
     reply = actor_of(batch)(rows_of({3: {"method": "GET"}}))
     _, status, body, _ = json.loads(reply["answer"][0])
-    assert reply["place"] == [3] and status == 400 and body["error"]["param"] == "body"
+    assert reply["place"] == [3] and status == 400 and body["error"]["param"] == "method"
 
 
 def answer_with(step):

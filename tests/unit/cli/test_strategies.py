@@ -7,7 +7,7 @@ import pytest
 
 from dlstep import rules, strategies
 from dlstep.cli import main
-from dlstep.cli.rules import rule_rows
+from dlstep.cli.rules import rule_row
 from dlstep.cli.strategies import strategy_row
 from dlstep.engine.option_rows import option_rows, parts_of
 
@@ -36,10 +36,10 @@ def test_the_list_of_strategies_fits_80_columns(capsys, monkeypatch):
 def test_rules_are_listed_with_the_strategies_that_accept_them(capsys):
     assert main(["rules"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    for row in rule_rows():
-        assert f"{row.name}, for {', '.join(row.carriers)}" in out and row.source in out
+    for row in map(rule_row, rules.available()):
+        assert f"{row['name']}, for {', '.join(row['carriers'])}" in out and row["source"] in out
     assert main(["rules", "--json"]) == 0
-    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == [row.name for row in rule_rows()]
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == [*rules.available()]
 
 
 @pytest.mark.parametrize(

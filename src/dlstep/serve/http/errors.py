@@ -118,7 +118,7 @@ def invalid(errors: Sequence[Mapping[str, Any]], known: Iterable[str] = ()) -> R
     """Return the first error that pydantic found in a body, as Refused. `known` are the fields of the body."""
     first = errors[0]
     # Drop the names of models that pydantic tried: field names do not start with a capital letter.
-    place = [str(part) for part in first["loc"] if part != "body" and not str(part)[:1].isupper()]
+    place = [str(part) for part in first["loc"] if not str(part)[:1].isupper()]
     # Drop the names of union alternatives that pydantic tried, such as `list[str]`.
     fields = [part for part in place if part.isidentifier() or part.isdigit()]
     own = first["type"] in STATUS  # raised by `wrong`, or a type of pydantic with the same name

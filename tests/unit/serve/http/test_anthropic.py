@@ -82,7 +82,7 @@ BODIES = [
 
 
 def comparable(message):
-    text = json.dumps(message).replace(message["id"], "ID")
+    text = json.dumps(message).replace(message["id"].removeprefix("msg_"), "ID")
     usage = message["usage"]
     total = usage["input_tokens"] + usage["cache_read_input_tokens"]
     return json.loads(text) | {"usage": {"output_tokens": usage["output_tokens"], "total": total}}
