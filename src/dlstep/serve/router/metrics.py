@@ -68,19 +68,15 @@ class Metrics:
         self._per_forward = histogram(
             "dlstep_tokens_per_forward", "Emitted tokens / forward passes of an answer.", buckets=RATIOS
         )
-        self._of_replicas()
         ProcessCollector(registry=self.registry)  # CPU, memory and files of the HTTP process
 
-    def _of_replicas(self) -> None:
-        gauge = partial(Gauge, registry=self.registry)
-        counter = partial(Counter, labelnames=["replica"], registry=self.registry)
         self._up = gauge("dlstep_replica_up", "Whether a replica's engine is loaded.", ["replica"])
         self._replica_requests = gauge("dlstep_replica_requests", "Requests of a replica by state.", ["replica", "state"])
         self._replica_pages = gauge("dlstep_replica_pages", "Pages of a replica by use.", ["replica", "use"])
         self._replica_deaths = gauge("dlstep_replica_deaths", "Number of deaths of a replica's engine.", ["replica"])
-        self._replica_work = [(field, counter(name, text)) for field, name, text in REPLICA_WORK]
-        for replica in self._replicas:
-            for _, counted in self._replica_work:
+        self._replica_work = [(field, counter(name, text, ["replica"])) for field, name, text in REPLICA_WORK]
+        for _, counted in self._replica_work:
+            for replica in replicas:
                 counted.labels(replica.number)
 
     def text(self) -> bytes:
