@@ -31,7 +31,7 @@ dlstep generate 'a prompt' --temperature 0.8 --seed 1
 dlstep generate 'a prompt' --config options.yaml --max_tokens 32
 dlstep generate 'a question' --chat --system 'Answer briefly.' --model org/x
 dlstep generate 'a prompt' --model org/x --lora_path /path/to/adapter
-dlstep generate 'a prompt' --stop+ ';' --stop+ 'END'
+dlstep generate 'a prompt' --stop '[;, END]'
 dlstep generate 'a prompt' --json_schema schema.json
 dlstep generate 'a prompt' --pinned '{"5": 42, "9": " shells"}'
 dlstep generate 'def add(a, b):' --suffix 'print(add(1, 2))' --model org/x"""

@@ -100,7 +100,7 @@ def shown(hint: Any) -> str:
 
 
 class StoreOption(argparse.Action):
-    """An action that stores a value written as YAML. A list also has an option `--name+`, which appends."""
+    """An action that stores a value written as YAML."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, *, hint: Any = str, **options: Any) -> None:
         self.wraps = get_origin(hint) is tuple  # one item is given without brackets
@@ -109,23 +109,19 @@ class StoreOption(argparse.Action):
             options["default"] = list(options["default"])
         if options.get("nargs") != 0:
             options = {"metavar": shown(self.hint)} | options
-        appending = [f"{name}+" for name in option_strings if any(get_origin(each) is list for each in kinds(self.hint))]
-        super().__init__([*option_strings, *appending], dest, **options)
+        super().__init__(option_strings, dest, **options)
         # An option file may give a required value, so `ArgumentParser.parse_args` checks what is missing, not argparse.
         self.needed, self.required = self.required, False
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         """Store the values of the option, unless an optional positional argument was omitted."""
         if values is not None:
-            self.take(namespace, True if self.nargs == 0 else values, option_string or "")
+            self.take(namespace, True if self.nargs == 0 else values)
 
-    def take(self, namespace: Any, raw: Any, flag: str, *, loaded: bool = False) -> None:
-        """Set the option to a value, or append to it if the flag ends with +."""
+    def take(self, namespace: Any, raw: Any, *, loaded: bool = False) -> None:
+        """Set the option to a value."""
         many = self.nargs == "+" and isinstance(raw, list)
         value = [self.read(each, loaded) for each in raw] if many else self.read(raw, loaded)
-        if flag.endswith("+"):
-            both = (getattr(namespace, self.dest), value)
-            value = [item for each in both for item in (each if isinstance(each, list) else [each])]
         setattr(namespace, self.dest, [value] if self.wraps and not isinstance(value, list) else value)
 
     def read(self, raw: Any, loaded: bool) -> Any:
@@ -150,7 +146,7 @@ class ConfigFile(argparse.Action):
         """Set the options that the file holds. Raise ValueError for an option that the command does not have."""
         for name, value in options_in(values, parser.prog.rpartition(" ")[2]).items():
             if (action := parser.action_of(name)) is not None:
-                action.take(namespace, value, str(name), loaded=True)
+                action.take(namespace, value, loaded=True)
             elif not parser.partial:
                 raise ValueError(f"--config: `{parser.prog}` has no option {name!r}{parser.hint(str(name))}")
 

@@ -56,9 +56,7 @@ def test_options_are_printed_as_a_file_that_is_read_again(tmp_path, capsys):
         assert stop.value.code == 0
         return capsys.readouterr().out
 
-    text = printed(
-        "Hello", "--rule", "quota", "--steps_per_block", "3", "--stop+", "a", "--stop+", "b: c", "--temperature", "1"
-    )
+    text = printed("Hello", "--rule", "quota", "--steps_per_block", "3", "--stop", "[a, 'b: c']", "--temperature", "1")
     (tmp_path / "options.yaml").write_text(text)
     assert printed("--config", str(tmp_path / "options.yaml")) == text
     assert load(text)["stop"] == ["a", "b: c"] and load(text)["temperature"] == 1.0 and load(text)["prompts"] == ["Hello"]
