@@ -1,6 +1,5 @@
 """An engine that answers the requests of a batch as the server would, in this process or in a Ray actor."""
 
-import faulthandler
 import json
 import os
 from collections.abc import Generator, Mapping, Sequence
@@ -22,7 +21,7 @@ from ..core import STATUS, DlstepError, Refusal, Refused
 from ..core.options import searched
 from ..engine.config import EngineConfig
 from ..engine.loader import LoadedEngine, load_engine
-from ..engine.step_limit import StepLimit
+from ..engine.step_limit import StepLimit, process_limit
 from ..serve.engine_loop import MOST_FAILURES, EngineLoop, known_facts
 from ..serve.http import translate
 from ..serve.http.errors import FAULT, body_of, first_fault, invalid
@@ -208,9 +207,8 @@ class EngineActor:
     """
 
     def __init__(self, engine_timeout: float, source: EngineSource) -> None:
-        faulthandler.dump_traceback_later(max(LOADING, engine_timeout), exit=True)
-        self._engine = source.load()
-        faulthandler.cancel_dump_traceback_later()
+        with process_limit(max(LOADING, engine_timeout)):
+            self._engine = source.load()
         self._limit = StepLimit(engine_timeout)
         self._questions: SimpleQueue[tuple[Json, Future[str]]] = SimpleQueue()
         Thread(target=self._decode, name="dlstep-engine", daemon=True).start()

@@ -53,16 +53,11 @@ def family_row(family: "Family") -> dict[str, Any]:
     own = family.decoding_strategy
     able = [name for name in strategies.available() if not refusal_of_family(name, family)]
     return {
-        "name": family.name,
-        "network": family.network.__name__,
+        **{name: getattr(family, name) for name in ("name", "masked", "head_shift", "accept_rule", "block_option", "training")},
         **asdict(family.signs),
+        "network": family.network.__name__,
         "mask_id": family.mask.id if family.mask else None,
-        "masked": family.masked,
-        "head_shift": family.head_shift,
-        "accept_rule": family.accept_rule,
-        "block_option": family.block_option,
         "options": dict(family.options),
-        "training": family.training,
         "strategies": sorted(able, key=lambda name: name != own),
     }
 

@@ -78,18 +78,14 @@ def facts_of(report: "CheckpointReport", requests: int = 1, length: int | None =
             "family": description.family.name,
             "network": description.family.network.__name__,
             "parameters": report.parameters,
-            "max_model_len": description.max_model_len,
-            "vocab_size": description.spec.vocab_size,
-            "mask_id": description.spec.mask_id,
-            "head_shift": description.spec.head_shift,
-            "training": description.training,
+            **{name: getattr(description.spec, name) for name in ("vocab_size", "mask_id", "head_shift")},
+            **{name: getattr(description, name) for name in ("max_model_len", "training", "decoding_strategy")},
             "eos_ids": list(description.spec.eos_ids),
             "kv_bytes_per_token": {name: kv_bytes_per_token(shapes, dtype) for name, dtype in dtypes.items()},
             "kv_layers": [
                 {"layers": count, "kv_heads": heads, "head_dim": size, "window": window}
                 for (heads, size, window), count in layers.items()
             ],
-            "decoding_strategy": description.decoding_strategy,
             "strategies": {} if declared else incompatible_strategies(description),
         }
         if description.decoding_strategy and not problems:

@@ -87,6 +87,7 @@ class Steps:
         return with_changes(sequence, state.config, state.strategy, changes, seed=origin.seed, temperature=origin.temperature)
 
 
+FAILED = "the model failed in a forward pass that included this request"
 MOST_FAILURES = 2  # consecutive failed forward passes that an engine survives; one more ends it
 
 
@@ -203,10 +204,10 @@ class EngineLoop:
         if self._failures > MOST_FAILURES:
             raise error
         if self._failures == MOST_FAILURES and self._reading and self._reads is not None:
-            self._reads.fail("the model failed in a forward pass that included this request")
+            self._reads.fail(FAILED)
         elif self._failures == MOST_FAILURES:
             for span in schedule(self._decode.state).spans:  # the same plan again
-                self._decode.fail(span.who.id, "the model failed in a forward pass that included this request")
+                self._decode.fail(span.who.id, FAILED)
         self._reading = False
 
     def _load(self) -> EngineLoad:

@@ -5,13 +5,9 @@ The content security policy of a page has the hashes of its script and style, so
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable
 from hashlib import sha256
-from html import escape
 from pathlib import Path
 from typing import Any
-
-from .observations import Picture
 
 FOLDER = Path(__file__).with_name("web")
 LINKED = """<link rel="stylesheet" href="page/shared.css">
@@ -26,12 +22,11 @@ img-src data: blob:; base-uri 'none'; form-action 'none'">
 SHARED = ("compare.js", "dom.js", "scale.js", "shown.js", "state.js", "text.js", "time.js")  # the modules of the view of steps
 
 
-def page_of(recording: dict[str, Any], pictures: Iterable[Picture] = ()) -> str:
+def page_of(recording: dict[str, Any]) -> str:
     """Return the HTML of the live page with a recording, which opens without a server.
 
     Args:
         recording: What `recording` returned, or the page saved.
-        pictures: Pictures of observations, to show below the decode.
 
     Raises:
         ValueError: JSON cannot represent the recording.
@@ -41,14 +36,7 @@ def page_of(recording: dict[str, Any], pictures: Iterable[Picture] = ()) -> str:
     data = json.dumps(recording, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     head = HEAD.format(script=_hash(script), style=_hash(style)) + f"<style>{style}</style>\n"
     end = f'<script type="application/json" id="recording">{data}</script>\n<script type="module">{script}</script>\n</body>'
-    return source("index.html").replace(LINKED, head).replace("</body>", "".join(map(_boxed, pictures)) + end)
-
-
-def _boxed(picture: Picture) -> str:
-    """Return a picture in a box that scrolls horizontally, also by keyboard."""
-    label, data = escape(picture.title), b64encode(picture._repr_svg_().encode()).decode()
-    image = f'<img src="data:image/svg+xml;base64,{data}" alt="{label}">'
-    return f'<div class="picture card" role="region" tabindex="0" aria-label="{label}">{image}</div>\n'
+    return source("index.html").replace(LINKED, head).replace("</body>", end)
 
 
 def _hash(text: str) -> str:

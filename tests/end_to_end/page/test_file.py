@@ -6,7 +6,6 @@ import pytest
 from playwright.sync_api import expect
 
 from dlstep.cli import main
-from dlstep.views import entropy_picture, recording
 from dlstep.views.page import FOLDER, page_of, script_of
 
 from ...helpers.serving import tiny_llm
@@ -84,25 +83,6 @@ def test_nothing_else_runs_in_the_file(view, trace):
         assert page.evaluate(tried) == "refused"
     policy = page.locator("meta[http-equiv]").get_attribute("content") or ""
     assert "unsafe" not in policy and "http" not in policy and policy.startswith("default-src 'none'; script-src 'sha256-")
-
-
-def test_pictures_of_observations_are_shown_below_the_decode(browser, tmp_path):
-    session = tiny_llm().session()
-    session.submit(STORY)
-    rows = [row | {"text": TEXTS[0]} for row in session.observe().rows()]
-    file, picture = tmp_path / "page.html", entropy_picture(rows)
-    file.write_text(page_of(recording(session.trace), [picture]))
-    with files_opened(browser) as opened:
-        watched = opened(file, color_scheme="dark")
-        watched.accessible()
-        watched.page.set_viewport_size({"width": 360, "height": 740})
-        watched.fits()
-        image = watched.page.get_by_alt_text(picture.title)
-        expect(watched.page.locator("main ~ .picture").get_by_role("img")).to_have_count(1)
-        seen = image.evaluate("image => image.decode().then(() => [image.width, image.naturalWidth])")
-        assert seen[0] == seen[1] > 0, "it is loaded, and not made smaller"
-        assert watched.page.locator(".picture").evaluate("box => box.scrollWidth > box.clientWidth")
-        assert watched.page.evaluate("window.hacked") is None
 
 
 def test_the_scripts_have_every_module_and_no_import():

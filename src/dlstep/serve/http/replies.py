@@ -53,12 +53,11 @@ class TokenLog(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """The new content of a choice: parts of its text, token probabilities, `dlstep` object, whether it ended."""
+    """The new content of a choice: parts of its text, token probabilities and `dlstep` object."""
 
     parts: tuple[Part, ...]
     logs: tuple[TokenLog, ...]
     dlstep: dict[str, object]
-    ended: bool
 
 
 class ChoiceReader:
@@ -131,7 +130,7 @@ class ChoiceReader:
         self._reported_nfe = pending.nfe
         if not (parts or self.ended or drafts):
             return None
-        piece = Piece(parts, self._logs(len(pending.tokens)), self._event(), self.ended)
+        piece = Piece(parts, self._logs(len(pending.tokens)), self._event())
         self._seq += 1
         return piece
 
@@ -139,7 +138,7 @@ class ChoiceReader:
         """Return the whole answer, once it has ended."""
         self.ended = True
         settled = len(self.pending.tokens)
-        return Piece(self._new_parts(settled), self._logs(settled), self.summary(), ended=True)
+        return Piece(self._new_parts(settled), self._logs(settled), self.summary())
 
     def _new_parts(self, settled: int) -> tuple[Part, ...]:
         """Return the new parts that the first `settled` tokens determine."""
@@ -156,7 +155,7 @@ class ChoiceReader:
         self.ended = frame.finish_info is not None
         encoded = encoded_frame(self._encoder, pending, number, self._head, self._spec)
         encoded |= self._step_map() if self.ended else {}
-        return Piece(self._new_parts(frame.settled), self._logs(frame.settled), encoded, self.ended)
+        return Piece(self._new_parts(frame.settled), self._logs(frame.settled), encoded)
 
     def _step_map(self) -> dict[str, object]:
         """Return the step map of an answer that has ended; {} unless the request asks for it."""
@@ -291,13 +290,13 @@ class Reply:
     def piece(self, choice: ChoiceReader, piece: Piece) -> bytes:
         """Return a piece of an answer as a part of a stream, here as a chunk. Without new text, `choices` is empty."""
         head, more = self.head, {"dlstep": piece.dlstep} if piece.dlstep else {}
-        if not piece.parts and not piece.ended and not piece.logs:
+        if not (piece.parts or piece.logs or choice.ended):
             return self._chunk([], **more)
         logs = logs_of(head, piece.logs)
         if logs and head.kind == "chat":
             logs["refusal"] = None
         answer = {"text": text_of(piece)} if head.kind == "completion" else {"delta": _delta(choice, piece.parts)}
-        ends = {"logprobs": logs, "finish_reason": choice.finish if piece.ended else None}
+        ends = {"logprobs": logs, "finish_reason": choice.finish if choice.ended else None}
         return self._chunk([{"index": choice.index, **answer, **ends, **_token_ids(head, piece)}], **more)
 
     def end(self) -> bytes:

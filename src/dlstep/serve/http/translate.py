@@ -324,39 +324,35 @@ def translated(facts: Facts, body: CompletionRequest | ChatRequest, constraint: 
     There is one submission per answer, checked as the engine would. Their seeds differ.
     """
     with named(body):
-        return _translated(facts, body, constraint)
-
-
-def _translated(facts: Facts, body: CompletionRequest | ChatRequest, constraint: Automaton | None) -> TranslatedBody:
-    prompts, echoes = _chat_prompts(facts, body) if isinstance(body, ChatRequest) else _completion_prompts(facts, body)
-    params, spec = params_of(facts, body), facts.first.config.spec
-    if body.truncate_prompt_tokens is not None:
-        prompts = [prompt[-body.truncate_prompt_tokens :] for prompt in prompts]
-    if not all(prompts):
-        raise Refused("prompt", "missing", "a prompt is empty: give at least one token")
-    forced = isinstance(body, ChatRequest) and called_function(body) is not None
-    each, copies = params.each, len(params.each)
-    salt = (body.cache_salt or "").encode()
-    requests = [
-        _checked(facts, constrained(replace(request, automaton=constraint, salt=salt), spec), body, forced=forced)
-        for request in numbered([prompt for prompt in prompts for _ in each], each * len(prompts))
-    ]
-    stream = body.dlstep.stream
-    drafts, steps = bool(body.stream) and stream == "drafts", stream == "steps"
-    submits = [
-        Submit(
-            request,
-            drafts,
-            probabilities=_has_logprobs(body) or bool(body.return_token_ids),  # both are read from the same records
-            steps=steps,
-            keeps=steps and len(requests) <= facts.most_kept,
-            may_be_cut=forced,
-        )
-        for request in requests
-    ]
-    sequences = [add(facts.first, request).find(request.id) for request in requests] if steps else []
-    openings = [(sequence, FrameRecorder().open(sequence)[0]) for sequence in sequences if sequence is not None]
-    return TranslatedBody(submits, [echo for echo in echoes for _ in range(copies)], openings)
+        prompts, echoes = _chat_prompts(facts, body) if isinstance(body, ChatRequest) else _completion_prompts(facts, body)
+        params, spec = params_of(facts, body), facts.first.config.spec
+        if body.truncate_prompt_tokens is not None:
+            prompts = [prompt[-body.truncate_prompt_tokens :] for prompt in prompts]
+        if not all(prompts):
+            raise Refused("prompt", "missing", "a prompt is empty: give at least one token")
+        forced = isinstance(body, ChatRequest) and called_function(body) is not None
+        each, copies = params.each, len(params.each)
+        salt = (body.cache_salt or "").encode()
+        requests = [
+            _checked(facts, constrained(replace(request, automaton=constraint, salt=salt), spec), body, forced=forced)
+            for request in numbered([prompt for prompt in prompts for _ in each], each * len(prompts))
+        ]
+        stream = body.dlstep.stream
+        drafts, steps = bool(body.stream) and stream == "drafts", stream == "steps"
+        submits = [
+            Submit(
+                request,
+                drafts,
+                probabilities=_has_logprobs(body) or bool(body.return_token_ids),  # both are read from the same records
+                steps=steps,
+                keeps=steps and len(requests) <= facts.most_kept,
+                may_be_cut=forced,
+            )
+            for request in requests
+        ]
+        sequences = [add(facts.first, request).find(request.id) for request in requests] if steps else []
+        openings = [(sequence, FrameRecorder().open(sequence)[0]) for sequence in sequences if sequence is not None]
+        return TranslatedBody(submits, [echo for echo in echoes for _ in range(copies)], openings)
 
 
 def _checked(facts: Facts, request: Request, body: Sampling, *, forced: bool) -> Request:

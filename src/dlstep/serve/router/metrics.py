@@ -38,11 +38,13 @@ class Metrics:
         gauge, counter = partial(Gauge, registry=self.registry), partial(Counter, registry=self.registry)
         histogram = partial(Histogram, registry=self.registry)
 
-        self._running = gauge("vllm:num_requests_running", "Requests that hold pages.")
+        running = gauge("vllm:num_requests_running", "Requests that hold pages.")
+        running.set_function(lambda: sum(replica.load.running for replica in replicas))
         self._waiting = gauge("vllm:num_requests_waiting", "Requests waiting in the server or in the engine.")
         self._used = gauge("vllm:kv_cache_usage_perc", "Fraction of the KV pages that requests hold (0 to 1).")
         self._pages = gauge("dlstep_pages", "KV pages by use.", ["use"])
-        self._deaths = gauge("dlstep_engine_deaths", "Number of engine deaths since the server started.")
+        deaths = gauge("dlstep_engine_deaths", "Number of engine deaths since the server started.")
+        deaths.set_function(lambda: sum(replica.deaths for replica in replicas))
 
         self._generated = counter("vllm:generation_tokens", "Emitted tokens of requests that ended.")
         self._ended = counter("vllm:request_success", "Requests that ended, by finish reason.", ["finished_reason"])
@@ -93,9 +95,7 @@ class Metrics:
             for use, count in (("owned", load.pages_owned), ("cached", load.pages_cached), ("free", load.pages_free)):
                 self._replica_pages.labels(number, use).set(count)
                 pages[use] += count
-        self._running.set(sum(replica.load.running for replica in self._replicas))
         self._waiting.set(waiting)
-        self._deaths.set(sum(replica.deaths for replica in self._replicas))
         for use, count in pages.items():
             self._pages.labels(use).set(count)
         self._used.set(pages["owned"] / (pages.total() or 1))
