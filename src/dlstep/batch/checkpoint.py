@@ -17,10 +17,10 @@ from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import Any
 
-from ..core.checks import short
+from ..core.checks import Json, short
 from ..engine.json_lines import Line, RunLock, append, encoded, opened, parsed, replaced, sealed, sealed_lines
 from ..engine.step_limit import StepLimit
-from .lines import OWN, AnsweredRequest, Json, RequestLine, answer_id, answer_line, content_key
+from .lines import OWN, AnsweredRequest, RequestLine, answer_id, answer_line, content_key
 
 ANSWERS, BESIDE, RUN = "answers.jsonl", "beside.jsonl", "run.json"
 TRY_AGAIN = 500  # answers with this status or above are not stored
@@ -41,7 +41,7 @@ def begin(folder: Path, settings: Mapping[str, Any], named: str, remedy: str) ->
     replaced(folder / RUN, json.dumps(settings, indent=2, sort_keys=True).encode() + b"\n")
 
 
-def read_settings(folder: Path) -> dict[str, Any]:
+def read_settings(folder: Path) -> Json:
     """Return `run.json`. Raises ValueError for a folder without a run."""
     path = folder / RUN
     if not path.is_file():
@@ -115,7 +115,7 @@ class BatchCheckpoint(AnswerFiles):
         self.keys = [content_key(facts, line.content) for line in lines]
         self._counts = Counter(map(answer_id, self.keys))
         self.done = self.failed = 0  # numbers of requests with an answer, and with an error
-        self._known: dict[str, Json] = {}
+        self._known: dict[str, Line] = {}
         folder = folder_of(out)
         if out.exists() and not (folder / RUN).exists():
             raise ValueError(
@@ -152,7 +152,7 @@ class BatchCheckpoint(AnswerFiles):
         answers = zip(self._lines, [self._known[answer_id(key)] for key in self.keys], strict=True)
         replaced(self._out, b"".join(encoded({"id": each["id"], OWN: line.custom_id, **each}) for line, each in answers))
 
-    def _add(self, answer: Json) -> None:
+    def _add(self, answer: Line) -> None:
         if self._known.setdefault(answer["id"], answer) is answer:
             requests = self._counts[answer["id"]]
             self.done += requests

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from ..core import STATUS, DlstepError, Refusal, Refused
+from ..core.checks import Json
 from ..core.options import searched
 from ..engine.config import EngineConfig
 from ..engine.loader import LoadedEngine, load_engine
@@ -33,7 +34,7 @@ from ..serve.messages import EngineFailed
 from ..serve.router.pending_requests import PendingRequest
 from .checkpoint import answered
 from .facts import facts_of
-from .lines import AnsweredRequest, BatchItem, Json, content_key, created_of
+from .lines import AnsweredRequest, BatchItem, content_key, created_of
 
 MODELS: dict[str, TypeAdapter[Any]] = {
     "/v1/completions": TypeAdapter(CompletionRequest),
@@ -50,7 +51,7 @@ class BatchRequest(Strict):
 
     method: Literal["POST"]
     url: Literal["/v1/completions", "/v1/chat/completions", "/v1/responses"]
-    body: dict[str, Any]
+    body: Json
 
 
 def refused(place: int, refusal: Refusal, beside: Json) -> AnsweredRequest:
@@ -144,7 +145,7 @@ class BatchEngine:
         return RunningRequest(place, reply, pending_requests)
 
     def _answered(self, running: RunningRequest, now: float) -> AnsweredRequest:
-        beside: dict[str, Any] = {"seconds": round(now - running.pending_requests[0].arrived, ROUND)}
+        beside: Json = {"seconds": round(now - running.pending_requests[0].arrived, ROUND)}
         if (fault := first_fault(running.pending_requests)) is not None:
             return refused(running.place, fault, beside)
         body = running.reply.whole()
@@ -190,7 +191,7 @@ class EngineSource(NamedTuple):
             return BatchEngine(load_engine(self.config), self.name, self.template)
 
 
-def about(source: EngineSource) -> tuple[dict[str, Any], int] | EngineFailed:
+def about(source: EngineSource) -> tuple[Json, int] | EngineFailed:
     """Return the facts of an engine and its number of concurrent requests, or the reason why it could not be created."""
     try:
         engine = source.load()

@@ -1,14 +1,12 @@
 """Lines of a batch: parsing, and keys derived from their content. All functions are pure."""
 
 import json
-from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ..core.checks import short
+from ..core.checks import Json, short
 from ..engine.json_lines import parsed
 
-Json = Mapping[str, Any]
 OWN = "custom_id"  # names a line and is not part of its content
 BatchItem = tuple[int, str, Json]  # the place of a request in the file, the key of its content, and its content
 
@@ -72,7 +70,7 @@ def answer_id(key: str) -> str:
     return f"batch_req_{key}"
 
 
-def answer_line(key: str, status: int, body: Json) -> dict[str, Any]:
+def answer_line(key: str, status: int, body: Json) -> Json:
     """Return the answer to the content with this key: a line of the output without `custom_id`."""
     response = {"status_code": status, "request_id": f"req_{key}", "body": body}
     return {"id": answer_id(key), "response": response, "error": None}

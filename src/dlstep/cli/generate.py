@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import tiny
 from ..core import Refused, SamplingParams
-from ..core.checks import short
+from ..core.checks import Json, short
 from ..engine.config import EngineConfig, engine_config
 from ..llm import LLM
 from ..text.chat import DROPS
@@ -53,7 +53,7 @@ class Command:
     """Treat each prompt as a user's message, not as text to continue."""
     system: str | None = None
     """With --chat: a system message before each prompt."""
-    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template_kwargs: Json | None = None
     """With --chat: variables of the chat template, like '{"enable_thinking": false}'."""
     json: bool = False
     """Print a JSON list of the outputs, and nothing else, on stdout."""
@@ -107,7 +107,7 @@ def run(options: Namespace) -> int:
     return int(any(output.finish_reason in ("rejected", "error") for output in outputs))
 
 
-def _as_dict(output: Output) -> dict[str, Any]:
+def _as_dict(output: Output) -> Json:
     """Return an output and its ratios as JSON data."""
     step_map = output.step_map and output.step_map.to_json()
     ratios = {name: getattr(output, name) for name in RATIOS}

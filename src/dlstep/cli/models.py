@@ -2,11 +2,12 @@
 
 import re
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
+from ..core.checks import Json
 from .options import Namespace, json_text
 from .strategies import print_wrapped
 
@@ -38,14 +39,14 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def family_rows() -> list[dict[str, Any]]:
+def family_rows() -> list[Json]:
     """Return all families as JSON data."""
     from ..models.families import PLUGINS
 
     return [family_row(family) for family in PLUGINS.values()]
 
 
-def family_row(family: "Family") -> dict[str, Any]:
+def family_row(family: "Family") -> Json:
     """Return the facts of a family and the strategies that fit it, its default first."""
     from .. import strategies
     from ..engine.compatibility import refusal_of_family
@@ -62,7 +63,7 @@ def family_row(family: "Family") -> dict[str, Any]:
     }
 
 
-def cells(row: dict[str, Any]) -> tuple[str, ...]:
+def cells(row: Json) -> tuple[str, ...]:
     """Return a row as table cells."""
     signs = [*row["classes"], *(f"model_type {name}" for name in row["model_types"])]
     more = [f"{word} {row[sign]}" for sign, word in (("tensor", "with"), ("fact", "with"), ("published", "named")) if row[sign]]

@@ -3,8 +3,9 @@
 from collections import Counter
 from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
+from ..core.checks import Json
 from .options import Namespace, json_text
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def run(options: Namespace) -> int:
     return int(bool(facts["problems"]))
 
 
-def facts_of(report: "CheckpointReport", requests: int = 1, length: int | None = None) -> dict[str, Any]:
+def facts_of(report: "CheckpointReport", requests: int = 1, length: int | None = None) -> Json:
     """Return the report as JSON data, with the memory for this number of requests of this length."""
     from torch import bfloat16, float32
 
@@ -66,7 +67,7 @@ def facts_of(report: "CheckpointReport", requests: int = 1, length: int | None =
     from ..engine.resolve import resolve
     from ..models.shapes import kv_bytes_per_token
 
-    known: dict[str, Any] = {}
+    known: Json = {}
     problems = list(report.problems)
     if report.description is not None:
         description, shapes = report.description, report.kv_shapes
@@ -104,7 +105,7 @@ def facts_of(report: "CheckpointReport", requests: int = 1, length: int | None =
     }
 
 
-def lines(facts: dict[str, Any]) -> list[str]:
+def lines(facts: Json) -> list[str]:
     """Return the report as lines of text."""
     stored = f"{facts['stored_bytes']:,} bytes of tensors, " if "family" in facts else ""  # not read if the model is refused
     text = [f"{facts['folder']}: {stored}{facts['download_bytes']:,} bytes to download"]
@@ -134,7 +135,7 @@ def lines(facts: dict[str, Any]) -> list[str]:
     return [*text, f"problems: {len(problems)}" if problems else "problems: none", *(f"  {line}" for line in problems)]
 
 
-def _memory_line(needs: dict[str, Any]) -> str:
+def _memory_line(needs: Json) -> str:
     """Return a line about the memory in one dtype."""
     kind = needs["dtype"] + (f" with quantization={needs['quantization']}" if needs["quantization"] else "")
     from ..models.shapes import in_gib

@@ -20,7 +20,7 @@ import yaml
 
 from .. import rules, strategies, tiny
 from ..core import Options, Refused, Rule, SamplingParams
-from ..core.checks import check_ranges, did_you_mean, short
+from ..core.checks import Json, check_ranges, did_you_mean, short
 from ..core.options import searched
 from ..engine.config import EngineConfig, field_help
 from ..engine.hints import foreign
@@ -35,8 +35,8 @@ HINTS = {
     "decoding_strategy": str | None,
     "family": str | None,
     "max_tokens": int | None,
-    "json_schema": str | dict[str, Any] | None,
-    "processors": dict[str, Any] | list[Any] | str,
+    "json_schema": str | Json | None,
+    "processors": Json | list[Any] | str,
 }
 SHORT = {"tensor_parallel_size": ("--tp",)}  # names that other servers use
 FLAGS = {"prompt": "PROMPT", "prompts": "PROMPT", "pins": "--pinned"}  # other fields are options of the same name
@@ -226,7 +226,7 @@ class ArgumentParser(argparse.ArgumentParser):
         self._owner = owner
         for field in fields(owner):
             hint, needed = hints[field.name], field.default is MISSING
-            options: dict[str, Any] = {"help": texts[field.name], "default": None if needed else field.default}
+            options: Json = {"help": texts[field.name], "default": None if needed else field.default}
             if field.kw_only:
                 switch = hint is bool and field.default is False
                 self.add_argument(f"--{field.name}", hint=hint, nargs=0 if switch else None, **options)
@@ -307,7 +307,7 @@ def add_config_option(parser: ArgumentParser) -> None:
     parser.add_argument("--print_config", hint=bool, nargs=0, default=SUPPRESS, help=printed)
 
 
-def engine_options(options: Namespace, *others: Any) -> dict[str, Any]:
+def engine_options(options: Namespace, *others: Any) -> Json:
     """Return the options of the engine and of its strategy: all except the fields of the dataclasses `others`."""
     left_out = {field.name for owner in others for field in fields(owner)}
     return {name: value for name, value in vars(options).items() if name not in left_out}

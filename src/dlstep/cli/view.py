@@ -4,9 +4,8 @@ import json
 import webbrowser
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any
 
-from ..core.checks import short
+from ..core.checks import Json, short
 from ..text.words import counted
 from ..views.frames import KIND, VERSION, recording
 from ..views.page import page_of
@@ -46,7 +45,7 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def recording_in(options: Namespace) -> dict[str, Any]:
+def recording_in(options: Namespace) -> Json:
     """Return the recording in the file, or that of its trace. Raises ValueError, naming the file, otherwise.
 
     The page itself checks the frames of a recording.

@@ -14,7 +14,7 @@ import numpy as np
 from .. import rules, strategies, tiny
 from ..batch.checkpoint import Show, no_show
 from ..core import Options, Rule, SamplingParams, Strategy, init, options_of
-from ..core.checks import short
+from ..core.checks import Json, short
 from ..core.options import StrategyOptions
 from ..core.trace import differing, field_names
 from ..engine.json_lines import RunLock
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from .harness import PublicTasks
 
 CARRIERS = ("multi_bd", "dual_cache")  # strategies to run rules with: one on a grid of blocks, one on a canvas
-KNOB: dict[str, tuple[Any, ...]] = {"accept_threshold": (0.5, 0.7, 0.8, 0.9, 0.95)}  # for a class without `SWEEP`
+KNOB = "accept_threshold"  # the option to vary in a class that has it, but no `SWEEP`
+SHARES = (0.5, 0.7, 0.8, 0.9, 0.95)  # values to try for an option that must be at most 1, if its class has no `SWEEP`
+FACTORS = (0.25, 0.5, 1, 2, 4)  # multiples of the default to try for any other option
 SENTENCE_ENDS = (". ", ".")  # in the stories of the embedded models
 RUNS = "runs"
 
@@ -56,10 +58,25 @@ class EvalEntry(NamedTuple):
 
 
 def sweep_of(value: Options) -> dict[str, tuple[Any, ...]]:
-    """Return the option to vary and its values: `SWEEP`, or else `accept_threshold`, if the class has it."""
+    """Return the option to vary and its values: `SWEEP`, or values derived from a numeric default, if any."""
     if value.SWEEP is not None:
         return dict([value.SWEEP])
-    return KNOB if KNOB.keys() <= options_of(value).keys() else {}
+    for name in sorted(field_names(value), key=lambda name: name != KNOB):
+        default = getattr(value, name)
+        if type(default) in (int, float) and default:
+            share = type(default) is float and not _is_allowed(value, name, 2.0)
+            steps = SHARES if share else [type(default)(default * f) for f in FACTORS]
+            allowed = tuple(dict.fromkeys(step for step in steps if _is_allowed(value, name, step)))
+            if len(allowed) > 1:
+                return {name: allowed}
+    return {}
+
+
+def _is_allowed(value: Options, name: str, step: object) -> bool:
+    try:
+        return replace(value, **{name: step}) is not None
+    except ValueError:
+        return False
 
 
 def name_of(value: str | Rule | Strategy) -> str:
@@ -96,7 +113,7 @@ def entries(
     found: list[EvalEntry] = []
     reasons: list[str] = []  # why pairs are left out
     for carrier in requested:
-        options: dict[str, Any] = {"decoding_strategy": carrier, **engine}
+        options: Json = {"decoding_strategy": carrier, **engine}
         llm = LLM(**options)
         holds_rule = isinstance(options_of(llm.state.strategy).get("rule"), Rule)
         for name, rule in (by_name if holds_rule else {"": None}).items():
@@ -117,12 +134,12 @@ def entry_of(
     llm: LLM, name: str, rule: str | Rule | None, grid: Mapping[str, Any] | None, given_options: Mapping[str, Any]
 ) -> EvalEntry:
     """Return the entry of a strategy and its rule, if any. Raises ValueError if they are incompatible."""
-    strategy, config, changed = llm.state.strategy, llm.state.config, dict[str, Any]()
+    strategy, config, changed = llm.state.strategy, llm.state.config, Json()
     swept: Options = strategy
     if rule is not None:
         swept = rules.PLUGINS.value(rule)
         own = options_of(strategy)["rule"]
-        kept = dict[str, Any]()
+        kept = Json()
         if isinstance(rule, str) and type(own) is type(swept):  # start from the model's options of this rule
             kept = {name: getattr(own, name) for name in differing(own, swept, field_names(own))}
             swept = own
@@ -144,7 +161,7 @@ def entry_of(
     return entry
 
 
-def suited_options(rule: Rule, block_size: Any) -> dict[str, Any]:
+def suited_options(rule: Rule, block_size: Any) -> Json:
     """Return new values for options of a rule that do not suit an embedded model (`block_size` None: no blocks).
 
     Delimiters of other tokenizers become sentence ends, and the size of parts becomes the block
@@ -152,7 +169,7 @@ def suited_options(rule: Rule, block_size: Any) -> dict[str, Any]:
     """
     tokenizer = (tiny.path(tiny.DEFAULT) / "tokenizer.json").read_text(encoding="utf-8")  # all embedded models share it
     ends = tuple(json.loads(tokenizer)["model"]["vocab"][end] for end in SENTENCE_ENDS)
-    suited: dict[str, Any] = {"delimiters": ends} | ({"part_size": block_size} if block_size else {})
+    suited: Json = {"delimiters": ends} | ({"part_size": block_size} if block_size else {})
     own, usual = options_of(rule), options_of(rules.PLUGINS.value(type(rule)))
     return {name: option for name, option in suited.items() if name in own and own[name] == usual[name]}
 

@@ -27,7 +27,7 @@ from tqdm import tqdm
 
 from ..batch.facts import facts_of
 from ..core import DlstepError, SamplingParams
-from ..core.checks import short
+from ..core.checks import Json, short
 from ..core.options import StrategyOptions
 from ..engine.config import engine_config
 from ..engine.json_lines import Line, digest_of
@@ -140,7 +140,7 @@ class DlstepLM(TemplateLM):
         self._seconds += perf_counter() - begin
         return measured
 
-    def get_model_info(self) -> dict[str, Any]:
+    def get_model_info(self) -> Json:
         """Return the settings of the run and its cost so far, for lm_eval's results."""
         info = facts_of(self._llm.engine) | {"seconds": round(self._seconds, 3)}
         if count := len(self._passes):
@@ -228,7 +228,7 @@ class PublicTasks:
         disable_progress_bars()
         PROGRAMS.unsafe = options.confirm_run_unsafe_code
         self._options = options
-        self._tasks: dict[str, Any] = {}
+        self._tasks: Json = {}
         if options.data is None:
             local, manager = "", tasks.TaskManager()
             unknown = f"is unknown: dlstep has {' and '.join(OWN_TASKS)}, and `dlstep-lm-eval ls tasks` lists lm_eval's"
@@ -262,7 +262,7 @@ class PublicTasks:
                 )
 
     @property
-    def problems(self) -> dict[str, dict[str, Any]]:
+    def problems(self) -> dict[str, Json]:
         """For each task the number and the digest of its problems, and the version of lm_eval."""
         first = {name: [*task.eval_docs][: self._options.dataset_limit] for name, task in self._tasks.items()}
         lm_eval = version("lm-eval")
@@ -284,7 +284,7 @@ class PublicTasks:
             bootstrap_iters=0,
             confirm_run_unsafe_code=True,
         )
-        lines: dict[tuple[str, int], dict[str, Any]] = {}
+        lines: dict[tuple[str, int], Json] = {}
         for task, samples in results["samples"].items():
             for sample in samples:
                 line = lines.setdefault((task, sample["doc_id"]), {
@@ -300,7 +300,7 @@ def local_tasks() -> list[str]:
     return sorted(path.stem for path in LOCAL.glob("*.yaml"))
 
 
-def settings_of(options: EvalOptions, chosen: StrategyOptions) -> dict[str, Any]:
+def settings_of(options: EvalOptions, chosen: StrategyOptions) -> Json:
     """Return the generation settings that replace those of lm_eval's tasks: options that differ from their defaults."""
     usual = EvalOptions()
     settings = {name: value for name in SAMPLING if (value := getattr(options, name)) != getattr(usual, name)}
@@ -313,7 +313,7 @@ def settings_of(options: EvalOptions, chosen: StrategyOptions) -> dict[str, Any]
     return settings | {"dlstep": dict(chosen)}
 
 
-def add_scores(line: dict[str, Any], sample: Mapping[str, Any]) -> None:
+def add_scores(line: Json, sample: Mapping[str, Any]) -> None:
     """Add the metrics of a sample, which lm_eval lists once for each of its filters; the accuracy comes first."""
     scores = line["scores"] | {
         f"{metric},{sample['filter']}": float(sample[metric])

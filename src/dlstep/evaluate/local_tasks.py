@@ -11,7 +11,7 @@ from typing import Any
 
 from datasets import Dataset  # pyright: ignore[reportMissingImports]
 
-from ..core.checks import short
+from ..core.checks import Json, short
 from .items import mapped_entries
 
 CALL = re.compile(r"^check\((\w+)\)\s*$", re.MULTILINE)
@@ -19,7 +19,7 @@ CODE = "You need to complete this code:\n"
 Entry = Mapping[str, Any]
 
 
-def read(data: str | None, name: str, mapped: Callable[[Entry], dict[str, Any]]) -> Dataset:
+def read(data: str | None, name: str, mapped: Callable[[Entry], Json]) -> Dataset:
     """Return the entries of a file as lm_eval's documents. Raises ValueError for a missing file or an invalid entry."""
     if data is None or not (path := Path(data) / name).is_file():
         raise ValueError(f"this task reads {name}, but --data {short(data)} has no such file")
@@ -38,7 +38,7 @@ def gsm8k(data: str | None = None, **metadata: Any) -> dict[str, Dataset]:
 def math500(data: str | None = None, **metadata: Any) -> dict[str, Dataset]:
     """Return MATH-500, each expected answer in a box, as lm_eval finds it in a worked solution."""
 
-    def mapped(entry: Entry) -> dict[str, Any]:
+    def mapped(entry: Entry) -> Json:
         gold = entry["ground_truth_answer"]
         return {"problem": entry["question"], "solution": f"\\boxed{{{gold}}}", "answer": gold}
 
@@ -48,7 +48,7 @@ def math500(data: str | None = None, **metadata: Any) -> dict[str, Dataset]:
 def humaneval(data: str | None = None, **metadata: Any) -> dict[str, Dataset]:
     """Return HumanEval: the code to complete, and the tests without the call that starts them."""
 
-    def mapped(entry: Entry) -> dict[str, Any]:
+    def mapped(entry: Entry) -> Json:
         tests = entry["test_list"][-1]
         prompt, called = entry["question"].partition(CODE)[2], CALL.findall(tests)
         if not prompt or not called:
@@ -61,7 +61,7 @@ def humaneval(data: str | None = None, **metadata: Any) -> dict[str, Dataset]:
 def mbpp(data: str | None = None, **metadata: Any) -> dict[str, Dataset]:
     """Return the sanitized MBPP."""
 
-    def mapped(entry: Entry) -> dict[str, Any]:
+    def mapped(entry: Entry) -> Json:
         own = {name: entry[name] for name in ("code", "test_list", "test_imports")}
         if len(own["test_list"]) < 3:
             raise KeyError("test_list")

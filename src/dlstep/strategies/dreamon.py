@@ -58,7 +58,6 @@ class DreamOn(Strategy):
     The answer is complete when no mask is left, whatever the length of the window.
     """
 
-    SWEEP = ("initial_masks", (1, 2, 4, 8, 16))
     takes_suffix = True
     expand_token_id: Annotated[int, Ge(0)] | None = None
     """Id that becomes two masks when it is sampled, fixed by the model; None: the window never grows."""

@@ -27,6 +27,7 @@ from ..core import (
     Trace,
     Update,
 )
+from ..core.checks import Json
 from ..core.lifecycle import apply
 from ..core.options import Options, options_of
 from ..core.sequence import Best, FinishInfo, token_masks
@@ -34,7 +35,6 @@ from ..text.detokenize import cut
 from ..text.words import Pieces
 from .usage import RequestUsage, worked
 
-Json = dict[str, Any]
 KIND = "dlstep_recording"
 VERSION: Literal[1] = 1
 

@@ -6,8 +6,8 @@ from typing import ClassVar
 from pydantic_core import from_json
 
 from ...core import Refusal, Refused
+from ...core.checks import Json
 from .errors import body_of
-from .replies import Json
 from .responses import ItemReply, chat_with
 from .schema import ChatRequest, MessagesRequest
 from .tool_calls import Part

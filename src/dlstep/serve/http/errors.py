@@ -12,9 +12,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from ...core import STATUS, Code, Refusal, Refused
-from ...core.checks import did_you_mean, short
+from ...core.checks import Json, did_you_mean, short
 from ..router.pending_requests import PendingRequest
-from ..shapes import ErrorBody, ErrorDetail
 
 RETRY_SECONDS = 1
 FAULT = "the server failed on this request"
@@ -78,13 +77,13 @@ def renaming(names: Mapping[str, str], options: Container[str] = ()) -> Iterator
         raise Refused(field, code, message) from error
 
 
-def body_of(refusal: Refusal) -> ErrorBody:
+def body_of(refusal: Refusal) -> Json:
     """Return the body of a refusal, in a format that OpenAI's and Anthropic's clients read."""
     status, message = STATUS[refusal.code], str(refusal)
     kind = TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     message = message if len(message) <= LONGEST else f"{message[:LONGEST]} ..."
     param = refusal.field[:LONGEST] or None
-    return ErrorBody(type="error", error=ErrorDetail(message=message, type=kind, param=param, code=refusal.code))
+    return {"type": "error", "error": {"message": message, "type": kind, "param": param, "code": refusal.code}}
 
 
 def refused(field: str, code: Code, message: str) -> Response:

@@ -12,6 +12,7 @@ from math import log
 from typing import Any, ClassVar, NamedTuple
 
 from ...core import Refusal, Spec
+from ...core.checks import Json
 from ...stream import window_texts
 from ...text.detokenize import TextStream, cut, decode, special_ids
 from ...text.words import Pieces
@@ -25,7 +26,6 @@ from .tool_calls import HERMES, AnswerReader, Part, begins_reasoning, format_in
 COMPACT = (",", ":")
 DONE = b"data: [DONE]\n\n"
 PING = b": ping\n\n"
-Json = dict[str, Any]
 # The engine's finish reasons -> OpenAI's. The original one is in `dlstep.finish_reason`.
 FINISH = {
     "stop": "stop",
@@ -57,7 +57,7 @@ class Piece(NamedTuple):
 
     parts: tuple[Part, ...]
     logs: tuple[TokenLog, ...]
-    dlstep: dict[str, object]
+    dlstep: Json
 
 
 class ChoiceReader:
@@ -157,7 +157,7 @@ class ChoiceReader:
         encoded |= self._step_map() if self.ended else {}
         return Piece(self._new_parts(frame.settled), self._logs(frame.settled), encoded)
 
-    def _step_map(self) -> dict[str, object]:
+    def _step_map(self) -> Json:
         """Return the step map of an answer that has ended; {} unless the request asks for it."""
         return {"step_map": self.pending.step_map} if self.pending.step_map else {}
 
@@ -182,7 +182,7 @@ class ChoiceReader:
             self._offset += len(text or "")
         return tuple(logs)
 
-    def _event(self) -> dict[str, object]:
+    def _event(self) -> Json:
         """Return the `dlstep` object of a chunk."""
         pending = self.pending
         if not pending.submit.drafts:
@@ -200,7 +200,7 @@ class ChoiceReader:
         }
         return {**counts, "cells": shown, **(self.summary() if self.ended else {})}
 
-    def summary(self) -> dict[str, object]:
+    def summary(self) -> Json:
         """Return the finish reason and the cost of the answer."""
         pending = self.pending
         assert pending.finish_info is not None, "it has ended"
@@ -215,13 +215,13 @@ def read_choices(pending_requests: Sequence[PendingRequest], head: Head, facts: 
     return [ChoiceReader(index, pending, head, facts) for index, pending in enumerate(pending_requests)]
 
 
-def encoded_frame(encoder: FrameEncoder, pending: PendingRequest, number: int, head: Head, spec: Spec) -> dict[str, Any]:
+def encoded_frame(encoder: FrameEncoder, pending: PendingRequest, number: int, head: Head, spec: Spec) -> Json:
     """Return a frame of a request as JSON; the first frame also contains the answer's head."""
     encoded = encoder.encode(pending.frames[number], round(pending.times[number], 6))
     return encoded if number else {**encoded, "head": answer_head(pending, head, spec)}
 
 
-def answer_head(pending: PendingRequest, head: Head, spec: Spec) -> dict[str, Any]:
+def answer_head(pending: PendingRequest, head: Head, spec: Spec) -> Json:
     """Return the head of an answer with recorded steps."""
     assert pending.opening is not None, "its steps are recorded"
     return head_of(pending.opening, spec, request=head.id, kind=head.kind, model=head.model, forked_from=head.origin)

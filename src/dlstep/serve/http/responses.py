@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 from pydantic import ValidationError
 
 from ...core import Refusal, Refused
+from ...core.checks import Json
 from .errors import body_of, invalid
-from .replies import ChoiceReader, Json, Piece, Reply, TokenLog, event, logs_of
+from .replies import ChoiceReader, Piece, Reply, TokenLog, event, logs_of
 from .schema import LOGPROBS, ChatRequest, ResponsesRequest, Sampling
 from .tool_calls import Part
 

@@ -28,7 +28,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, from_json
 
 from ...core import Code, Refused, SamplingParams
-from ...core.checks import limits_of, short
+from ...core.checks import Json, limits_of, short
 from ...engine.config import field_help
 from ...text.read_templates import MOST_LABELS
 from .errors import invalid
@@ -74,7 +74,7 @@ def _decoded(value: Any) -> Any:
         raise wrong(f"the text is not valid JSON: {str(error)[:LONGEST_REASON]}", "invalid_json") from error
 
 
-JsonObject = Annotated[dict[str, Any], BeforeValidator(_decoded, json_schema_input_type=dict[str, Any] | str)]
+JsonObject = Annotated[Json, BeforeValidator(_decoded, json_schema_input_type=Json | str)]
 """A JSON object, or its text. Every text of a client that contains JSON is decoded here."""
 
 
@@ -169,7 +169,7 @@ class DlstepOptions(Open):
     step_map: bool | None = sampled("step_map")
     pinned: Annotated[dict[Number, Id | str], FailFast] = Field(default_factory=dict)
     canvas: Annotated[list[Id], Field(fail_fast=True)] = sampled("canvas", default_factory=list)
-    processors: Annotated[dict[Word, dict[str, Any] | None], FailFast] = sampled("processors", default_factory=dict)
+    processors: Annotated[dict[Word, Json | None], FailFast] = sampled("processors", default_factory=dict)
 
 
 class StructuredOutputs(Strict):
@@ -250,7 +250,7 @@ class NamedSchema(Strict):
 
     name: str
     description: str | None = None
-    json_schema: dict[str, Any] = Field(alias="schema")
+    json_schema: Json = Field(alias="schema")
     strict: bool | None = None
 
 
@@ -259,7 +259,7 @@ class ResponseFormat(Strict):
 
     type: Annotated[str, Field(json_schema_extra={"enum": [*FORMS]})]
     json_schema: NamedSchema | None = None
-    object_schema: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
+    object_schema: Annotated[Json | None, Field(alias="schema")] = None
 
     @model_validator(mode="after")
     def _has_its_schema(self) -> "ResponseFormat":
@@ -272,7 +272,7 @@ class ResponseFormat(Strict):
         return self
 
     @property
-    def constraint(self) -> dict[str, Any] | None:
+    def constraint(self) -> Json | None:
         """The JSON schema of the answers; None for any text."""
         if self.json_schema is not None:
             return self.json_schema.json_schema
@@ -285,7 +285,7 @@ class Formatted(Sampling):
     response_format: ResponseFormat | None = None
 
     @property
-    def form(self) -> dict[str, Any] | None:
+    def form(self) -> Json | None:
         """The JSON schema of `response_format`; None if the answer may be any text."""
         return None if self.response_format is None else self.response_format.constraint
 
@@ -312,7 +312,7 @@ class Function(Strict):
 
     name: Name
     description: str | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: Json | None = None
     strict: bool | None = None
 
     @property
@@ -417,7 +417,7 @@ class Conversation(Strict):
 
     messages: Annotated[list[Message], FEW]
     tools: Annotated[list[Tool], SOME_TOOLS] | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template_kwargs: Json | None = None
     enable_thinking: bool | None = None
     reasoning_effort: Annotated[str, Field(max_length=32)] | None = None
     add_generation_prompt: bool | None = None
@@ -454,7 +454,7 @@ ByKind = Discriminator(_kind)
 class ItemsRequest(Sampling):
     """A body whose reply is made of items: one answer, without token ids."""
 
-    tools: Annotated[list[dict[str, Any]], SOME_TOOLS] | None = None
+    tools: Annotated[list[Json], SOME_TOOLS] | None = None
     n: Annotated[int, *_neutral(1)] | None = None
     return_token_ids: No = None
 
@@ -462,16 +462,16 @@ class ItemsRequest(Sampling):
 class ResponsesRequest(ItemsRequest):
     """The body of `/v1/responses`. Nothing is stored, whatever `store` is."""
 
-    input: Annotated[list[dict[str, Any]], FEW] | Text
+    input: Annotated[list[Json], FEW] | Text
     instructions: Text | None = None
     max_output_tokens: int | None = sampled("max_tokens")
     text: dict[Literal["format", "verbosity"], Any] | None = None
-    tool_choice: dict[str, Any] | str | None = None
+    tool_choice: Json | str | None = None
     parallel_tool_calls: bool | None = None
     reasoning: dict[Literal["effort", "summary"], Any] | None = None
     include: list[Literal["reasoning.encrypted_content", "message.output_text.logprobs"]] | None = None
     top_logprobs: int | None = sampled("top_logprobs")
-    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template_kwargs: Json | None = None
     background: No = None
     truncation: Disabled = None
     store: bool | None = None
@@ -481,13 +481,13 @@ class ResponsesRequest(ItemsRequest):
 class MessagesRequest(ItemsRequest):
     """The body of `/v1/messages`. Prompts are cached without `cache_control`."""
 
-    messages: Annotated[list[dict[str, Any]], FEW]
+    messages: Annotated[list[Json], FEW]
     max_tokens: Annotated[int | None, Field(ge=1)] = Field()
-    system: Text | list[dict[str, Any]] | None = None
+    system: Text | list[Json] | None = None
     stop_sequences: Stops | None = None
     tool_choice: dict[Literal["type", "name", "disable_parallel_tool_use"], Any] | None = None
-    thinking: Annotated[dict[str, Any], *_neutral({"type": "disabled"})] | None = None
-    cache_control: dict[str, Any] | None = None
+    thinking: Annotated[Json, *_neutral({"type": "disabled"})] | None = None
+    cache_control: Json | None = None
     stop: None = None
     stream_options: None = None
     return_tokens_as_token_ids: No = None

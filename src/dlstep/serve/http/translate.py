@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ... import rules
 from ...core import Processor, Refused, Request, Rule, SamplingParams, SequenceState, Spec, Strategy, add, options_of
 from ...core.automaton import Automaton
-from ...core.checks import did_you_mean, short
+from ...core.checks import Json, did_you_mean, short
 from ...core.lifecycle import checked, probe, refusal_of_max_tokens
 from ...core.options import PluginGroup, unknown_option
 from ...core.request import PLUGINS, processors_of
@@ -111,7 +111,7 @@ def _chat_prompts(facts: Facts, body: ChatRequest) -> tuple[list[tuple[int, ...]
     return [conversation(facts, body)], [""]
 
 
-def _variables(body: Conversation) -> dict[str, Any]:
+def _variables(body: Conversation) -> Json:
     """Return the variables of the chat template. Raises Refused if a field and `chat_template_kwargs` differ."""
     variables = dict(body.chat_template_kwargs or {})
     for name in ("enable_thinking", "reasoning_effort"):
@@ -157,7 +157,7 @@ def _check_free_calls(facts: Facts, body: ChatRequest) -> None:
         )
 
 
-def _turn(message: Message) -> dict[str, Any]:
+def _turn(message: Message) -> Json:
     """Return a message as chat templates expect it: its content as one text, arguments of calls as objects."""
     given = {name: value for name, value in message.model_dump().items() if value not in (None, [])}
     return given | {"content": message.text}
@@ -177,7 +177,7 @@ def params_of(facts: Facts, body: Sampling) -> SamplingParams:
         known["stop"] = [body.stop]
     known.setdefault("top_logprobs", known.get("logprobs"))  # in completions, `logprobs` is the number
     known |= constraint_of(body) | dict.fromkeys(facts.first.strategy.OWN_PARAMS) | {"processors": _processors(facts, body)}
-    params: dict[str, Any] = {name: known[name] for name in PARAMS if known.get(name) is not None}
+    params: Json = {name: known[name] for name in PARAMS if known.get(name) is not None}
     params |= {name: tuple(value) for name, value in params.items() if isinstance(value, list)}
     if suffix := params.pop("suffix", ""):
         check_length(facts, len(suffix), "suffix")
@@ -211,7 +211,7 @@ def _check_ids(facts: Facts, ids: Iterable[int], field: str) -> None:
         raise Refused(field, "unknown_token_id", f"token id {wrong} does not exist: ids of this model are below {size}")
 
 
-def constraint_of(body: Sampling) -> dict[str, Any]:
+def constraint_of(body: Sampling) -> Json:
     """Return the constraint of a body as a field of `SamplingParams`; {} without one. Raises Refused."""
     asked, form = body.structured_outputs, body.form if isinstance(body, Formatted) else None
     if isinstance(body, ChatRequest) and called_function(body) is not None:
@@ -265,7 +265,7 @@ def check_name(group: PluginGroup[Any], given: object, field: str) -> None:
         raise Refused(field, "unknown_name", f"must be the name of a {group.word}, got {short(given)}{meant}")
 
 
-def strategy_options(strategy: Strategy, extra: Mapping[str, Any]) -> dict[str, Any]:
+def strategy_options(strategy: Strategy, extra: Mapping[str, Any]) -> Json:
     """Return the strategy options of a request, without those that are null. Rules must be known names, not files."""
     options = {name: value for name, value in extra.items() if value is not None}
     for name in rules.HOLDERS:
