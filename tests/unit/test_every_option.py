@@ -247,7 +247,7 @@ def options_of(command, parser):
     """The options that `LINES` must have: those of other tables are left out."""
     owner = {"batch": BatchOptions, "eval": EvalOptions, "compare": EvalOptions}.get(command)
     names = {field.name for field in fields(owner)} - SAMPLING.keys() if owner else set()
-    names |= {field.name for field in fields(module_of(command).Command)}
+    names |= {field.name for field in fields(module_of(command).COMMAND)}
     names |= {"config", "print_config"} if command in WITH_STRATEGY else set()
     actions = {name: parser.action_of(name) for name in names}
     return {name for name, action in actions.items() if action is not None and action.option_strings}

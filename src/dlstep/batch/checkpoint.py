@@ -12,7 +12,7 @@ process, is cut off.
 import json
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ TRY_AGAIN = 500  # answers with this status or above are not stored
 REMEDY = "give another OUT, or delete this one and its folder"
 
 
-def begin(folder: Path, settings: Mapping[str, Any], named: str, remedy: str) -> None:
+def begin(folder: Path, settings: Json, named: str, remedy: str) -> None:
     """Write `run.json`. Raises ValueError for a folder that holds answers of a run with another key.
 
     The error begins with `named`, the user's name for the folder, and ends with `remedy`.
@@ -74,7 +74,7 @@ class AnswerFiles(ABC):
         ValueError: Another process writes to the folder, or it has files of another run.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any], named: str, remedy: str) -> None:
+    def __init__(self, folder: Path, settings: Json, named: str, remedy: str) -> None:
         self.folder = folder
         with ExitStack() as held:
             self.lock = held.enter_context(closing(RunLock(folder)))

@@ -22,7 +22,7 @@ echo '{"custom_id": "a", "method": "POST", "url": "/v1/completions",
 
 
 @dataclass(frozen=True)
-class Command:
+class BatchCommand:
     """Answer a file of requests in OpenAI's batch format. Run it again to resume. See docs/scaling.md."""
 
     input: Path
@@ -32,6 +32,9 @@ class Command:
     _: KW_ONLY
     progress: bool = True
     """Draw a progress bar where stderr is a terminal."""
+
+
+COMMAND = BatchCommand
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -51,7 +54,7 @@ def run(options: Namespace) -> int:
     from ..views.progress_bars import counting_bar
 
     chosen, out = options.of(BatchOptions), options.output
-    config = engine_config(engine_options(options, Command, BatchOptions))
+    config = engine_config(engine_options(options, BatchCommand, BatchOptions))
     lines = read_lines(str(options.input), options.input.read_bytes())
     if out.resolve() == options.input.resolve():
         raise ValueError(f"{options.input} is both input and output: give another OUT")

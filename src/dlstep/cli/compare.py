@@ -39,7 +39,7 @@ OWN_OF_ENGINE = (*OF_SESSIONS, *OF_STRATEGY, "decoding_strategy", "sampling_mode
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
+class CompareCommand:
     """Compare strategies and decoding rules on tasks, each over values of an option."""
 
     rules: tuple[str, ...] = ("all",)
@@ -63,6 +63,9 @@ class Command:
     """Print a JSON list of rows, and nothing else, on stdout."""
     progress: bool = True
     """Draw a progress bar where stderr is a terminal."""
+
+
+COMMAND = CompareCommand
 
 
 def add_options(parser: ArgumentParser) -> None:

@@ -30,7 +30,7 @@ SECONDS_PER_STEP = 0.2  # slow enough to watch on a terminal
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
+class DemoCommand:
     """Watch embedded models decode word problems, then compare accuracy and speed."""
 
     problems: Annotated[int, Ge(1)] = 64
@@ -43,6 +43,9 @@ class Command:
     """cpu or cuda; by default cuda if there is one."""
     json: bool = False
     """Print a JSON list of rows, and nothing else, on stdout."""
+
+
+COMMAND = DemoCommand
 
 
 def run(options: Namespace) -> int:

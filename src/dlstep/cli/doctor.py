@@ -26,11 +26,14 @@ EXAMPLES = "dlstep doctor\ndlstep doctor --json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
+class DoctorCommand:
     """Check versions, devices, kernels, the model cache, the sandbox for generated programs, and optional packages."""
 
     json: bool = False
     """Print a JSON object, and nothing else, on stdout."""
+
+
+COMMAND = DoctorCommand
 
 
 def run(options: Namespace) -> int:

@@ -22,7 +22,7 @@ TABLE = "table.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
+class EvalCommand:
     """Accuracy and speed on tasks: dlstep's own, and those of lm_eval. Run it again to resume. See docs/evaluation.md."""
 
     grid: Any = None
@@ -37,6 +37,9 @@ class Command:
     """Print the table as JSON, and nothing else, on stdout."""
     progress: bool = True
     """Draw a progress bar where stderr is a terminal."""
+
+
+COMMAND = EvalCommand
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -58,7 +61,7 @@ def run(options: Namespace) -> int:
     from ..views.progress_bars import counting_bar
 
     chosen = options.of(EvalOptions)
-    engine = engine_options(options, EvalOptions, Command)
+    engine = engine_options(options, EvalOptions, EvalCommand)
     against = None if options.against is None else read(options.against)
     # Everything that may be refused comes before loading the engine, which may take minutes.
     check_free(Path(chosen.out))

@@ -43,7 +43,7 @@ RATIOS = ("tokens_per_forward", "tokens_per_step")  # properties of an output
 
 
 @dataclass(frozen=True)
-class Command:
+class GenerateCommand:
     """Answer prompts, all of them decoded together."""
 
     prompts: tuple[str, ...]
@@ -65,6 +65,9 @@ class Command:
     """Text after the gap that the answer fills (dreamon)."""
 
 
+COMMAND = GenerateCommand
+
+
 def add_options(parser: ArgumentParser) -> None:
     """Add the options of the engine and of a request."""
     # `seed` and `processors` are set in the request: as there is only one, setting them in the engine would do the same.
@@ -81,7 +84,7 @@ def run(options: Namespace) -> int:
         if getattr(options, name) and not options.json:
             raise ValueError(f"--{name} {getattr(options, name)} is printed only as JSON: add --json")
     pins = None if options.pinned is None else pins_of(options.pinned)
-    config = engine_config(engine_options(options, Command, SamplingParams))
+    config = engine_config(engine_options(options, GenerateCommand, SamplingParams))
     with drawing(enabled=options.progress):  # show something at once: the imports take seconds
         with waiting_line(f"loading {config.model or 'an embedded model'}"):
             llm = LLM.from_config(config)

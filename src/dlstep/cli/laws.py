@@ -15,7 +15,7 @@ dlstep laws factor --only [progress,transparency]"""
 
 
 @dataclass(frozen=True)
-class Command:
+class LawsCommand:
     """Try the laws of the engine on a strategy or a rule, with random requests, budgets and aborts. Needs no model."""
 
     name: str
@@ -29,6 +29,9 @@ class Command:
     """Only these laws; empty: all."""
     law_timeout: Annotated[float, Interval(ge=0.1, le=1e6)] = 120.0
     """Seconds for all cases of a law; a law that takes longer fails."""
+
+
+COMMAND = LawsCommand
 
 
 def run(options: Namespace) -> int:

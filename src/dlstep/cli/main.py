@@ -33,7 +33,7 @@ FIRST_STEPS = {
 }
 
 # Summaries of the commands. The module of a command, such as `models_check` for `models check`, defines `EXAMPLES`, `run`
-# and `Command`, a dataclass whose fields are the command's options. `add_options` adds the fields of other dataclasses.
+# and `COMMAND`, a dataclass whose fields are the command's options. `add_options` adds the fields of other dataclasses.
 COMMANDS = {
     "demo": "Watch embedded models decode, then compare accuracy and speed.",
     "generate": "Answer prompts.",
@@ -177,8 +177,8 @@ def module_of(command: str) -> Any:
 def parser_of(command: str, arguments: Sequence[str] = ()) -> ArgumentParser:
     """Return the parser of a command, with the options of the strategy that `arguments` name."""
     module = module_of(command)
-    parser = ArgumentParser(f"dlstep {command}", module.Command.__doc__, module.EXAMPLES)
-    parser.add_own(module.Command)
+    parser = ArgumentParser(f"dlstep {command}", module.COMMAND.__doc__, module.EXAMPLES)
+    parser.add_own(module.COMMAND)
     if command in WITH_STRATEGY:
         add_config_option(parser)
     if hasattr(module, "add_options"):

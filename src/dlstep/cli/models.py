@@ -18,11 +18,14 @@ EXAMPLES = "dlstep models\ndlstep models --json\ndlstep models check /path/to/ch
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
+class ModelsCommand:
     """List the families of networks."""
 
     json: bool = False
     """Print a JSON list, and nothing else, on stdout."""
+
+
+COMMAND = ModelsCommand
 
 
 def run(options: Namespace) -> int:

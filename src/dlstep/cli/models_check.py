@@ -17,7 +17,7 @@ dlstep models check /path/to/checkpoint --lora_path /path/to/adapter"""
 
 
 @dataclass(frozen=True)
-class Command:
+class CheckCommand:
     """Describe a checkpoint: its family, the memory that it needs on this machine, and the strategies that fit.
 
     Lists tensors that would be missing or not used. Weights are neither downloaded nor loaded, and code of the checkpoint
@@ -43,6 +43,9 @@ class Command:
     """Maximum number of tokens of a request, prompt and answer together; None: the model's limit."""
     json: bool = False
     """Print a JSON object, and nothing else, on stdout."""
+
+
+COMMAND = CheckCommand
 
 
 def run(options: Namespace) -> int:

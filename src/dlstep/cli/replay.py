@@ -30,7 +30,7 @@ class OwnParts:
 
 
 @dataclass(frozen=True)
-class Command(OwnParts):
+class ReplayCommand(OwnParts):
     """Plan every step of a saved trace again, compare with the recorded plans, and commit the recorded samples."""
 
     file: Path
@@ -40,6 +40,7 @@ class Command(OwnParts):
     """Print a JSON object, and nothing else, on stdout."""
 
 
+COMMAND = ReplayCommand
 PLUGINS_OF = {"decoding_strategy": strategies.PLUGINS, "processors": PLUGINS}  # the other options name rules
 
 

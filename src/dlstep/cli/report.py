@@ -19,7 +19,7 @@ dlstep report d2f --against dlstep-eval"""
 
 
 @dataclass(frozen=True)
-class Command:
+class ReportCommand:
     """Report wrong answers and costs in a run of `dlstep eval`."""
 
     folder: Path
@@ -31,6 +31,9 @@ class Command:
     """Compare with the run in this folder."""
     json: bool = False
     """Print the table as JSON, and nothing else, on stdout."""
+
+
+COMMAND = ReportCommand
 
 
 def run(options: Namespace) -> int:

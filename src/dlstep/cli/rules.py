@@ -16,7 +16,7 @@ EXAMPLES = "dlstep rules\ndlstep rules quota\ndlstep rules --json"
 
 
 @dataclass(frozen=True)
-class Command:
+class RulesCommand:
     """List decoding rules: which positions to unmask in a forward pass, the source, and compatible strategies."""
 
     name: str | None = None
@@ -24,6 +24,9 @@ class Command:
     _: KW_ONLY
     json: bool = False
     """Print a JSON list, and nothing else, on stdout."""
+
+
+COMMAND = RulesCommand
 
 
 def rule_row(name: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ curl http://127.0.0.1:8000/v1/completions \\
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
+class ServeCommand:
     """Serve a model to OpenAI clients over HTTP, with streaming. See docs/serving.md."""
 
     open: bool = False
@@ -29,6 +29,9 @@ class Command:
     buffer_policy: Path | None = None
     """YAML list of options for requests without options, by the number of live requests: [{max_requests: 2, buffer_size: 4},
     {buffer_size: 1}]."""
+
+
+COMMAND = ServeCommand
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -49,7 +52,7 @@ def _policy(path: Path | None) -> object:
 def run(options: Namespace) -> int:
     """Serve until a signal arrives."""
     require("dlstep serve", "serve")
-    engine = engine_options(options, Command, ServeOptions) | {"buffer_policy": _policy(options.buffer_policy)}
+    engine = engine_options(options, ServeCommand, ServeOptions) | {"buffer_policy": _policy(options.buffer_policy)}
     config = engine_config(engine)
     server_options = options.of(ServeOptions)
     from ..serve.http.server import serve

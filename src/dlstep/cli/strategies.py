@@ -20,7 +20,7 @@ EXAMPLES = "dlstep strategies\ndlstep strategies dual_cache"
 
 
 @dataclass(frozen=True)
-class Command:
+class StrategiesCommand:
     """List decoding strategies and their options, or one strategy in detail."""
 
     name: str | None = None
@@ -28,6 +28,9 @@ class Command:
     _: KW_ONLY
     json: bool = False
     """Print a JSON list, and nothing else, on stdout."""
+
+
+COMMAND = StrategiesCommand
 
 
 def strategy_row(name: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ TRACE = '{"dlstep_trace":'  # how the first line of a trace begins
 
 
 @dataclass(frozen=True)
-class Command(OwnParts):
+class ViewCommand(OwnParts):
     """Write the live page with a recording in it, as one HTML file to open, to mail or to put on a site."""
 
     file: Path
@@ -29,6 +29,9 @@ class Command(OwnParts):
     """The file to write; else FILE with the suffix .html."""
     open: bool = False
     """Open it in a browser."""
+
+
+COMMAND = ViewCommand
 
 
 def run(options: Namespace) -> int:

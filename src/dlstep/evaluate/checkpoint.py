@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..batch.checkpoint import ANSWERS, BESIDE, AnswerFiles, read_settings
+from ..core.checks import Json
 from ..engine.json_lines import Line, encoded, opened, replaced, sealed, sealed_lines
 from .items import Item, Key, options_text
 from .metrics import Answers, Pair, compared
@@ -36,7 +37,7 @@ def lines_of(path: Path) -> dict[Key, Line]:
 class EvalCheckpoint(AnswerFiles):
     """The answers of an evaluation so far, by key, and their files."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, settings: Json) -> None:
         super().__init__(folder, settings, "--out", "give another folder")
 
     def load(self) -> None:
@@ -67,7 +68,7 @@ class EvalRun(NamedTuple):
     """A folder of results: `run.json` as `settings`, and by key `rows` (with scores) and `beside`, in order."""
 
     folder: Path
-    settings: Mapping[str, Any]
+    settings: Json
     rows: Mapping[Key, Line]
     beside: Mapping[Key, Line]
 

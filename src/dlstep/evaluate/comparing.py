@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -48,8 +48,8 @@ class EvalEntry(NamedTuple):
     strategy: str
     rule: str
     engine: LoadedEngine
-    varied: Mapping[str, Any]
-    given_options: Mapping[str, Any]
+    varied: Json
+    given_options: Json
 
     @property
     def grid(self) -> tuple[StrategyOptions, ...]:
@@ -91,7 +91,7 @@ def entries(
     named: Sequence[str | Rule] | None = None,
     carriers: Sequence[str] | None = None,
     *,
-    grid: Mapping[str, Any] | None = None,
+    grid: Json | None = None,
     **engine: Any,
 ) -> tuple[list[EvalEntry], list[str]]:
     """Return an entry for each compatible pair of a rule and a strategy, and why other pairs are left out.
@@ -130,9 +130,7 @@ def entries(
     return found, reasons
 
 
-def entry_of(
-    llm: LLM, name: str, rule: str | Rule | None, grid: Mapping[str, Any] | None, given_options: Mapping[str, Any]
-) -> EvalEntry:
+def entry_of(llm: LLM, name: str, rule: str | Rule | None, grid: Json | None, given_options: Json) -> EvalEntry:
     """Return the entry of a strategy and its rule, if any. Raises ValueError if they are incompatible."""
     strategy, config, changed = llm.state.strategy, llm.state.config, Json()
     swept: Options = strategy
@@ -182,7 +180,7 @@ class ComparisonRow(Figures):
     strategy: str
     rule: str
     model: str
-    options: Mapping[str, Any]
+    options: Json
     on_frontier: bool
     to_best: float
     to_best_low: float
@@ -261,7 +259,7 @@ class Result(NamedTuple):
 
     entry: EvalEntry
     task: str
-    options: Mapping[str, Any]
+    options: Json
     answers: Answers
     error: str
 

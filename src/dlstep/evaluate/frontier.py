@@ -1,15 +1,15 @@
 """Accuracy against speed on the embedded models: what each strategy loses by unmasking more tokens at once."""
 
-from collections.abc import Mapping
 from typing import Any
 
+from ..core.checks import Json
 from ..llm import LLM
 from .comparing import EvalEntry
 
-ACCEPT: Mapping[str, Any] = {"accept_threshold": (0.9, 0.7, 0.5)}
-MERGED: Mapping[str, Any] = {"accept_threshold": (0.9, 0.5, 0.0)}
+ACCEPT: Json = {"accept_threshold": (0.9, 0.7, 0.5)}
+MERGED: Json = {"accept_threshold": (0.9, 0.5, 0.0)}
 # For each way of decoding: the strategy, other options of `LLM`, and the values of the option that trades accuracy for speed.
-DECODERS: dict[str, tuple[str, dict[str, Any], Mapping[str, Any]]] = {
+DECODERS: dict[str, tuple[str, dict[str, Any], Json]] = {
     "multi_bd buffer 1": ("multi_bd", {"buffer_size": 1}, ACCEPT),
     "multi_bd buffer 4": ("multi_bd", {"buffer_size": 4}, ACCEPT),
     "d2f buffer 4": ("d2f", {"buffer_size": 4}, ACCEPT),

@@ -7,7 +7,7 @@ module registers dlstep.
 import json
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from importlib.metadata import version
@@ -195,7 +195,7 @@ class DlstepLM(TemplateLM):
         return tokenizer, self._template
 
 
-def params_of(settings: Mapping[str, Any]) -> SamplingParams:
+def params_of(settings: Json) -> SamplingParams:
     """Return the sampling parameters of a request. Raises ValueError for an unknown one."""
     values = dict(settings)
     until, options = values.pop("until", ()), values.pop("dlstep", {})
@@ -313,7 +313,7 @@ def settings_of(options: EvalOptions, chosen: StrategyOptions) -> Json:
     return settings | {"dlstep": dict(chosen)}
 
 
-def add_scores(line: Json, sample: Mapping[str, Any]) -> None:
+def add_scores(line: Json, sample: Json) -> None:
     """Add the metrics of a sample, which lm_eval lists once for each of its filters; the accuracy comes first."""
     scores = line["scores"] | {
         f"{metric},{sample['filter']}": float(sample[metric])

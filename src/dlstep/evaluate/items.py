@@ -4,11 +4,11 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from .. import tiny
 from ..core import SamplingParams
-from ..core.checks import short
+from ..core.checks import Json, short
 from ..engine.json_lines import Line, digest_of, parsed
 from ..engine.loader import LoadedEngine
 from ..text.chat import render, with_template
@@ -51,7 +51,7 @@ class Item(NamedTuple):
         return self.task, self.number, options_text(dict(self.params.strategy_options))
 
 
-def options_text(options: Mapping[str, Any]) -> str:
+def options_text(options: Json) -> str:
     """Return options as JSON; equal options give equal texts."""
     return json.dumps(options, sort_keys=True, default=repr)
 
@@ -68,7 +68,7 @@ def read_problems(options: EvalOptions) -> dict[str, list[OwnProblem]]:
     return found
 
 
-def read_entries(path: Path) -> list[Mapping[str, Any]]:
+def read_entries(path: Path) -> list[Json]:
     """Return the entries of a JSON list or of JSON lines. Raises ValueError if there are none."""
     if not path.is_file():
         raise ValueError(f"there is no file of problems at {short(str(path))}")
@@ -83,7 +83,7 @@ def read_entries(path: Path) -> list[Mapping[str, Any]]:
     return entries
 
 
-def mapped_entries(path: Path, mapped: Callable[[Mapping[str, Any]], Mapped]) -> list[Mapped]:
+def mapped_entries(path: Path, mapped: Callable[[Json], Mapped]) -> list[Mapped]:
     """Return `mapped(entry)` for each entry of a file; `mapped` raises KeyError with the name of an invalid field.
 
     Raises ValueError with the number of an invalid entry.
@@ -98,7 +98,7 @@ def mapped_entries(path: Path, mapped: Callable[[Mapping[str, Any]], Mapped]) ->
     return found
 
 
-def question(entry: Mapping[str, Any]) -> OwnProblem:
+def question(entry: Json) -> OwnProblem:
     """Return an entry as a problem of the task `questions`. Raises KeyError with the name of an invalid field."""
     prompt, answer = entry.get("prompt", entry.get("question")), entry.get("answer")
     gold = str(answer).rpartition("####")[2].strip()  # of an answer as in GSM8K, the text after the last mark

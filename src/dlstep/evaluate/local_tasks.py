@@ -5,7 +5,7 @@ lm_eval calls the functions with the task's metadata, in which `data` is the fol
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from .items import mapped_entries
 
 CALL = re.compile(r"^check\((\w+)\)\s*$", re.MULTILINE)
 CODE = "You need to complete this code:\n"
-Entry = Mapping[str, Any]
+Entry = Json
 
 
 def read(data: str | None, name: str, mapped: Callable[[Entry], Json]) -> Dataset:

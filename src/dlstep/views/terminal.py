@@ -1,6 +1,6 @@
 """Answers as rich renderables, drawn from their frames: for terminals, and as HTML for notebooks."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import RenderableType
@@ -8,6 +8,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from ..core.checks import Json
 from ..text.words import MASKED, counted, printable
 
 # Colours of medium lightness are readable on light and dark backgrounds. Kinds of tokens also differ in weight, and masked
@@ -17,7 +18,7 @@ STYLES = {"prompt": "dim", "masked": "dim", "unmasked": ORANGE, "settled": "bold
 SURE = 0.9  # tokens with a lower probability are underlined
 
 
-def answer_text(head: Mapping[str, Any], frames: Iterable[Mapping[str, Any]], *, prompt: bool = True) -> Text:
+def answer_text(head: Json, frames: Iterable[Json], *, prompt: bool = True) -> Text:
     """Return an answer as printable text: coloured by kind, and underlined if the probability is below `SURE`.
 
     Does not validate the JSON.
@@ -38,7 +39,7 @@ def answer_text(head: Mapping[str, Any], frames: Iterable[Mapping[str, Any]], *,
     return text
 
 
-def answer_title(head: Mapping[str, Any], frames: Sequence[Mapping[str, Any]], now: str = "running") -> str:
+def answer_title(head: Json, frames: Sequence[Json], now: str = "running") -> str:
     """Return an answer's counts as a line. Does not validate the JSON.
 
     Args:
@@ -55,7 +56,7 @@ def answer_title(head: Mapping[str, Any], frames: Sequence[Mapping[str, Any]], n
     return printable(f"request {head['request']}, {title}")
 
 
-def frames_view(head: Mapping[str, Any], frames: Sequence[Mapping[str, Any]]) -> RenderableType:
+def frames_view(head: Json, frames: Sequence[Json]) -> RenderableType:
     """Return an answer as a panel titled with its counts. Does not validate the JSON.
 
     Args:

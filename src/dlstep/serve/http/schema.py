@@ -6,7 +6,7 @@ a million errors, which pydantic would take 14 seconds to report.
 
 import json
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal, cast, get_type_hints
 
@@ -44,9 +44,9 @@ class Strict(BaseModel, strict=True, extra="forbid", allow_inf_nan=False):
     @classmethod
     def _one_unknown(cls, value: Any) -> Any:
         """Drop all unknown fields but one, because the error names only one."""
-        if not isinstance(value, dict) or len(cast("Mapping[str, Any]", value)) <= len(cls.model_fields):
+        if not isinstance(value, dict) or len(cast("Json", value)) <= len(cls.model_fields):
             return value
-        fields = cast("Mapping[str, Any]", value)
+        fields = cast("Json", value)
         unknown = islice((name for name in fields if name not in cls.model_fields), 1)
         return {name: fields[name] for name in (*cls.model_fields, *unknown) if name in fields}
 
@@ -302,7 +302,7 @@ class CompletionRequest(Formatted):
 
 
 Name = Annotated[str, Field(pattern="^[a-zA-Z0-9_.-]{1,64}$")]
-NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+NOTHING: Json = {"type": "object", "properties": {}, "additionalProperties": False}
 # Keywords that can allow properties which `properties` does not name.
 OPEN = {"$ref", "allOf", "anyOf", "oneOf", "if", "dependencies", "dependentSchemas", "patternProperties"}
 
@@ -316,7 +316,7 @@ class Function(Strict):
     strict: bool | None = None
 
     @property
-    def arguments(self) -> Mapping[str, Any]:
+    def arguments(self) -> Json:
         """The schema of the arguments: only the `properties` of the parameters, unless a keyword allows or requires others."""
         if self.parameters is None:
             return NOTHING

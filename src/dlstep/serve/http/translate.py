@@ -1,6 +1,6 @@
 """Translation of request bodies to submissions. It finds every error before the response begins."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
@@ -265,7 +265,7 @@ def check_name(group: PluginGroup[Any], given: object, field: str) -> None:
         raise Refused(field, "unknown_name", f"must be the name of a {group.word}, got {short(given)}{meant}")
 
 
-def strategy_options(strategy: Strategy, extra: Mapping[str, Any]) -> Json:
+def strategy_options(strategy: Strategy, extra: Json) -> Json:
     """Return the strategy options of a request, without those that are null. Rules must be known names, not files."""
     options = {name: value for name, value in extra.items() if value is not None}
     for name in rules.HOLDERS:
