@@ -15,7 +15,7 @@ MUTANTS = (
     *in_file(
         "batch/checkpoint.py",
         ("BatchCheckpoint.note", "store an answer twice", "answer['id'] not in self._known", "True"),
-        ("_lasts", "store an error as the answer", "< TRY_AGAIN", "< 600"),
+        ("BatchCheckpoint.note", "store an error as the answer", "< TRY_AGAIN", "< 600"),
         noticed_by=("unit/batch/test_checkpoint_runs.py", "unit/cli/test_batch.py"),
     ),
     *in_file(

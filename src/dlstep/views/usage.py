@@ -8,7 +8,7 @@ from ..core import Plan, Span
 
 
 class Work(NamedTuple):
-    """Sums over forward passes, each with one span per request in the batch.
+    """Sums over forward passes.
 
     `wasted` rows did not contribute to an answer: rows of positions whose stored KV entries were
     lost, and all rows of requests that were aborted or failed.
@@ -16,7 +16,6 @@ class Work(NamedTuple):
 
     sampling_forwards: int = 0
     storing_forwards: int = 0
-    spans: int = 0
     rows: int = 0
     wasted: int = 0
     preemptions: int = 0
@@ -93,4 +92,4 @@ def worked(usages: Mapping[int, RequestUsage], plan: Plan, page_size: int) -> Wo
             if not usage.rows:
                 prompts += usage.prompt
             again += usage.feed(span)
-    return Work(int(samples), int(not samples), len(plan.spans), rows, again, len(plan.preemptions), prompts, cached)
+    return Work(int(samples), int(not samples), rows, again, len(plan.preemptions), prompts, cached)

@@ -107,7 +107,7 @@ def _chat_prompts(facts: Facts, body: ChatRequest) -> tuple[list[tuple[int, ...]
         raise Refused("max_tokens", "conflict", "max_tokens and max_completion_tokens differ: give one of them")
     check_count(facts, 1, body.n or 1)
     if callable_freely(body):
-        _check_free_calls(facts, body)
+        _check_free_calls(facts)
     return [conversation(facts, body)], [""]
 
 
@@ -139,8 +139,8 @@ def conversation(facts: Facts, body: Conversation) -> tuple[int, ...]:
         )
 
 
-def _check_free_calls(facts: Facts, body: ChatRequest) -> None:
-    """Raise Refused if the template defines no calls that could be found in an answer, or for a constraint."""
+def _check_free_calls(facts: Facts) -> None:
+    """Raise Refused if the template defines no calls that could be found in an answer."""
     if format_of(template_of(facts.tokenizer, facts.chat_template)) is None:
         raise Refused(
             "tool_choice",
@@ -148,12 +148,6 @@ def _check_free_calls(facts: Facts, body: ChatRequest) -> None:
             '"auto" needs a chat template that defines calls as <tool_call>{"name": ..., "arguments": ...}'
             "</tool_call> or <|tool_call>call:NAME{...}<tool_call|>, and the template of this model does not: give "
             '"required", "none", or the name of a function',
-        )
-    if body.structured_outputs is not None or body.form is not None:
-        raise Refused(
-            "tool_choice",
-            "conflict",
-            '"auto" cannot be used with response_format or structured_outputs: leave them out, or give "none"',
         )
 
 
@@ -214,10 +208,13 @@ def _check_ids(facts: Facts, ids: Iterable[int], field: str) -> None:
 def constraint_of(body: Sampling) -> Json:
     """Return the constraint of a body as a field of `SamplingParams`; {} without one. Raises Refused."""
     asked, form = body.structured_outputs, body.form if isinstance(body, Formatted) else None
-    if isinstance(body, ChatRequest) and called_function(body) is not None:
-        if asked is not None or form is not None:
-            raise Refused("tools", "conflict", "they constrain the answer: leave out response_format and structured_outputs")
-        return {"json_schema": call_schema(body)}
+    if isinstance(body, ChatRequest):
+        forced = called_function(body) is not None
+        if (forced or callable_freely(body)) and (asked is not None or form is not None):
+            message = 'calls exclude response_format and structured_outputs: leave these out, or give "none"'
+            raise Refused("tool_choice", "conflict", message)
+        if forced:
+            return {"json_schema": call_schema(body)}
     if asked is None:
         return {} if form is None else {"json_schema": form}
     if form is not None:
