@@ -48,7 +48,7 @@ def drawn_rule(name: str) -> Rule:
 
 def trace(rule: Rule, carrier: str) -> Trace:
     """The decode of the story by the embedded model of a carrier."""
-    cache = {"cache": "none"} if carrier == "dual_cache" else {}
+    cache: dict[str, Any] = {"cache": "none"} if carrier == "dual_cache" else {}
     session = LLM(decoding_strategy=carrier, rule=rule, num_threads=1, **cache).session()
     session.submit(STORY.prompt, SamplingParams(max_tokens=MAX_TOKENS))
     session.run()
