@@ -8,9 +8,10 @@ constraint: the masks of all masked positions, the bits of masks that are new, a
 
 import gc
 import json
+import re
 import sys
 from base64 import b64decode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from math import ceil
@@ -19,6 +20,7 @@ from random import Random
 from time import process_time, thread_time
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from dlstep.core import Refused, Spec
 from dlstep.core.automaton import Automaton
@@ -119,28 +121,67 @@ class Examples:
         return target
 
 
-def in_order(value: Any, orders: list[list[str]]) -> Any:
-    """Return a value with the properties of its objects in the order of the `properties` that name most of them."""
+def target(root: Any, reference: str) -> Any:
+    """Return the part of a schema to which a `$ref` leads; an empty schema if it is not found by its path."""
+    for name in unquote(reference).split("/")[1:]:
+        name = name.replace("~1", "/").replace("~0", "~")
+        root = root.get(name, {}) if isinstance(root, dict) else root[int(name)]
+    return root
+
+
+def parts_of(schema: Any, value: Any, root: Any) -> Iterator[dict[str, Any]]:
+    """Yield the schemas that apply to a value, in the order in which they are read.
+
+    Of alternatives, the one that names most of its properties.
+    """
+    if not isinstance(schema, dict):
+        return
+    if "$ref" in schema:
+        yield from parts_of(target(root, schema["$ref"]), value, root)
+    yield schema
+    for part in schema.get("allOf", ()):
+        yield from parts_of(part, value, root)
+    conditional = [schema[name] for name in ("then", "else") if name in schema]
+    for alternatives in (schema.get("anyOf", ()), schema.get("oneOf", ()), conditional):
+        found = [[*parts_of(part, value, root)] for part in alternatives]
+        yield from max(found, key=lambda parts: len([name for name in names_in(parts) if name in value]), default=[])
+
+
+def names_in(parts: Iterable[dict[str, Any]]) -> list[str]:
+    """Return the names of the properties that schemas describe, in their order."""
+    return [*dict.fromkeys(name for part in parts for name in part.get("properties", ()))]
+
+
+def in_order(value: Any, schema: Any, root: Any) -> Any:
+    """Return a value with the properties of its objects in the order of the schema."""
     if isinstance(value, list):
-        return [in_order(part, orders) for part in value]
+        parts = [*parts_of(schema, (), root)]
+        found = []
+        for place, item in enumerate(value):
+            listed = [part.get("prefixItems", part.get("items")) for part in parts]
+            own = [(each[place] if place < len(each) else {}) if isinstance(each, list) else each for each in listed]
+            found.append(in_order(item, {"allOf": own}, root))
+        return found
     if not isinstance(value, dict):
         return value
-    names = max(orders, key=lambda order: len(value.keys() & {*order}), default=[])
+    parts = [*parts_of(schema, value, root)]
+    names = names_in(parts)
+    inner: dict[str, list[Any]] = {}
+    for name in value:
+        for part in parts:
+            own = [part["properties"][name]] if name in part.get("properties", ()) else []
+            own += [each for text, each in part.get("patternProperties", {}).items() if re.search(text, name)]
+            inner.setdefault(name, []).extend(own or [part.get("additionalProperties")])
     known = [name for name in names if name in value]
-    return {name: in_order(value[name], orders) for name in (*known, *(name for name in value if name not in known))}
-
-
-def orders_of(schema: Any) -> Iterator[list[str]]:
-    """Yield the names of each `properties` in a schema."""
-    for key, part in schema.items() if isinstance(schema, dict) else enumerate(schema) if isinstance(schema, list) else ():
-        if key == "properties" and isinstance(part, dict):
-            yield [*part]
-        yield from orders_of(part)
+    return {
+        name: in_order(value[name], {"allOf": inner[name]}, root)
+        for name in (*known, *(name for name in value if name not in known))
+    }
 
 
 def spelled(value: Any, schema: Any) -> bytes:
     """Return an instance as text, with its properties in the order of the schema."""
-    return json.dumps(in_order(value, [*orders_of(schema)]), ensure_ascii=False).encode(errors="surrogatepass")
+    return json.dumps(in_order(value, schema, schema), ensure_ascii=False).encode(errors="surrogatepass")
 
 
 class Pass(NamedTuple):
