@@ -4,11 +4,12 @@ Other processes do not import this module, so they start without NumPy.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 from ..core.checks import short
 from .constraints import Marks
-from .dfa import Dfa, TooManyStates, explored, product, regex, spelled, words
+from .dfa import Dfa, Nfa, TooManyStates, difference, product, regex, spelled, words
 from .grammar import DEPTHS, grammar_regex
 from .json_automaton import LIMITS, schema_automaton
 from .token_automaton import token_automaton
@@ -70,19 +71,9 @@ def _after_text(automaton: Dfa, opening: bytes, closing: bytes) -> Dfa:
 
     The first byte of `closing` must not occur in it again.
     """
-    text, lines = len(opening), len(opening) + len(closing)
-    first = lines + 2  # the start state of `automaton`
-
-    def moves(state: int) -> Iterator[tuple[int, int, int]]:
-        if state < text:
-            yield opening[state], opening[state], state + 1
-        elif state < lines:
-            for byte in range(256):
-                yield byte, byte, state + 1 if byte == closing[state - text] else text + (byte == closing[0])
-        else:
-            for low, high, to in automaton.rows[max(0, state - first)]:
-                yield low, high, first + to
-            if state < first:
-                yield ord("\n"), ord("\n"), state + 1
-
-    return explored(0, moves, lambda state: state - first in automaton.accepting)
+    nfa, anything = Nfa(), "[\0-\xff]*"
+    start = nfa.state()
+    text = difference(regex(anything), regex(f"{anything}{re.escape(closing.decode('latin-1'))}{anything}"))
+    closed = nfa.path(nfa.language(text, nfa.path(start, opening)), closing)
+    spaced = nfa.state(closed, *[nfa.path(closed, newlines) for newlines in (b"\n", b"\n\n")])
+    return nfa.determined(start, nfa.language(automaton, spaced))

@@ -28,7 +28,7 @@ Ranges = tuple[tuple[int, int], ...]  # of characters: the first and the last on
 Move = tuple[int, int, int]  # first and last character, and the next state
 Row = tuple[Move, ...]  # ascending, without overlap
 State = TypeVar("State", bound=Hashable)
-MOST_STATES = 1 << 16
+MOST_STATES = 1 << 16  # a set of states is a bitmap, and decoding keeps thousands of sets
 
 
 class TooManyStates(ValueError):
@@ -53,16 +53,12 @@ class Dfa:
 
     @property
     def example(self) -> str:
-        """A shortest text of the language, which must not be empty."""
-        beginnings, seen = [("", 0)], {0}
-        for text, state in beginnings:  # grows while it is read
-            if state in self.accepting:
-                return text
-            for letter, _, to in self.rows[state]:
-                if to not in seen:
-                    seen.add(to)
-                    beginnings.append((text + chr(letter), to))
-        raise ValueError("the language is empty")
+        """A shortest text of the language, which must not be empty. States are numbered by their distance from the first."""
+        text, state = "", min(self.accepting)
+        while state:
+            state, letter = next((before, low) for before, row in enumerate(self.rows) for low, _, to in row if to == state)
+            text = chr(letter) + text
+        return text
 
 
 EMPTY = Dfa((), frozenset())
@@ -185,6 +181,15 @@ class Nfa:
             self.moves[state].append((letter, letter, after))
             state = after
         return state
+
+    def language(self, automaton: Dfa, state: int) -> int:
+        """Add the texts of a deterministic automaton after `state`. Return the state after them."""
+        places = [self.state() for _ in automaton.rows]
+        for place, row in zip(places, automaton.rows, strict=True):
+            self.moves[place] += [(low, high, places[to]) for low, high, to in row]
+        for place in places[:1]:
+            self.link(state, place)
+        return self.state(*[places[place] for place in automaton.accepting])
 
     def _closed(self, states: Iterable[int], anchor: str | None = None) -> frozenset[int]:
         """Return `states` and all states that silent moves reach from them, including moves at `anchor`."""

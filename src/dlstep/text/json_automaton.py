@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from ..core.checks import short
 from . import dfa
 from .dfa import STRINGS, Dfa, Nfa, TooManyStates
-from .json_schema import ANYTHING, FREE, NEVER, Conjunction, Schema, Schemas, Shape
+from .json_schema import ANYTHING, NEVER, Conjunction, Schema, Schemas, Shape
 
 MOST_STATES = 60_000  # before the automaton is made deterministic
 Found = frozenset[int]  # those conditions on some element that an element has met
@@ -32,7 +32,6 @@ class Limits(NamedTuple):
     longest: int = 4096  # of strings that have a maximum
     letters: str = dfa.LETTERS  # characters of strings whose length is limited
     extras: bool = True  # properties that the schema does not name and about which it says nothing
-    spaces: bytes = b" "  # of which one may stand around brackets, commas and colons
 
 
 # Tried in this order until an automaton is small enough.
@@ -43,7 +42,6 @@ LIMITS = (
     Limits(2, 0, 64, dfa.ASCII, extras=False),
     Limits(1, 0, 64, dfa.ASCII, extras=False),
 )
-ANY_OBJECT = Limits(spaces=b" \n")
 
 
 def schema_automaton(schema: Any, limits: Limits = LIMITS[0]) -> Dfa:
@@ -57,8 +55,7 @@ def schema_automaton(schema: Any, limits: Limits = LIMITS[0]) -> Dfa:
         raise ValueError(f"json_schema must be a JSON schema, got {short(schema)}")
     schemas = Schemas(schema, limits.longest, limits.letters)
     root: Conjunction = ((schemas.root, True),)
-    free = schemas.of(root) == ({}, FREE.shapes[1:])  # any object
-    builder = _Builder(schemas, ANY_OBJECT if free else limits)
+    builder = _Builder(schemas, limits)
     start = builder.state()
     try:
         automaton = builder.determined(start, builder.value(root, start))
@@ -88,7 +85,7 @@ class _Builder(Nfa):
         values, before = self._schemas.of(conjunction), len(self.moves)
         try:
             ends = [
-                self._string(language, state) if kind == "string" else self._language(dfa.spelled(language), state)
+                self._string(language, state) if kind == "string" else self.language(dfa.spelled(language), state)
                 for kind, language in values.texts.items()
             ]
             for shape in values.shapes if conjunction != ANYTHING or level < self._limits.depth else ():
@@ -105,23 +102,14 @@ class _Builder(Nfa):
         paths = [path for path, size in self._sizes.items() if 2 * size > len(self.moves)]
         return f" ({max(paths, key=len)} takes most of them)" if paths else ""
 
-    def _language(self, language: Dfa, state: int) -> int:
-        """Add the texts of an automaton over bytes."""
-        places = [self.state() for _ in language.rows]
-        for place, row in zip(places, language.rows, strict=True):
-            self.moves[place] += [(low, high, places[to]) for low, high, to in row]
-        for place in places[:1]:
-            self.link(state, place)
-        return self.state(*[places[place] for place in language.accepting])
-
     def _string(self, language: Dfa, state: int) -> int:
         free = language is STRINGS and self._limits.letters == dfa.LETTERS  # may have several spellings
         content = dfa.spelled(dfa.JSON_STRINGS) if free else dfa.spelled(language, quoted=True)
-        return self.path(self._language(content, self.path(state, b'"')), b'"')
+        return self.path(self.language(content, self.path(state, b'"')), b'"')
 
     def _spaced(self, state: int) -> int:
         """Add an optional space."""
-        return self.state(state, *[self.path(state, [space]) for space in self._limits.spaces])
+        return self.state(state, self.path(state, b" "))
 
     def _sequence(
         self,

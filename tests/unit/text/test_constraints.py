@@ -10,7 +10,7 @@ from threading import Event, Timer
 from time import monotonic
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from dlstep.core import Refused, Request, SamplingParams, Spec, Trace
 from dlstep.core.automaton import Automaton
@@ -63,10 +63,11 @@ CLOSED = st.text(alphabet="a</think>\n", max_size=8) | st.sampled_from(
 
 @pytest.mark.parametrize("opening", ["", "<think>"])
 @given(before=CLOSED, newlines=st.integers(0, 3), text=st.sampled_from(["ab", "xc", "\n", "b", "{}"]), begun=st.booleans())
+@example(before="", newlines=2, text="b", begun=True)
 def test_a_constraint_may_follow_a_text_between_marks(opening, before, newlines, text, begun):
     reasoning, _, answer = f"{before}</think>{newlines * chr(10)}{text}".partition("</think>")
     given_text = f"{opening if begun else '<thunk>'}{reasoning}</think>{answer}"
-    for kind, source in (("regex", "ab|b"), ("choice", '["xc"]'), ("json_schema", '{"type": "object"}')):
+    for kind, source in (("regex", r"ab|\nb"), ("choice", '["xc"]'), ("json_schema", '{"type": "object"}')):
         texts = {answer.removeprefix("\n" * count) for count in range(3) if answer.startswith("\n" * count)}
         wanted = (begun or not opening) and any(accepts(kind, source, each) for each in texts)
         made = compiled(kind, source, SPEC, marks=(opening, "</think>"))
