@@ -22,6 +22,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.validators import validator_for
 
 from dlstep.core.automaton import Automaton, bitmap_of, members
+from dlstep.testing.edges import edges_of
 from dlstep.text.constraints import array_edges
 from dlstep.text.limited_worker import LimitedWorker
 
@@ -50,7 +51,9 @@ def texts_of(automaton: Automaton, count: int, random: Random) -> Iterator[bytes
     for byte in range(256):
         of_class.setdefault(automaton.class_of[byte], []).append(byte)
     spelled_letters = bitmap_of(of_class)
-    rows = [{letter: to for to, classes in row for letter in members(classes & spelled_letters)} for row in automaton.edges]
+    rows: list[dict[int, int]] = [{} for _ in range(automaton.state_count)]
+    for state, to, classes in edges_of(automaton):
+        rows[state] |= dict.fromkeys(members(classes & spelled_letters), to)
     ends = {*members(automaton.accepting)}
     before: list[list[int]] = [[] for _ in rows]
     for state, row in enumerate(rows):

@@ -132,7 +132,7 @@ MUTANTS = (
             "RequestConstraint.window_masks",
             "forget what follows the window",
             "self.likely_ends(settled + len(letters) - self.start, before[-1])",
-            "constraint.states_before(constraint.last)",
+            "constraint.previous.state_set(constraint.last)",
         ),
         ("Constraint.named", "give different masks one name", "{classes:x}", ""),
         ("RequestConstraint.window_masks", "constrain positions past the answer", "constraint.anything", "masks[-1]"),
@@ -170,7 +170,7 @@ MUTANTS = (
             "FilteredBlock.part",
             "let a part ignore what follows it",
             "[_Later(each, letters[last - since:][::-1]) for each in ends]",
-            "[lambda: constraint.states_before((2 << constraint.done) - 1)] * 2",
+            "[lambda: constraint.previous.state_set((2 << constraint.done) - 1)] * 2",
         ),
         (
             "WindowFilter.enter",

@@ -103,8 +103,6 @@ def remember(memory: dict[Key, Result], key: Key, result: Result, most: int = MO
     memory[key] = result
 
 
-DEAD = -1
-MOST_STATES = 1 << 16  # a set of states is a bitmap, and decoding keeps thousands of sets
 DIGEST_SIZE = 16
 PARTS = 11  # arrays in the tables of an automaton
 
@@ -219,30 +217,14 @@ class Automaton:
         """The number of states."""
         return len(self.arrays[4]) - 1
 
-    @cached_property
-    def edges(self) -> list[list[tuple[int, int]]]:
-        """For each state, its next states, each with the bitmap of the classes that lead to it. Decoding does not use it."""
-        size, packed = 4 * label_words(len(self.sizes)), self.arrays[3].tobytes()
-        starts, sources, targets = self.arrays[8:]
-        found: list[list[tuple[int, int]]] = [[] for _ in range(self.state_count)]
-        for label, (begin, end) in enumerate(pairwise(starts)):
-            classes = int.from_bytes(packed[size * label : size * (label + 1)], "little")
-            for source, target in zip(sources[begin:end], targets[begin:end], strict=True):
-                found[source].append((target, classes))
-        return found
-
-    def row(self, state: int) -> dict[int, int]:
-        """Return the next state by class; other classes lead nowhere."""
-        return {letter: target for target, classes in self.edges[state] for letter in members(classes)}
-
     def accepts(self, tokens: Sequence[int]) -> bool:
         """Return whether this string of ids is in the language."""
-        state = 0
+        edges, states = self.edges_of(self, (1 << len(self.sizes)) - 1), 1
         for token in tokens:
-            state = next((to for to, classes in self.edges[state] if classes >> self.class_of[token] & 1), DEAD)
-            if state == DEAD:
-                return False
-        return bool(self.accepting >> state & 1)
+            if not states:
+                break
+            states = edges.after(states, self.class_of[token])
+        return bool(states & self.accepting)
 
 
 # Automata of this process by source and digest, so that traces need not store their tables.

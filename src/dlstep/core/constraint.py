@@ -15,7 +15,7 @@ A *letter* is what the automaton reads: a class of ids, or `ANY` for a gap.
 """
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from hashlib import blake2b
@@ -96,9 +96,6 @@ class LazyMasks(Sequence[TokenMask]):
         masks: Any = self.all
         return masks[index]
 
-    def __iter__(self) -> Iterator[TokenMask]:
-        return iter(self.all)
-
     def __eq__(self, other: object) -> bool:
         return self.all == (other.all if isinstance(other, LazyMasks) else other)
 
@@ -112,7 +109,7 @@ class LazyMasks(Sequence[TokenMask]):
         return tuple, (self.all,)
 
 
-@dataclass(frozen=True, eq=False)  # without slots, because cached properties need a `__dict__`
+@dataclass(frozen=True, eq=False, repr=False)  # without slots, because cached properties need a `__dict__`
 class Constraint:
     """An automaton together with the ids that end an answer; `bound` builds it.
 
@@ -128,22 +125,21 @@ class Constraint:
     """The state after a stop id; its number follows those of the automaton's states."""
     last: int
     """The bitmap of the states in which an answer may end."""
-    class_of: Sequence[int] = field(repr=False)
+    class_of: Sequence[int]
     """The class of each id; `stop_class` for stop ids."""
-    sizes: Sequence[int] = field(repr=False)
+    sizes: Sequence[int]
     """The number of ids of each class."""
-    _edges: Edges = field(repr=False)
-    _stoppable: int = field(repr=False)
+    _edges: Edges
+    _stoppable: int
     """The bitmap of the states that a stop id may follow."""
-    _most: int = field(repr=False)
+    _most: int
     """The maximum number of cached sets in each direction, and of cached masks."""
-    _next: Moves = field(repr=False)
-    _previous: Moves = field(repr=False)
-    _masks: dict[tuple[StateSet, StateSet], TokenMask] = field(
-        default_factory=dict[tuple[StateSet, StateSet], TokenMask], repr=False
-    )
-    _by_classes: dict[int, TokenMask] = field(default_factory=dict[int, TokenMask], repr=False)
-    _letters: dict[tuple[object, ...], list[int]] = field(default_factory=dict[tuple[object, ...], list[int]], repr=False)
+    _next: Moves
+    previous: Moves
+    """The moves of backward sets."""
+    _masks: dict[tuple[StateSet, StateSet], TokenMask]
+    _by_classes: dict[int, TokenMask]
+    _letters: dict[tuple[object, ...], list[int]]
 
     def __reduce__(self) -> tuple[object, ...]:
         return bound, (self.automaton, self.stop_ids)
@@ -167,10 +163,6 @@ class Constraint:
     def states(self, bitmap: int) -> StateSet:
         """Return the set of the states in `bitmap`. Its moves lead to the next states."""
         return self._next.state_set(bitmap)
-
-    def states_before(self, bitmap: int) -> StateSet:
-        """Return the set of the states in `bitmap`. Its moves lead to the previous states."""
-        return self._previous.state_set(bitmap)
 
     def masks(self, pairs: Sequence[tuple[StateSet, StateSet]]) -> list[TokenMask]:
         """Return, for each pair, the mask of the ids that lead from a state of the first set to one of the second set."""
@@ -244,7 +236,7 @@ def _bind(automaton: Automaton, stop_ids: tuple[int, ...]) -> Constraint:
 
     most = max(1 << 9, min(MOST_KEPT, MOST_BYTES // (done // 8 + SET_BYTES)))
     moves = Moves(after, most), Moves(before, most)
-    return Constraint(automaton, stop_ids, stop_class, done, last, classes, sizes, edges, stoppable, most, *moves)
+    return Constraint(automaton, stop_ids, stop_class, done, last, classes, sizes, edges, stoppable, most, *moves, {}, {}, {})
 
 
 @lru_cache(maxsize=8)
@@ -304,7 +296,7 @@ class RequestConstraint:
         for offset, token in self.pinned:
             if offset < len(letters):
                 letters[offset] = constraint.class_of[token]
-        return sets_before(letters, constraint.states_before(constraint.last))
+        return sets_before(letters, constraint.previous.state_set(constraint.last))
 
     def likely_ends(self, offset: int, reached: StateSet) -> StateSet:
         """Return the states at `offset` that masks may lead to, given the states that can be reached there.

@@ -1,8 +1,20 @@
 """The edges of an automaton in plain Python: the reference for faster implementations."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
-from ..core.automaton import ANY, Automaton, Edges, bitmap_of
+from ..core.automaton import ANY, Automaton, Edges, bitmap_of, label_words
+
+
+def edges_of(automaton: Automaton) -> list[tuple[int, int, int]]:
+    """Return the edges of an automaton: a state, a next state, and the bitmap of the classes that lead to it."""
+    size, labels = 4 * label_words(len(automaton.sizes)), automaton.arrays[3].tobytes()
+    starts, sources, targets = automaton.arrays[8:]
+    found = list[tuple[int, int, int]]()
+    for label, (begin, end) in enumerate(pairwise(starts)):
+        classes = int.from_bytes(labels[size * label : size * (label + 1)], "little")
+        found += [(sources[edge], targets[edge], classes) for edge in range(begin, end)]
+    return found
 
 
 class PlainEdges(Edges):
@@ -14,8 +26,7 @@ class PlainEdges(Edges):
     """
 
     def __init__(self, automaton: Automaton, gap: int) -> None:
-        rows = enumerate(automaton.edges)
-        self._edges = [(state, target, classes & gap) for state, row in rows for target, classes in row if classes & gap]
+        self._edges = [(state, to, classes & gap) for state, to, classes in edges_of(automaton) if classes & gap]
 
     def after(self, states: int, letter: int) -> int:
         """Return the states that a letter leads to from any of `states`."""

@@ -7,6 +7,8 @@ import pickle
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import reduce
+from operator import or_
 from tempfile import TemporaryDirectory
 
 from hypothesis.strategies import DataObject, integers, lists, sampled_from
@@ -25,10 +27,11 @@ from ..core import (
     schedule,
     with_options,
 )
-from ..core.automaton import DEAD, Automaton
+from ..core.automaton import Automaton
 from ..core.block import Grid
 from ..core.lifecycle import answer_limit, refusal, sized
 from ..core.trace import from_json, to_json
+from .edges import PlainEdges
 from .generators import (
     MAX_MODEL_LEN,
     VOCABULARY,
@@ -472,19 +475,14 @@ def _gaps(sequence: SequenceState, limit: int) -> list[int | None]:
 def _completable(automaton: Automaton | None, stop_ids: tuple[int, ...], cells: list[int | None]) -> bool:
     """Return whether the gaps can be filled so that the answer is in the language and ends in time."""
     assert automaton is not None
-    class_of = automaton.class_of
+    class_of, accepting = automaton.class_of, automaton.accepting
     letters = {class_of[token] for token in range(automaton.vocab_size) if token not in stop_ids}
-    states: set[int | None] = {0}  # None stands for the state after a stop id
+    edges, states, done = PlainEdges(automaton, -1), 1, False  # done: the text may have ended before
     for cell in cells:
-        after: set[int | None] = set()
-        for state in states:
-            if (cell is None and stop_ids) or cell in stop_ids:
-                after |= {None} if state is None or automaton.accepting >> state & 1 else set()
-            if state is not None and cell not in stop_ids:
-                row = automaton.row(state)
-                after |= {row.get(letter, DEAD) for letter in (letters if cell is None else [class_of[cell]])}
-        states = after - {DEAD}
-    return any(state is None or automaton.accepting >> state & 1 for state in states)
+        read = [] if cell in stop_ids else letters if cell is None else [class_of[cell]]
+        done = (cell in stop_ids or (cell is None and stop_ids != ())) and (done or states & accepting != 0)
+        states = reduce(or_, [edges.after(states, letter) for letter in read], 0)
+    return done or states & accepting != 0
 
 
 def _check_masks(span: Span, sequence: SequenceState) -> None:

@@ -13,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Event, Lock, Timer
 from typing import Any
-from weakref import WeakSet
 
 START_SECONDS = 60.0  # for the process to start on a busy machine
 JOB_SECONDS = 20.0
@@ -40,7 +39,9 @@ class LimitedWorker:
     def __init__(self, seconds: float = JOB_SECONDS) -> None:
         self.seconds = seconds
         self.forget()
-        _workers.add(self)
+        atexit.register(self.close)
+        if hasattr(os, "register_at_fork"):  # a forked process must not use the pipes of its parent
+            os.register_at_fork(after_in_child=self.forget)
 
     def forget(self) -> None:
         """Forget the process, which belongs to another process after a fork."""
@@ -108,7 +109,14 @@ class LimitedWorker:
 
     def _started(self) -> subprocess.Popen[bytes]:
         """Return a new process that is ready."""
-        process = self._process = _process()
+        process = self._process = subprocess.Popen(
+            [sys.executable, "-P", str(WORKER), str(MEMORY)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            start_new_session=True,  # so that Ctrl-C does not end it
+        )
         if _answer(process, b"", START_SECONDS) is None:
             raise NotDoneError("the process that compiles it did not start: try again")
         return process
@@ -119,18 +127,6 @@ class LimitedWorker:
             _kill(process)
             with suppress(OSError), process:  # waits for it and closes the pipes
                 pass
-
-
-def _process() -> subprocess.Popen[bytes]:
-    """Start a new process."""
-    return subprocess.Popen(
-        [sys.executable, "-P", str(WORKER), str(MEMORY)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        start_new_session=True,  # so that Ctrl-C does not end it
-    )
 
 
 def _answer(process: subprocess.Popen[bytes], job: bytes, seconds: float) -> tuple[str, bytes | None] | None:
@@ -155,21 +151,3 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     """Kill a process and its copy that does a job."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
-
-
-_workers: "WeakSet[LimitedWorker]" = WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    for worker in _workers:
-        worker.close()
-
-
-def _forget_all() -> None:
-    for worker in _workers:
-        worker.forget()
-
-
-if hasattr(os, "register_at_fork"):  # a forked process must not use the pipes of its parent
-    os.register_at_fork(after_in_child=_forget_all)

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from ..core.automaton import MOST_STATES, Automaton, label_words, packed_tables
+from ..core.automaton import Automaton, label_words, packed_tables
 from .constraints import array_edges
 from .dfa import Dfa, Row, TooManyStates
 from .edges import ranges
@@ -19,7 +19,7 @@ from .edges import ranges
 Ints = npt.NDArray[np.int32]
 States = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.integer]
-MOST_ENTRIES = 13_000_000
+MOST_ENTRIES = 13_000_000  # moves by whole ids and by beginnings of ids
 MOST_EDGES = 300_000  # of which the masks of a pass take 7 to 15 ms
 
 
@@ -28,8 +28,6 @@ def token_automaton(
     automaton: Dfa,
     pieces: Sequence[bytes],
     forbidden: Sequence[int] = (),
-    *,
-    max_entries: int = MOST_ENTRIES,
 ) -> Automaton:
     """Return the automaton over token ids that accepts the same texts as an automaton over bytes.
 
@@ -38,14 +36,13 @@ def token_automaton(
         automaton: The byte automaton.
         pieces: The bytes of each token id. Ids without bytes occur in no string of the language.
         forbidden: Other ids that occur in no string of the language, such as the mask id.
-        max_entries: Limit on the number of moves, counting those by whole ids and by beginnings of ids.
 
     Raises:
         ValueError: No string of ids is in the language.
-        TooManyStates: The automaton would have more than `max_entries` moves, MOST_EDGES edges or MOST_STATES states.
+        TooManyStates: The automaton would have more than MOST_ENTRIES moves or MOST_EDGES edges.
     """
     rows = automaton.rows or ((),)  # the empty language has no rows
-    functions, function_of = _functions(rows, pieces, forbidden, max_entries)
+    functions, function_of = _functions(rows, pieces, forbidden)
     count = len(rows)
     used = np.unique(function_of[function_of >= 0])
     none = np.zeros(0, np.int64)
@@ -58,8 +55,6 @@ def token_automaton(
     if not live[0]:
         raise ValueError(f"{source} matches no text that the tokenizer can spell: give another pattern")
     states = int(live.sum())
-    if states > MOST_STATES:
-        raise TooManyStates(f"its automaton has more than {MOST_STATES} states: give a simpler pattern")
     number = np.full(count, -1, np.int32)
     number[live] = np.arange(states)
     # Functions that differ only in states from which no accepting state can be reached are one class.
@@ -111,9 +106,7 @@ def _grouped(keys: Numbers, count: int, *others: States) -> list[Numbers]:
     return [np.searchsorted(keys[order], np.arange(count + 1)), *[each[order] for each in others]]
 
 
-def _functions(
-    rows: Sequence[Row], pieces: Sequence[bytes], forbidden: Sequence[int], max_entries: int
-) -> tuple[list[Ints], Ints]:
+def _functions(rows: Sequence[Row], pieces: Sequence[bytes], forbidden: Sequence[int]) -> tuple[list[Ints], Ints]:
     """Return the functions of ids and of their beginnings, and for each id the index of its function; -1 if it has none.
 
     A function has two rows: states, and the next state of each; states from which the bytes lead nowhere are left out.
@@ -144,8 +137,8 @@ def _functions(
             if number == len(functions):
                 functions.append(function)
                 entries += function.shape[1] + 1
-                if entries > max_entries:
-                    raise TooManyStates(f"its automaton has more than {max_entries} moves: give a simpler pattern")
+                if entries > MOST_ENTRIES:
+                    raise TooManyStates(f"its automaton has more than {MOST_ENTRIES} moves: give a simpler pattern")
         function_of[active] = extended[which]
         place += 1
     return functions, function_of

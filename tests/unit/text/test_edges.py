@@ -7,6 +7,8 @@ from dlstep.testing.edges import PlainEdges
 from dlstep.testing.generators import table_automaton
 from dlstep.text.edges import WIDTH, ArrayEdges
 
+from ...helpers.automata import rows_of
+
 STATES, CLASSES = 20, 40  # more than two bytes of states, and more than a word of classes
 MOVES = st.dictionaries(st.tuples(st.integers(0, STATES - 1), st.integers(1, CLASSES)), st.integers(0, STATES - 1), max_size=60)
 # With the state after the end of an answer, which has no edges.
@@ -22,7 +24,7 @@ SETS = st.integers(0, (2 << STATES) - 1) | st.integers(0, STATES).map(lambda sta
 def test_edges_as_arrays_are_those_of_the_definition(moves, gap, reads, pairs):
     rows = [{letter: to for (state, letter), to in moves.items() if state == here} for here in range(STATES)]
     automaton = table_automaton("drawn", range(CLASSES + 1), [0], rows)
-    assert [automaton.row(state) for state in range(STATES)] == rows
+    assert rows_of(automaton) == rows
     plain, arrays = PlainEdges(automaton, gap), ArrayEdges(automaton, gap)
     for states, letter in reads:
         assert arrays.after(states, letter) == plain.after(states, letter)
