@@ -88,6 +88,7 @@ class Steps:
 
 
 FAILED = "the model failed in a forward pass that included this request"
+STALE = "the last update of the weights failed: update them again"
 MOST_FAILURES = 2  # consecutive failed forward passes that an engine survives; one more ends it
 
 
@@ -99,7 +100,7 @@ class EngineLoop:
         self._reads: Reads | None = None  # created by the first read
         self._reading = False  # whether the current forward pass runs reads
         self._policy = engine.buffer_policy
-        self._failures, self._update = 0, -1  # `_update`: number of the last change that updated the weights
+        self._failures, self._stale = 0, ""  # `_stale`: other engines have newer weights
         self._submits: dict[int, Submit] = {}  # of live requests, by id
         self._usage: dict[int, RequestUsage] = {}  # of live requests, by sequence number
         self._steps = Steps()
@@ -138,21 +139,21 @@ class EngineLoop:
 
     def _change(self, change: ChangeEngine) -> Facts:
         """Change weights or memory, and return the facts. The router sends this only while no request is live."""
-        driver, result, refusal, problem = self._engine.driver, None, None, ""
+        driver, result, refusal = self._engine.driver, None, None
         try:
             self._engine, result = changed(self._engine, methodcaller(change.method, *change.arguments))
         except (ValueError, OSError, RuntimeError) as error:  # RuntimeError: no memory
             refusal = Refusal("", "engine_error" if isinstance(error, RuntimeError) else "invalid_value", str(error))
-        if change.method == "update" and refusal is None:
-            self._update = change.number
+        if change.method == "update":
+            self._stale = STALE if refusal and (change.needed or self._stale) else ""
         self._decode.rewind(self._engine.first)
-        self._reads = None
+        self._reads, problem = None, self._stale
         try:
             if isinstance(driver, WeightsDriver):
                 driver.check()
         except DlstepError as error:
             problem = str(error)
-        return known_facts(self._engine)._replace(problem=problem, result=result, refusal=refusal, update=self._update)
+        return known_facts(self._engine)._replace(problem=problem, result=result, refusal=refusal)
 
     def _start(self, submit: Submit, live: int) -> None:
         """Queue a request, a read or a fork. `live` counts live requests, including new ones."""

@@ -20,7 +20,7 @@ class Facts(NamedTuple):
     engine's state before any request; `model` is the model name that clients use. One body may request at most
     `most_answers` answers. The steps of a body with at most `most_kept` answers are kept.
     `problem` states why the engine can answer no request; empty if it can. `result` and `refusal` are those of its last
-    `ChangeEngine`; `update` is the number of the last one that updated its weights (-1: none did).
+    `ChangeEngine`.
     """
 
     first: State
@@ -35,7 +35,6 @@ class Facts(NamedTuple):
     problem: str = ""
     result: Any = None
     refusal: Refusal | None = None
-    update: int = -1
 
 
 def description_of(facts: Facts) -> str | None:
@@ -109,11 +108,14 @@ class Drop(NamedTuple):
 
 
 class ChangeEngine(NamedTuple):
-    """Command to call a method of a `WeightsDriver` while no request is live. The engine answers with its facts."""
+    """Command to call a method of a `WeightsDriver` while no request is live. The engine answers with its facts.
+
+    `needed`: an engine that refuses this update can answer no request, because other engines have made it.
+    """
 
     method: str
     arguments: tuple[Any, ...]
-    number: int
+    needed: bool = False
 
 
 Command = Submit | Cancel | Drop | ChangeEngine

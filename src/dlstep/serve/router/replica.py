@@ -29,8 +29,6 @@ TICK = 0.25  # seconds between two checks of the deadlines
 LOADING = 60.0  # seconds; minimum heartbeat timeout of a loading engine
 SILENCE = 2.5  # seconds without a heartbeat (one per second) until an engine gets no new requests
 AHEAD = 8  # requests sent to an engine beyond the number that it decodes concurrently
-STALE = "the last update of the weights failed: update them again"
-NO_CHANGE = ChangeEngine("", (), -1)
 Deadline = Literal["start", "heartbeat", "step"]
 Commands = SimpleQueue[tuple[Command, ...] | None]
 
@@ -194,26 +192,15 @@ class Replica:
             self._listener.on_change()
 
     def set_loaded(self, info: Facts) -> None:
-        """Store the facts of an engine that is loaded or changed."""
+        """Store the facts of an engine that is loaded or changed. It is ready if it has made all changes and can answer."""
         if self.changing:
             self.changing -= 1
         else:
             for change in self._listener.changes.values():
                 self.change(change)
         self.info, self._pages = info, Pages(info.first.config.num_pages)
-        self.check()
-
-    def check(self) -> None:
-        """Make a loaded engine ready if it can answer with the weights of the last update; otherwise unready."""
-        self.phase = "unready" if self.problem else "ready"
+        self.phase = "unready" if self.changing or info.problem else "ready"
         self._listener.on_change()
-
-    @property
-    def problem(self) -> str:
-        """Why the engine cannot answer; empty if it can."""
-        if self.info is None or self.changing:
-            return "the engine gets its weights"
-        return self.info.problem or (STALE if self.info.update != self._listener.changes.get(True, NO_CHANGE).number else "")
 
     def change(self, change: ChangeEngine) -> None:
         """Send a change."""

@@ -199,7 +199,8 @@ class Router:
     def not_ready_reason(self) -> str | None:
         """Return why no request can be answered now; None if requests can be answered."""
         if self.phase == "unready":
-            return f"{next(each.problem for each in self.replicas if each.phase == 'unready')} ({REMEDY})"
+            problems = [each.info.problem for each in self.replicas if each.phase == "unready" and each.info]
+            return f"{problems[0] or 'the engine gets its weights'} ({REMEDY})"
         if self.phase != "restarting":
             return NOT_READY.get(self.phase)
         died = (replica.died for replica in self.replicas if replica.phase == "restarting")
@@ -275,37 +276,40 @@ class Router:
     async def change(self, method: str, *arguments: Any, aborts: bool = False) -> list[Any]:
         """Call a method of all engines' drivers while no request is running, and return the results. Other requests wait.
 
-        Engines that are loaded later do the same first, unless it is an update that every engine refused. An engine that
-        alone failed is not ready until an update succeeds. `aborts`: running requests do not finish. Raises Refused if no
-        engine is loaded, or if one of them fails.
+        Engines that are loaded later do the same first, unless every engine refused it. If only some refuse, they try again;
+        one that then refuses an update is not ready. `aborts`: running requests do not finish. Raises Refused if no engine is
+        loaded, or if one of them fails.
         """
         async with self._changing:
             if aborts:
                 self.cancel(self._sent, "the weights are updated")
             await self.until(lambda: self._idle)
-            change, updates, before = ChangeEngine(method, arguments, next(self._ids)), method == "update", self.changes
-            others = {kind: its for kind, its in before.items() if kind is not updates}
-            self.changes = others if method == "wake_up" else others | {updates: change}
+            change, updates, before = ChangeEngine(method, arguments), method == "update", self.changes
+            self.changes = {kind: its for kind, its in before.items() if kind is not updates}
+            if method != "wake_up":
+                self.changes[updates] = change._replace(needed=True)
             if not (engines := [replica for replica in self.replicas if replica.phase in LOADED]):
                 raise Refused("", "not_ready", self.not_ready_reason() or "")
-            for replica in engines:
-                replica.change(change)
-                if updates:
-                    self._lose_steps(replica, "not_ready", "the weights were updated")
-            await self.until(lambda: not any(replica.changing for replica in engines))
-            facts = [replica.info for replica in engines if replica.info and replica.phase in LOADED]
-            refused = [each.refusal for each in facts if each.refusal]
-            if updates and len(refused) == len(engines):
-                self.changes = before
-                for replica in engines:
-                    replica.check()
+            for replica in engines if updates else ():
+                self._lose_steps(replica, "not_ready", "the weights were updated")
+            refused = engines
+            for needed in (False, True):
+                for replica in refused:
+                    replica.change(change._replace(needed=needed))
+                await self.until(lambda: not any(replica.changing for replica in engines))
+                loaded = [replica for replica in engines if replica.phase in LOADED]
+                refused = [replica for replica in loaded if replica.info and replica.info.refusal]
+                if len(refused) == len(engines):
+                    self.changes = before
+                    break
         if self.phase == "unready":
             self.cancel([*self._queue], self.not_ready_reason() or "")
         self.on_change()
-        if len(facts) < len(engines):
+        if len(loaded) < len(engines):
             raise Refused("", "engine_died", "an engine died: it changes when it has restarted")
-        if refused:
-            raise Refused("", refused[0].code, f"{len(refused)} of {len(engines)} engines failed: {refused[0].message}")
+        facts = [replica.info for replica in engines if replica.info]
+        if refusals := [each.refusal for each in facts if each.refusal]:
+            raise Refused("", refusals[0].code, f"{len(refused)} of {len(engines)} engines failed: {refusals[0].message}")
         return [each.result for each in facts]
 
     def cancel(self, pending_requests: Iterable[PendingRequest], reason: str) -> None:

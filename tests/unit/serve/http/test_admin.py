@@ -140,7 +140,7 @@ def test_an_engine_that_cannot_load_the_last_weights_again_does_not_answer(case,
     for number in (0, 1):
         case.server.router.replicas[number]._start.__self__.worker.kill()
         case.server.until(lambda number=number: case.server.router.replicas[number].phase == "unready")
-        case.server.until(lambda number=number: "failed" in case.server.router.replicas[number].problem)
+        case.server.until(lambda number=number: "failed" in case.server.router.replicas[number].info.problem)
         assert number or case.answer() == case.answers[1], "the other engine has them"
     assert error_of(case.ask())["code"] == "not_ready"
     ready = case.http.get("/ready")
@@ -172,28 +172,42 @@ def test_an_update_that_all_engines_refuse_changes_nothing(case, tmp_path):
         assert set(threads.map(lambda _: case.answer(), range(8))) == {case.answers[1]}
 
 
-@pytest.mark.parametrize("part", ["fill", "placements_of"])
-def test_an_engine_that_alone_fails_to_update_refuses_until_an_update_succeeds(case, monkeypatch, part):
-    """Whether it has written tensors or not; the engine with the new weights answers, and the reply counts both."""
-    work, failed = getattr(updating, part), []
+@pytest.mark.parametrize("writes", [True, False])
+@pytest.mark.parametrize("failures", [1, 9])
+def test_an_engine_that_alone_fails_to_update_tries_again_and_then_refuses(case, monkeypatch, failures, writes):
+    """Until an update succeeds, whether it has written tensors or not; the other engine answers with the new weights."""
+    work, failing = updating.Weights.update, []
 
-    def fail_once(*arguments):
-        if not failed:
-            failed.append(True)
-            raise ValueError("the folder is gone")
-        return work(*arguments)
+    def update(self, source, begin):
+        if not failing:
+            failing.extend([self] * failures)
+        if self not in failing:
+            return work(self, source, begin)
+        failing.remove(self)
+        if writes:
+            begin()
+        raise ValueError("the folder is gone")
 
-    monkeypatch.setattr(updating, part, fail_once)
+    monkeypatch.setattr(updating.Weights, "update", update)
+    if failures == 1:
+        failing.append(None)
+        case.update(2)
+        case.all_ready()
+        assert {case.answer() for _ in range(4)} == {case.answers[2]}
+        return
     message = case.post(UPDATE, {"model_path": str(case.folders[2])}, 400)["error"]["message"]
-    assert message.startswith("1 of 2 engines failed") and "the folder is gone" in message
+    assert message == "1 of 2 engines failed: the folder is gone"
     for _ in range(2):
         assert sorted(each.phase for each in case.server.router.replicas) == ["ready", "unready"]
         with ThreadPoolExecutor(8) as threads:
             assert set(threads.map(lambda _: case.answer(), range(8))) == {case.answers[2]}
         case.post(WAKE)
-    case.update(1)
+    assert "1 of 2" in case.post(UPDATE, {"model_path": str(case.folders[1])}, 400)["error"]["message"]
+    assert case.answer() == case.answers[1]
+    monkeypatch.undo()
+    case.update(0)
     case.all_ready()
-    assert {case.answer() for _ in range(4)} == {case.answers[1]}
+    assert {case.answer() for _ in range(4)} == {case.answers[0]}
 
 
 @pytest.mark.parametrize("level", [1, 2])
