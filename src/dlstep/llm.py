@@ -353,9 +353,8 @@ class LLM:
         prompted = enumerate([encode(self._engine, prompt) for prompt in listed])
         requests = [read_request(number, prompt, encoded, self.state.config.max_model_len) for number, prompt in prompted]
         with self._scoring:
-            reads, self._reads = self._reads, None  # dropped if a read fails, because its requests would remain
-            if reads is None:
-                reads = Reads(self._engine)
+            # Dropped if a read fails, because its requests would remain.
+            reads, self._reads = self._reads or Reads(self._engine), None
             results = read_all(reads, requests)
             self._reads = reads
         outputs: list[ReadOutput] = []

@@ -348,9 +348,8 @@ class _Pass:
     def spans(self, state: State) -> Iterator[ObservedSpan]:
         """Yield the observation of each span of the plan, which `state` scheduled."""
         shift = state.config.spec.head_shift
-        found: dict[int, Candidates] = {}
-        if self.answer is not None:
-            found = {number: self._candidates(self._logits(number)) for number in sorted({*self.numbers["lens"], self.last})}
+        lens = () if self.answer is None else sorted({*self.numbers["lens"], self.last})
+        found = {number: self._candidates(self._logits(number)) for number in lens}
         logits = None
         if self.chosen.logits and found:
             logits = capped(self._logits(self.last), self.network.allowed(self.batch)["sampler"].cap)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import fsum
-from typing import Any, final
+from typing import final
 
 from ..core import (
     Grid,
@@ -109,26 +109,24 @@ class Replayed(Strategy):
 
 def recorded_in(trajectory: object, first: State) -> list[SequenceState]:
     """Return the recorded sequence of each output. Raises Refused for one that the engine of `first` cannot score."""
-    outputs: Any = [trajectory] if isinstance(trajectory, Output) else listed(trajectory)
-    if outputs is None or not all(isinstance(output, Output) for output in outputs):
-        raise Refused("trajectory", "invalid_type", f"must be an Output or a list of outputs, got {short(trajectory)}")
-    for number, output in enumerate(outputs):
-        if problem := _problem(output, first):
-            raise Refused("trajectory", "invalid_value", f"output {number} {problem}")
-    return [output.step_map.recorded for output in outputs]
+    items = listed(trajectory)
+    return [_recorded(*item, first) for item in enumerate([trajectory] if items is None else items)]
 
 
-def _problem(output: Output, first: State) -> str:
-    """Return why an output cannot be scored; empty if it can."""
-    if output.error:
-        return f"is no answer ({output.error}): leave it out"
-    if output.step_map is None or (recorded := output.step_map.recorded) is None:
-        return "has no recorded steps: generate it with SamplingParams(step_map=True); JSON does not keep them"
-    theirs, ours = type(recorded.request.strategy).__name__, type(first.strategy).__name__
-    if theirs == ours and output.step_map.mask_id == first.config.spec.mask_id:
-        return ""
-    made = f"{theirs} and mask id {output.step_map.mask_id}, and this LLM has {ours} and {first.config.spec.mask_id}"
-    return f"was made with {made}: score it with an LLM like its own"
+def _recorded(number: int, output: object, first: State) -> SequenceState:
+    if not isinstance(output, Output):
+        problem = f"must be an Output, got {short(output)}"
+    elif output.error:
+        problem = f"is no answer ({output.error}): leave it out"
+    elif output.step_map is None or (recorded := output.step_map.recorded) is None:
+        problem = "has no recorded steps: generate it with SamplingParams(step_map=True); JSON does not keep them"
+    else:
+        theirs = type(recorded.request.strategy).__name__, output.step_map.mask_id
+        ours = type(first.strategy).__name__, first.config.spec.mask_id
+        if theirs == ours:
+            return recorded
+        problem = f"has strategy and mask id {theirs}, this LLM {ours}: score it with an LLM like its own"
+    raise Refused("trajectory", "invalid_value", f"output {number} {problem}")
 
 
 def trajectory_likelihoods(engine: LoadedEngine, recorded: Sequence[SequenceState]) -> list[LogLikelihood]:

@@ -4,8 +4,8 @@ The tensors of a source go through the same steps as when a checkpoint is loaded
 and quantization.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,7 @@ from .fingerprint import fingerprint
 from .layers import SCALES, Gated
 from .quantization import quantize_weight
 from .reading import Contents, Folder, Stored, read_contents
-from .weights import Placement, empty_network, fill
+from .weights import empty_network, fill
 
 Tensors = Mapping[str, Tensor]
 GIVEN = Path("the given tensors")  # instead of a folder, in error messages
@@ -62,33 +62,26 @@ class Weights:
             ValueError: For a tensor that is missing, unused or misshaped, or that differs from another one to which it is tied;
                 also if the update fails on another rank.
         """
-        checkpoint, given = self._checkpoint, None if isinstance(source, Path) else source
-        description = replace(checkpoint.description, source=Folder(source if isinstance(source, Path) else GIVEN))
-        with self._on_all_ranks():
-            contents = read_contents(description.path) if given is None else _contents(given)
-            placements = list(self._layout.shares.held(placements_of(description, self._whole, contents)))
-        begin()
-        with self._on_all_ranks():
-            self._fill(contents, placements, given)
-        if given is not None:
-            return uuid4().hex
-        updated = replace(checkpoint, files=contents.files)
-        return fingerprint(updated, self._adapter, merged=self._merged, quantization=self._quantization)
-
-    @contextmanager
-    def _on_all_ranks(self) -> Iterator[None]:
-        """Raise an error on all ranks if the block fails on one of them."""
-        problem = None
+        problem = files = None
         try:
-            yield
+            files = self._fill(source, begin)
         except Exception as error:  # noqa: BLE001 - all ranks must know
             problem = error
         if any(self._checkpoint.ranks.gather_objects(problem is not None)):
             raise problem or ValueError("another rank could not update its weights: see its error on stderr")
+        if not files:
+            return uuid4().hex
+        updated = replace(self._checkpoint, files=files)
+        return fingerprint(updated, self._adapter, merged=self._merged, quantization=self._quantization)
 
-    def _fill(self, contents: Contents, placements: list[Placement], given: Tensors | None) -> None:
-        """Copy a checkpoint into the weights."""
+    def _fill(self, source: Path | Tensors, begin: Callable[[], None]) -> tuple[Path, ...]:
+        """Copy a checkpoint into the weights. Return its files."""
         checkpoint, adapter, dtype = self._checkpoint, self._adapter, self._checkpoint.network.dtype
+        folder, given = (source, None) if isinstance(source, Path) else (GIVEN, source)
+        contents = read_contents(folder) if given is None else _contents(given)
+        description = replace(checkpoint.description, source=Folder(folder))
+        placements = list(self._layout.shares.held(placements_of(description, self._whole, contents)))
+        begin()
         self._kept = []
         self.restore()
         parameters, scales = self._running
@@ -98,12 +91,13 @@ class Weights:
         fill(full, row_scales, placements, contents.tensors, lambda size: None, self._layout.shares, dtype, given)
         if adapter is not None:
             stored = {name: tensor.shape for name, tensor in contents.tensors.items()}
-            rules, ranks = checkpoint.description.family.weights, checkpoint.ranks
+            rules, ranks = description.family.weights, checkpoint.ranks
             apply_adapter(checkpoint.network, adapter, rules, stored, merge=self._merged, ranks=ranks, again=full)
         for name, values in staged.items():
             codes, its_scales = quantize_weight(values)
             parameters[name].copy_(codes)
             scales[name].copy_(its_scales)
+        return contents.files
 
     @cached_property
     def _whole(self) -> PreTrainedModel:
@@ -168,10 +162,11 @@ def tensors_of(source: Any) -> dict[str, Tensor]:
 
 def _contents(tensors: Tensors) -> Contents:
     """Return what a file with these tensors would contain."""
-    dtypes = {name: DTYPES.get(its.dtype, str(its.dtype)) for name, its in tensors.items()}
-    return Contents(
-        {name: Stored(name, tuple(its.shape), dtypes[name], GIVEN, 0, its.nbytes) for name, its in tensors.items()}, ()
-    )
+    stored: dict[str, Stored] = {}
+    for name, tensor in tensors.items():
+        dtype = DTYPES.get(tensor.dtype, str(tensor.dtype))
+        stored[name] = Stored(name, tuple(tensor.shape), dtype, GIVEN, 0, tensor.nbytes)
+    return Contents(stored, ())
 
 
 def running_tensors(network: PreTrainedModel, name: str) -> tuple[Tensor, Tensor | None]:
