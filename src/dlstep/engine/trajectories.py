@@ -116,7 +116,7 @@ def recorded_in(trajectory: object, first: State) -> list[SequenceState]:
 def _recorded(number: int, output: object, first: State) -> SequenceState:
     if not isinstance(output, Output):
         problem = f"must be an Output, got {short(output)}"
-    elif output.error:
+    elif output.finish_reason in ("rejected", "error"):
         problem = f"is no answer ({output.error}): leave it out"
     elif output.step_map is None or (recorded := output.step_map.recorded) is None:
         problem = "has no recorded steps: generate it with SamplingParams(step_map=True); JSON does not keep them"

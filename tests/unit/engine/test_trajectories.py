@@ -90,6 +90,17 @@ def test_what_cannot_be_scored_is_refused():
         LLM("tiny-bd").log_likelihood(trajectory=output)
 
 
+def test_an_aborted_answer_is_scored_as_far_as_it_came():
+    llm = LLM("tiny-llada")
+    session = llm.session()
+    request = session.submit(PROMPTS[0], SamplingParams(max_tokens=24, step_map=True))
+    session.step()
+    session.abort(request, "enough")
+    output = session.output(request)
+    (own,) = llm.log_likelihood(trajectory=output)
+    assert output.error == "enough" and own.log_probabilities == pytest.approx(recorded_logs(output.step_map), abs=1e-4)
+
+
 @pytest.mark.parametrize("given", ["text", 3, {}, [None], ["a"], [3], iter(())], ids=str)
 def test_wrong_types_are_refused_by_name(given):
     with pytest.raises(Refused, match="trajectory: output 0 must be an Output, got "):
