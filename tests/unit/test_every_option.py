@@ -176,7 +176,7 @@ LINES = {
         "!progress terminal",
     ],
     "eval": [
-        f"{EVAL} | --grid '{{accept_threshold: [0.1]}}' | --against nowhere | --json | --tasks questions | --dataset_limit 1",
+        f"{EVAL} | --grid '{{accept_threshold: [0.1]}}' | --json | --tasks questions | --dataset_limit 1",
         f"{EVAL} | --out on | --problem_seed 1 | --chat | --shots 1 | --data . | --questions questions.jsonl | --print_config",
         f"{EVAL} | --config short.yaml",
         "!engine_timeout Seconds",

@@ -16,8 +16,8 @@ EXAMPLES = """dlstep eval                     500 problems of the embedded task
 dlstep eval --config configs/sdar.multi_bd.yaml --model org/name --data /data
 dlstep eval --model org/name --tasks [gsm8k,humaneval] --out llada
 dlstep eval --grid '{"accept_threshold": [0.5, 0.9]}' --dataset_limit 100
-dlstep eval --decoding_strategy d2f --out d2f --against dlstep-eval
-dlstep report dlstep-eval       wrong answers and costs"""
+dlstep eval --decoding_strategy d2f --out d2f
+dlstep report d2f --against dlstep-eval     wrong answers and a comparison"""
 TABLE = "table.json"
 
 
@@ -27,8 +27,6 @@ class EvalCommand:
 
     grid: Any = None
     """Options of the strategy to try, as '{"accept_threshold": [0.5, 0.9]}'; every combination answers every problem."""
-    against: Path | None = None
-    """Compare with the run in this folder."""
     engine_timeout: Annotated[float, Interval(ge=1.0, le=1e6)] = 360.0
     """Seconds that the first forward pass may take, including compilation, before the process prints its stacks and ends. For
     later passes, the limit is the largest of 60 seconds, a sixth of this option and ten times the slowest pass, but at most
@@ -51,18 +49,19 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Answer, score, and print the table. Return 1 if a request was rejected or failed, else 0."""
+    """Answer, score, write and print the table. Return 1 if a request was rejected or failed, else 0."""
+    from ..batch.checkpoint import RUN
     from ..engine.json_lines import check_free
     from ..engine.loader import load_engine
     from ..engine.step_limit import StepLimit
-    from ..evaluate.checkpoint import read
+    from ..evaluate.checkpoint import failure
     from ..evaluate.options import EvalOptions
     from ..evaluate.runner import evaluate, problems_of, public_of
+    from ..evaluate.table import lines_of, print_parts, run_parts
     from ..views.progress_bars import counting_bar
 
     chosen = options.of(EvalOptions)
     engine = engine_options(options, EvalOptions, EvalCommand)
-    against = None if options.against is None else read(options.against)
     # Everything that may be refused comes before loading the engine, which may take minutes.
     check_free(Path(chosen.out))
     public = public_of(chosen)
@@ -71,27 +70,10 @@ def run(options: Namespace) -> int:
     with counting_bar(total * len(chosen.grid), enabled=options.progress) as show:
         loaded, limit = load_engine(engine_config(engine)), StepLimit(options.engine_timeout)
         result = evaluate(loaded, chosen, public, given_options=given_options, show=show, limit=limit)
-    return report(result, against, as_json=options.json)
-
-
-def report(result: Any, against: Any, *, as_json: bool) -> int:
-    """Write the table into the folder of the run and print it. Return 1 if an answer failed.
-
-    Raises ValueError, after the table without a comparison, for a reference run that cannot be
-    compared.
-    """
-    from ..batch.checkpoint import RUN
-    from ..evaluate.checkpoint import failure
-    from ..evaluate.table import lines_of, print_parts, run_parts
-
-    try:
-        lines = lines_of(result, against)
-    except ValueError:  # the run is complete, so print its table before the reason why it cannot be compared
-        report(result, None, as_json=as_json)
-        raise
+    lines = lines_of(result)
     rows = json_text([asdict(line) for line in lines])
     (result.folder / TABLE).write_text(rows + "\n", encoding="utf-8")
-    if as_json:
+    if options.json:
         print(rows)
     else:
         print_parts([*run_parts(lines)], Console())

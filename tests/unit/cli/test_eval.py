@@ -39,11 +39,12 @@ def test_a_grid_has_a_line_for_each_set_of_options_and_a_reference_run(tmp_path,
     one, grid = tmp_path / "one", tmp_path / "grid"
     assert main(["eval", "--dataset_limit", "20", "--out", str(one)]) == 0
     (tmp_path / "grid.yaml").write_text("eval:\n  dataset-limit: 20\n  grid: {accept_threshold: [0.3, 0.9]}\n")
-    assert main(["eval", "--config", str(tmp_path / "grid.yaml"), "--out", str(grid), "--against", str(one)]) == 0
+    assert main(["eval", "--config", str(tmp_path / "grid.yaml"), "--out", str(grid)]) == 0
     text = capsys.readouterr().out
     assert max(len(line) for line in text.splitlines() if str(tmp_path) not in line) <= 80
     assert ' 2  {"accept_threshold": 0.9}' in text
-    fast, same = table(grid)
+    assert main(["report", str(grid), "--against", str(one), "--json"]) == 0
+    fast, same = json.loads(capsys.readouterr().out)
     assert (same["equal"], same["accuracy_gain"]["value"], same["accuracy_gain"]["p"]) == (1.0, 0.0, 1.0)
     assert isinstance(fast["equal"], float) and fast["equal"] < 1
     assert fast["speed_gain"]["low"] > 1
@@ -58,7 +59,6 @@ def test_a_grid_has_a_line_for_each_set_of_options_and_a_reference_run(tmp_path,
         (["--dataset_limit", "0"], "error: --dataset_limit: "),
         (["--shots", "4"], "--shots 4 is for tasks of lm_eval, but tasks are ('shells',): omit it"),
         (["--grid", '{"accept_threshold": []}'], "must list at least one set of options"),
-        (["--against", "/nonsense"], "no run in '/nonsense': it has no run.json"),
         (["--config", "eval: 5"], "`eval:` holds no names and values, got 5"),
         (["--config", "engine: {rule: ./mine.py}"], "rule='./mine.py' is a path, which imports a module"),
         (["--config", "processors: [min_tokens, {./mine.py: {}}]"], "processors='./mine.py' is a path, which imports a module"),
