@@ -1,6 +1,5 @@
 """`dlstep models check`: describe a checkpoint and its problems, without downloading or loading its weights."""
 
-from collections import Counter
 from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -73,11 +72,10 @@ def facts_of(report: "CheckpointReport", requests: int = 1, length: int | None =
     known: Json = {}
     problems = list(report.problems)
     if report.description is not None:
-        description, shapes = report.description, report.kv_shapes
+        description = report.description
         if declared := declared_problem(description):
             problems.append(declared)
         dtypes = {"16-bit": bfloat16, "32-bit": float32}
-        layers = Counter((shape.kv_heads, shape.head_dim, shape.window) for shape in shapes)
         known = {
             "family": description.family.name,
             "network": description.family.network.__name__,
@@ -85,11 +83,7 @@ def facts_of(report: "CheckpointReport", requests: int = 1, length: int | None =
             **{name: getattr(description.spec, name) for name in ("vocab_size", "mask_id", "head_shift")},
             **{name: getattr(description, name) for name in ("max_model_len", "training", "decoding_strategy")},
             "eos_ids": list(description.spec.eos_ids),
-            "kv_bytes_per_token": {name: kv_bytes_per_token(shapes, dtype) for name, dtype in dtypes.items()},
-            "kv_layers": [
-                {"layers": count, "kv_heads": heads, "head_dim": size, "window": window}
-                for (heads, size, window), count in layers.items()
-            ],
+            "kv_bytes_per_token": {name: kv_bytes_per_token(report.kv_shapes, dtype) for name, dtype in dtypes.items()},
             "strategies": {} if declared else incompatible_strategies(description),
         }
         if description.decoding_strategy and not problems:
@@ -120,11 +114,6 @@ def lines(facts: Json) -> list[str]:
             f"longest context: {facts['max_model_len']:,} tokens",
             f"ids: {facts['vocab_size']:,}, mask {facts['mask_id']}, end {', '.join(map(str, facts['eos_ids']))}",
             f"keys and values of a token: {per_token}",
-            *(
-                f"  {layer['layers']} layers: {layer['kv_heads']} heads of {layer['head_dim']}, "
-                + ("full attention" if layer["window"] is None else f"a window of {layer['window']}")
-                for layer in facts["kv_layers"]
-            ),
             *(_memory_line(each) for each in facts.get("memory", ())),
             f"by default: {facts.get('by_default', 'it does not load')}",
             f"made for: {facts['decoding_strategy'] or 'not stated'}",

@@ -35,7 +35,10 @@ GRACE = 1.0  # seconds that an engine has to end a cancelled request before the 
 
 
 class FairQueue:
-    """One queue of requests per owner. `pop` serves owners round-robin, so no owner can starve another."""
+    """One queue of requests per owner. `pop` serves owners round-robin, so no owner can starve another.
+
+    Iteration begins with the request that `pop` returns next.
+    """
 
     def __init__(self) -> None:
         self._queues: OrderedDict[str, deque[PendingRequest]] = OrderedDict()
@@ -49,10 +52,6 @@ class FairQueue:
     def push(self, pending: PendingRequest) -> None:
         """Append a request to its owner's queue."""
         self._queues.setdefault(pending.owner, deque()).append(pending)
-
-    def first(self) -> PendingRequest:
-        """Return the request that `pop` would return, without removing it."""
-        return next(iter(self))
 
     def pop(self) -> PendingRequest:
         """Remove and return the first request of the next owner, and move the owner to the end."""
@@ -364,7 +363,7 @@ class Router:
         if self._paused or self._changing.locked():
             return
         now = asyncio.get_running_loop().time()
-        while self._queue and (replica := self._replica_for(self._queue.first())) is not None:
+        while self._queue and (replica := self._replica_for(next(iter(self._queue)))) is not None:
             pending = self._queue.pop()
             assert pending.queue_timer is not None, "it waited"
             pending.queue_timer.cancel()

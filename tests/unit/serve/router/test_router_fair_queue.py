@@ -16,7 +16,7 @@ def test_owners_take_turns_and_each_is_served_in_order(owners):
     assert len(queue) == len(owners) == len(list(queue))
     order = []
     for _ in owners:
-        first = queue.first()
+        first = next(iter(queue))
         assert queue.pop() is first
         order.append((first.owner, first.id))
     assert not queue
