@@ -25,7 +25,7 @@ from ..engine.loader import LoadedEngine, load_engine
 from ..engine.step_limit import StepLimit, process_limit
 from ..serve.engine_loop import MOST_FAILURES, EngineLoop, known_facts
 from ..serve.http import translate
-from ..serve.http.errors import FAULT, body_of, first_fault, invalid
+from ..serve.http.errors import FAULT, body_of, first_fault, invalid, renaming
 from ..serve.http.kinds import KINDS
 from ..serve.http.replies import Reply, read_choices
 from ..serve.http.schema import ChatRequest, CompletionRequest, ResponsesRequest, Sampling, Strict, fields_of
@@ -128,7 +128,7 @@ class BatchEngine:
 
     def _translated(self, place: int, key: str, body: Sampling) -> RunningRequest:
         facts, begin, kind = self._known, perf_counter(), KINDS.get(type(body), Reply)
-        with kind.renaming():
+        with renaming(kind.NAMES):
             translate.check_model(facts, body.model)
             chat, constraint = kind.chat_of(body), None
             if translate.constraint_of(chat):

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from .. import strategies
+from ..core.checks import Json
 from ..core.options import Options, PluginGroup, searched
 from ..engine.config import EngineConfig
 from ..engine.option_rows import option_rows, paragraphs, parts_of
@@ -33,14 +34,14 @@ class StrategiesCommand:
 COMMAND = StrategiesCommand
 
 
-def strategy_row(name: str) -> dict[str, Any]:
+def strategy_row(name: str) -> Json:
     """Return the facts of a strategy; `model` is the embedded model trained for it, `options` include those of its rule."""
     value = strategies.PLUGINS.value(name)
     model = next(iter(embedded_models_for(EngineConfig(decoding_strategy=name))), None)
     return {"name": name, "summary": paragraphs(value)[0].splitlines()[0], "model": model, "options": flat(value)}
 
 
-def flat(value: Options) -> dict[str, object]:
+def flat(value: Options) -> Json:
     """Return the default of every option, including those of the rule."""
     return {row.name: row.default for part in reversed(list(parts_of(value))) for row in option_rows(part)}
 
@@ -50,7 +51,7 @@ def run(options: Namespace) -> int:
     return print_rows(strategies.PLUGINS, options, strategy_row, "--decoding_strategy NAME")
 
 
-def print_rows(plugins: PluginGroup[Any], options: Namespace, row_of: Callable[[str], dict[str, Any]], use: str) -> int:
+def print_rows(plugins: PluginGroup[Any], options: Namespace, row_of: Callable[[str], Json], use: str) -> int:
     """Print the list of strategies or rules, or the one that is named."""
     if options.name is not None:
         return print_options(plugins, options)

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from ..core import AddedRequest, Progress, SequenceState, Spec, State
-from ..core.checks import short
+from ..core.checks import Json, short
 from ..core.trace import differing, field_names
 from ..text.words import clipped, piece, print_pretty
 from .frames import shown_options
@@ -67,14 +67,14 @@ def diff(old: State, new: State) -> ValueDiff:
     return ValueDiff("", tuple(moves), (), requests)
 
 
-def _facts(state: State) -> dict[str, object]:
+def _facts(state: State) -> Json:
     """Return the counts of a state, and the options of its strategy and engine."""
     config = {name: getattr(state.config, name) for name in field_names(state.config) if name != "spec"}
     counts = {"step": state.step, "pages held": len(state.cache.owners), "strategy": type(state.strategy).__name__}
     return counts | shown_options(state.strategy) | config
 
 
-def _moves(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
+def _moves(old: Json, new: Json) -> list[str]:
     """Return the changes of the entries that both have."""
     common = [name for name in old if name in new and old[name] != new[name]]
     return [f"{name} {_shown(old[name])} -> {_shown(new[name])}" for name in common]
@@ -121,7 +121,7 @@ def _drafts(sequence: SequenceState) -> dict[int, int]:
     return {position: token for position, token, _, known in sequence.answer_cells() if not known}
 
 
-def _counts(sequence: SequenceState, waits: bool) -> dict[str, object]:
+def _counts(sequence: SequenceState, waits: bool) -> Json:
     """Return the counts of a request by their display names."""
     window = sequence.progress.window
     return {

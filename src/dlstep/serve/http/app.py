@@ -30,7 +30,7 @@ from . import recordings, translate
 from .admin import Admin
 from .answers import AnswerJob, Body, RequestLog, unless_gone
 from .choosable import choices_of
-from .errors import json_response, response_of
+from .errors import json_response, renaming, response_of
 from .guards import OPEN, CheckedRoute, FairWorker, Guard, WorkerThread, hosts_of
 from .kinds import KINDS
 from .recordings import forked
@@ -91,7 +91,7 @@ class Api:
     async def _replied(self, request: Request, body: Any) -> Response:
         """Translate a body, once its constraint is compiled, and answer it."""
         facts, kind = self.router.facts, KINDS.get(type(body), Reply)
-        with kind.renaming():
+        with renaming(kind.NAMES):
             translate.check_model(facts, body.model)
             chat = body if kind is Reply else await self.worker.run(kind.chat_of, body)
             constraint = await self._constraint(request, chat)

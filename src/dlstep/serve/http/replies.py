@@ -5,7 +5,6 @@ The fields of responses are in the order of openai's types.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice, repeat
 from math import log
@@ -20,7 +19,7 @@ from ...views.frames import FrameEncoder, head_of
 from ..messages import Facts
 from ..router.pending_requests import Head, PendingRequest
 from ..shapes import ReadOfPrompt, ReadSlot, ReadsReply, ReadUsage
-from .errors import body_of, renaming
+from .errors import body_of
 from .tool_calls import HERMES, AnswerReader, Part, begins_reasoning, format_in
 
 COMPACT = (",", ":")
@@ -254,11 +253,6 @@ class Reply:
     def chat_of(body: Any) -> Any:
         """Return the body of the equivalent completion or chat. Raises Refused that names the invalid field."""
         return body
-
-    @classmethod
-    def renaming(cls) -> AbstractContextManager[None]:
-        """Rename the fields of refusals that the `with` block raises to those of the body."""
-        return renaming(cls.NAMES)
 
     def whole(self) -> Json:
         """Return the whole reply, whose `choices` may be an iterator."""
