@@ -64,6 +64,15 @@ def test_text_takes_as_many_offsets_as_it_has_tokens(llm):
             llm.pins(given)
 
 
+def test_a_text_that_the_tokenizer_cannot_encode_is_refused_by_its_offset(llm, monkeypatch):
+    def failing(*_, **__):
+        raise Exception("no such character")
+
+    monkeypatch.setattr(llm.engine.tokenizer, "encode", failing)
+    with refused("pins.2", "invalid_value"):
+        llm.pins({2: "72"})
+
+
 @pytest.mark.parametrize("strategy", ["multi_bd", "d2f", "dmax", "dual_cache", "diffusion_gemma", "multi_bd_edit"])
 def test_generate_stream_and_session_hold_the_same_pins(strategy):
     own = (

@@ -7,7 +7,6 @@ state. An automaton is compared by identity, so that products can be cached.
 import json
 import re
 import warnings
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
@@ -46,10 +45,10 @@ class Dfa:
 
     def accepts(self, text: str) -> bool:
         """Return whether a text is in the language."""
-        state = 0 if self.rows else None
-        for letter in text:
-            state = None if state is None else _next(self.rows[state], ord(letter))
-        return state in self.accepting
+        states = {0} if self.rows else set[int]()
+        for letter in map(ord, text):
+            states = {to for state in states for low, high, to in self.rows[state] if low <= letter <= high}
+        return not states.isdisjoint(self.accepting)
 
     @property
     def example(self) -> str:
@@ -93,11 +92,6 @@ def explored(start: State, moves: Callable[[State], Iterable[tuple[int, int, Sta
     kept = {place: index for index, place in enumerate(sorted(live))}
     kept_rows = [tuple([(low, high, kept[to]) for low, high, to in rows[place] if to in kept]) for place in kept]
     return Dfa(tuple(kept_rows), frozenset([kept[place] for place in accepting]))
-
-
-def _next(row: Row, letter: int) -> int | None:
-    place = bisect_right(row, letter, key=lambda move: move[0]) - 1
-    return row[place][2] if place >= 0 and letter <= row[place][1] else None
 
 
 def _split(moves: Iterable[tuple[int, int, State]]) -> Iterator[tuple[int, int, frozenset[State]]]:

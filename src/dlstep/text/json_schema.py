@@ -96,7 +96,7 @@ class Schemas:
         letters: Characters of strings that have a limit of their length.
     """
 
-    def __init__(self, root: Any, longest: int = 512, letters: str = dfa.LETTERS) -> None:
+    def __init__(self, root: Any, longest: int, letters: str) -> None:
         from jsonschema import Draft202012Validator
         from referencing import Registry
 

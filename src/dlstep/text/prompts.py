@@ -38,8 +38,8 @@ class TextEncoder(Protocol):
         ...
 
 
-def encode_text(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
-    """Return the ids of a text. Raises Refused if the tokenizer fails.
+def encode_text(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = True, field: str = "prompt") -> tuple[int, ...]:
+    """Return the ids of a text. Raises Refused, with the name of the field, if the tokenizer fails.
 
     A text that begins with the beginning-of-sequence token gets no second one.
     """
@@ -48,7 +48,7 @@ def encode_text(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = T
     except BaseException as error:  # tokenizers raises plain Exception, or a Rust panic
         if type(error) is Exception or type(error).__name__ == "PanicException":
             raise Refused(
-                "prompt", "invalid_value", f"the model's tokenizer cannot encode this text: {str(error)[:200]}"
+                field, "invalid_value", f"the model's tokenizer cannot encode this text: {str(error)[:200]}"
             ) from error
         raise
     begin = tokenizer.special_tokens_map.get("bos_token") if add_special_tokens else None
@@ -60,9 +60,15 @@ def encode_text(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = T
 
 
 def encode(
-    texts: TextEncoder, prompt: Prompt, *, special: bool | None = None, ends: bool = True, infills: bool = False
+    texts: TextEncoder,
+    prompt: Prompt,
+    *,
+    special: bool | None = None,
+    ends: bool = True,
+    infills: bool = False,
+    field: str = "prompt",
 ) -> tuple[int, ...]:
-    """Return the token ids of a prompt, which is text or a list of ids. Raises Refused for anything else.
+    """Return the token ids of a prompt, which is text or a list of ids. Raises Refused, with the name of the field, otherwise.
 
     The tokenizer adds its special tokens to text unless `special` is False. With `ends`, text gets `prompt_end` if it lacks
     it. With `infills` (there is a suffix), text gets the beginning-of-sequence token, as in DreamOn's training.
@@ -72,31 +78,28 @@ def encode(
         values = [plain(part) for part in ids]
         wrong = [part for part in values if type(part) is not int]
         if wrong:
-            raise Refused("prompt", "invalid_type", f"token ids must be integers, got {short(wrong[0])}")
+            raise Refused(field, "invalid_type", f"token ids must be integers, got {short(wrong[0])}")
         return tuple(values)
     if not isinstance(plain(prompt), str):
-        raise Refused("prompt", "invalid_type", f"must be text or a list of token ids, got {short(prompt)}")
+        raise Refused(field, "invalid_type", f"must be text or a list of token ids, got {short(prompt)}")
     text = text_of(prompt)
     if text is None:
         raise Refused(
-            "prompt",
+            field,
             "invalid_value",
             f"{short(prompt)} is not valid text: remove the lone surrogate, which UTF-8 cannot encode",
         )
     if texts.tokenizer is None:
-        raise Refused("prompt", "unsupported", f"{short(text)} is text and the engine has no tokenizer: give token ids")
+        raise Refused(field, "unsupported", f"{short(text)} is text and the engine has no tokenizer: give token ids")
     end = "" if not ends or not text or text.endswith(texts.prompt_end) else texts.prompt_end
-    encoded = encode_text(texts.tokenizer, text + end, add_special_tokens=special is not False)
+    encoded = encode_text(texts.tokenizer, text + end, add_special_tokens=special is not False, field=field)
     begin: Any = texts.tokenizer.bos_token_id if infills and special is not False else None
     return encoded if begin in (None, *encoded[:1]) else (begin, *encoded)
 
 
 def encode_suffix(texts: TextEncoder, suffix: Prompt) -> tuple[int, ...]:
     """Return the ids of a suffix; text gets an end-of-sequence token, as in DreamOn's training. Raises Refused."""
-    try:
-        ids = encode(texts, suffix, special=False, ends=False)
-    except Refused as error:
-        raise Refused("suffix", error.refusal.code, error.refusal.message) from error
+    ids = encode(texts, suffix, special=False, ends=False, field="suffix")
     return ids + texts.first.config.spec.eos_ids[:1] if isinstance(suffix, str) else ids
 
 
@@ -115,7 +118,9 @@ def encode_pins(texts: TextEncoder, pins: object) -> dict[int, int]:
         text = text_of(pin)
         if type(offset) is not int or (text is None and type(pin) is not int):
             raise Refused("pins", "invalid_type", f"{form}, got the entry {short((offset, pin))}")
-        ids = [pin] if text is None else _ids_of(texts, offset, text)
+        ids = (pin,) if text is None else encode(texts, text, special=False, ends=False, field=f"pins.{offset}")
+        if not ids:
+            raise Refused(f"pins.{offset}", "invalid_value", f"{short(text)} has no tokens: leave it out")
         for position, token in enumerate(ids, offset):
             if position in tokens:
                 raise Refused(
@@ -123,15 +128,6 @@ def encode_pins(texts: TextEncoder, pins: object) -> dict[int, int]:
                 )
             tokens[position] = token
     return dict(sorted(tokens.items()))
-
-
-def _ids_of(texts: TextEncoder, offset: int, text: str) -> list[int]:
-    if texts.tokenizer is None:
-        raise Refused(f"pins.{offset}", "unsupported", f"{short(text)} is text and the engine has no tokenizer: give token ids")
-    ids = encode_text(texts.tokenizer, text, add_special_tokens=False)
-    if not ids:
-        raise Refused(f"pins.{offset}", "invalid_value", f"{short(text)} has no tokens: leave it out")
-    return list(ids)
 
 
 def as_list(prompts: Prompt | Sequence[Prompt], name: str = "prompts") -> list[Prompt]:
@@ -171,7 +167,7 @@ def with_stop_ids(params: SamplingParams, tokenizer: Tokenizer | None) -> Sampli
 
 
 def ids_of(
-    engine: TextEncoder, prompt: Prompt, params: SamplingParams, *, explicit: bool = False, **how: bool
+    engine: TextEncoder, prompt: Prompt, params: SamplingParams, *, explicit: bool = False, **how: Any
 ) -> tuple[int, ...]:
     """Return the ids of a prompt, as `encode` does. Warn if `max_tokens` does not fit, unless it is a default.
 

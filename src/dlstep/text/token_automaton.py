@@ -144,13 +144,12 @@ def _functions(rows: Sequence[Row], pieces: Sequence[bytes], forbidden: Sequence
     return functions, function_of
 
 
-def _reached(starts: States, before: States, after: States, states: int) -> npt.NDArray[np.bool_]:
+def _reached(starts: Numbers, before: States, after: States, states: int) -> npt.NDArray[np.bool_]:
     """Return which states can be reached from `starts` by arrows between states, including them."""
-    order = np.argsort(before, kind="stable")
-    bounds, after = np.searchsorted(before[order], np.arange(states + 1)), after[order]
+    bounds, following = _grouped(before, states, after)
     found = np.zeros(states, np.bool_)
     while len(starts):
         found[starts] = True
-        starts = np.unique(after[ranges(bounds[starts], bounds[starts + 1] - bounds[starts])])
-        starts = starts[~found[starts]]
+        reached = np.unique(following[ranges(bounds[starts], bounds[starts + 1] - bounds[starts])])
+        starts = reached[~found[reached]]
     return found
