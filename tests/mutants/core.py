@@ -152,7 +152,7 @@ MUTANTS = (
     *in_file(
         "core/filtering.py",
         ("FilteredBlock.compatible", "keep tokens that contradict one another", "letters[:last:-1]", "letters[last + 1:]"),
-        ("FilteredBlock.compatible", "forget what was kept before", "_narrow(letters, place, left, right)", "pass"),
+        ("FilteredBlock.compatible", "forget what was kept before", "sets_after(left[place], letters[place:])", "left[place:]"),
         (
             "FilteredBlock.remask",
             "drop the filter when a rule remasks",

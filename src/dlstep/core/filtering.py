@@ -167,7 +167,8 @@ class FilteredBlock(Block):
             if left[place][proposed[place]].bitmap & right[place + 1].bitmap:
                 kept.append(index)
                 letters[place] = proposed[place]
-                _narrow(letters, place, left, right)
+                left[place:] = sets_after(left[place], letters[place:])
+                right[: place + 2] = sets_before(letters[: place + 1], right[place + 1])
         return sorted(kept)
 
     def unmask_rows(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "FilteredBlock":
@@ -227,23 +228,6 @@ class FilteredBlock(Block):
 def filtered(block: Block, bounds: Bounds, *, checked: bool = True) -> FilteredBlock:
     """Return `block` with `bounds`. `checked`: whether the window is known to be completable with it."""
     return FilteredBlock(*_FIELDS(block), bounds=bounds, checked=(block.tokens, block.masked) if checked else ())
-
-
-def _narrow(letters: Sequence[int], place: int, left: list[StateSet], right: list[StateSet]) -> None:
-    """Update the forward sets after `place` and the backward sets up to it, after the letter at `place` changed.
-
-    Each set depends only on its neighbour and one letter, so after the first unchanged set, all others are unchanged, too.
-    """
-    for index in range(place, len(letters)):
-        states = left[index][letters[index]]
-        if states is left[index + 1]:
-            break
-        left[index + 1] = states
-    for index in range(place, -1, -1):
-        states = right[index + 1][letters[index]]
-        if states is right[index]:
-            break
-        right[index] = states
 
 
 class WindowFilter:

@@ -14,7 +14,7 @@ from decimal import Decimal
 from functools import cache, lru_cache, partial
 from importlib import import_module
 from itertools import pairwise
-from operator import and_, gt, itemgetter, or_
+from operator import and_, gt, or_
 from typing import Any, TypeVar
 
 import regex as unicode_regex
@@ -96,15 +96,11 @@ def explored(start: State, moves: Callable[[State], Iterable[tuple[int, int, Sta
 
 def _split(moves: Iterable[tuple[int, int, State]]) -> Iterator[tuple[int, int, frozenset[State]]]:
     """Yield the ranges of characters within which no move begins or ends, each with the states to which moves lead."""
-    ordered = sorted(moves, key=itemgetter(0))
-    if all(one[1] < other[0] for one, other in pairwise(ordered)):  # usually, no ranges overlap; this path is fast
-        for low, high, to in ordered:
-            yield low, high, frozenset([to])
-        return
-    begins, active = defaultdict[int, list[tuple[int, int, State]]](list), list[tuple[int, int, State]]()
-    for move in ordered:
+    begins, ends, active = defaultdict[int, list[tuple[int, int, State]]](list), set[int](), list[tuple[int, int, State]]()
+    for move in moves:
         begins[move[0]].append(move)
-    for low, end in pairwise(sorted(begins.keys() | {high + 1 for _, high, _ in ordered})):
+        ends.add(move[1] + 1)
+    for low, end in pairwise(sorted(begins.keys() | ends)):
         active = [move for move in active if move[1] >= low] + begins[low]
         if active:
             yield low, end - 1, frozenset([to for _, _, to in active])
