@@ -62,6 +62,14 @@ def refusal_without_mask(spec: Spec) -> Refusal | None:
     return None if spec.mask_id is not None else Refusal("decoding_strategy", "unsupported", message)
 
 
+def refusal_of_head(spec: Spec, head_shift: int) -> Refusal | None:
+    """Return why a strategy for models with a mask id and this `head_shift` cannot decode the model; None if it can."""
+    if spec.head_shift == head_shift:
+        return refusal_without_mask(spec)
+    rows = "the row before a block must predict its first token" if head_shift else "rows must predict their own positions"
+    return Refusal("decoding_strategy", "unsupported", f"its head_shift is {spec.head_shift}; {rows}")
+
+
 @dataclass(frozen=True, slots=True)
 class Refreshed(Extra):
     """State of a sequence after a refresh: the device stores keys and values of all positions that its passes see.

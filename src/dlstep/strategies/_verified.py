@@ -7,6 +7,7 @@ gives the same sample. The samples of later rows are dropped.
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from rpds import List
 
@@ -28,7 +29,7 @@ from ..core import (
     Wanted,
     positions,
 )
-from ._blocks import refusal_without_mask, required_mask
+from ._blocks import refusal_of_head, required_mask
 
 SAMPLE_SPEC = SampleSpec(ties="lowest")
 KEPT = Storing(keeps_window=True)
@@ -49,9 +50,11 @@ def accepted(block: Block, samples: SpanSamples) -> tuple[int, Block]:
 
 @dataclass(frozen=True, slots=True)
 class Causal(Strategy):
-    """Decoding that gives the answers of autoregressive decoding: each sample depends only on the tokens before it."""
+    """Decoding of networks that store final positions with causal attention."""
 
-    takes_constraints = True  # each position may hold the same tokens as in autoregressive decoding
+    takes_constraints = True
+    head_shift: ClassVar[int | None] = None
+    """Shift of the head of networks that the strategy decodes; None: any."""
 
     @property
     def sample_spec(self) -> SampleSpec:
@@ -59,8 +62,8 @@ class Causal(Strategy):
         return SAMPLE_SPEC
 
     def refusal(self, spec: Spec, request: Request) -> Refusal | None:
-        """Return why a model without a mask token does not fit; None for other models."""
-        return refusal_without_mask(spec)
+        """Return why a model without a mask token or with another `head_shift` does not fit; None for other models."""
+        return refusal_of_head(spec, spec.head_shift if self.head_shift is None else self.head_shift)
 
     def grid(self, request: Request) -> Grid:
         """Return groups of one position, because final positions attend causally."""

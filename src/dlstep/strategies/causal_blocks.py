@@ -26,18 +26,18 @@ from ..core import (
     Span,
     SpanSamples,
     Spec,
-    Strategy,
     Wanted,
 )
 from ..core.filtering import passes_to_come
 from ..rules._shares import in_parts
 from ..rules.threshold import Threshold
 from ._blocks import block_passes, decided_alone, opened, refusal_of_rule, sampled_for, untempered
+from ._verified import Causal
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class CausalBlocks(Strategy):
+class CausalBlocks(Causal):
     """Blocks of `block_size` positions after the prompt, one at a time: a first token, then those that a rule unmasks.
 
     All positions before the block are final. The window is the block's first position until that
@@ -45,7 +45,7 @@ class CausalBlocks(Strategy):
     """
 
     holds_pins = True
-    takes_constraints = True
+    head_shift = 0
     block_size: Annotated[int, Gt(0)] = 32
     """Positions per block; 1 is autoregressive decoding."""
     rule: Rule = Threshold(inclusive=True)
@@ -58,17 +58,7 @@ class CausalBlocks(Strategy):
 
     def refusal(self, spec: Spec, request: Request) -> Refusal | None:
         """Return why the rule or the model does not fit; None if both do."""
-        if spec.head_shift:
-            return Refusal(
-                "decoding_strategy",
-                "unsupported",
-                "the model's head is shifted in all rows; the rows of masks must predict their own positions",
-            )
-        return refusal_of_rule(self.rule, spec)
-
-    def grid(self, request: Request) -> Grid:
-        """Return groups of one position: final positions attend causally."""
-        return Grid(0, 1)
+        return Causal.refusal(self, spec, request) or refusal_of_rule(self.rule, spec)
 
     def rows_at_once(self, request: Request) -> int:
         """Return the size of a block."""

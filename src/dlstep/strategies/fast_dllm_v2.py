@@ -30,7 +30,7 @@ from ..core import (
     Wanted,
 )
 from ..rules.threshold import Threshold
-from ._blocks import Refreshed, decided_alone, opened, refusal_without_mask
+from ._blocks import Refreshed, decided_alone, opened, refusal_of_head
 
 _above = lru_cache(Threshold)  # cached, so that equal values are validated once
 
@@ -62,13 +62,7 @@ class FastDLLMV2(Strategy):
 
     def refusal(self, spec: Spec, request: Request) -> Refusal | None:
         """Return why a model without masks or with an unshifted head does not fit; else None."""
-        if spec.head_shift != 1:
-            return Refusal(
-                "decoding_strategy",
-                "unsupported",
-                f"its head_shift is {spec.head_shift}; the row before a block must predict the first token of the block",
-            )
-        return refusal_without_mask(spec)
+        return refusal_of_head(spec, 1)
 
     def grid(self, request: Request) -> Grid:
         """Return diffusion blocks from position 0 on."""

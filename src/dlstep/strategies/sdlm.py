@@ -18,20 +18,17 @@ from ..core import (
     Grid,
     Probability,
     Progress,
-    Refusal,
     Request,
     Rows,
     Rule,
-    SampleSpec,
     SequenceState,
     Span,
     SpanSamples,
     Spec,
-    Strategy,
     Wanted,
 )
-from ._blocks import decided_alone, opened, refusal_without_mask
-from ._verified import SAMPLE_SPEC
+from ._blocks import decided_alone, opened
+from ._verified import Causal
 
 
 @final
@@ -56,35 +53,17 @@ class _Beginning(Rule):
 
 @final
 @dataclass(frozen=True, slots=True)
-class SDLM(Strategy):
+class SDLM(Causal):
     """A window of the last token and masks, which predicts the next `block_size` tokens.
 
     The last token of the answer is not final, because the window feeds it again.
     """
 
-    takes_constraints = True
+    head_shift = 1
     block_size: Annotated[int, Gt(0)] = 4
     """Rows of the window, and the most tokens of a pass; 1 is autoregressive decoding."""
     accept_threshold: Probability = 0.9
     """Keep the tokens before the first one whose probability is not above this."""
-
-    @property
-    def sample_spec(self) -> SampleSpec:
-        """No statistics; ties go to the lowest id."""
-        return SAMPLE_SPEC
-
-    def refusal(self, spec: Spec, request: Request) -> Refusal | None:
-        """Return why a model without a mask token or without a shifted head does not fit; None for other models."""
-        if spec.head_shift != 1:
-            message = (
-                f"its head_shift is {spec.head_shift}; the row before an answer must predict the first token of the answer"
-            )
-            return Refusal("decoding_strategy", "unsupported", message)
-        return refusal_without_mask(spec)
-
-    def grid(self, request: Request) -> Grid:
-        """Return groups of one position, because final positions attend causally."""
-        return Grid(0, 1)
 
     def rows_at_once(self, request: Request) -> int:
         """Return the number of rows of the window."""

@@ -14,7 +14,6 @@ from typing import Annotated, final
 
 from annotated_types import Gt
 
-from ..core import Refusal, Request, Spec
 from ._verified import Verified
 from .autoregressive import Autoregressive
 
@@ -24,6 +23,7 @@ from .autoregressive import Autoregressive
 class SelfSpeculation(Verified):
     """Drafts of `block_size` - 1 tokens, each followed by a pass that verifies the tokens."""
 
+    head_shift = 0
     SWEEP = ("block_size", (2, 3, 4, 6, 8, 16))
 
     block_size: Annotated[int, Gt(0)] = 32
@@ -38,16 +38,6 @@ class SelfSpeculation(Verified):
     def autoregressive(self) -> Autoregressive:
         """Autoregressive decoding, without options."""
         return Autoregressive()
-
-    def refusal(self, spec: Spec, request: Request) -> Refusal | None:
-        """Return why a model without a mask token or with a shifted head does not fit; None for other models."""
-        if spec.head_shift:
-            return Refusal(
-                "decoding_strategy",
-                "unsupported",
-                "the model's head is shifted in all rows; the rows of masks must predict their own positions",
-            )
-        return Verified.refusal(self, spec, request)
 
 
 STRATEGY = SelfSpeculation

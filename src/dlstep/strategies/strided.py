@@ -11,7 +11,7 @@ from typing import Annotated, final
 
 from annotated_types import Ge
 
-from ..core import Progress, Refusal, Request, Rows, SequenceState, Span, SpanSamples, Spec, Wanted, positions
+from ..core import Progress, Request, Rows, SequenceState, Span, SpanSamples, Spec, Wanted, positions
 from ._verified import KEPT, Causal, accepted
 
 
@@ -25,20 +25,11 @@ class Strided(Causal):
     draw number 0, as in autoregressive decoding, where each position is sampled once.
     """
 
+    head_shift = 1
     SWEEP = ("block_size", (0, 1, 2, 3, 4, 7))
 
     block_size: Annotated[int, Ge(0)] = 3
     """Number of masks in a forward pass, each of which proposes a token; with 0, decoding is autoregressive."""
-
-    def refusal(self, spec: Spec, request: Request) -> Refusal | None:
-        """Return why a model without a mask token or without a shifted head does not fit; None for other models."""
-        if spec.head_shift != 1:
-            return Refusal(
-                "decoding_strategy",
-                "unsupported",
-                f"its head_shift is {spec.head_shift}; the row before an answer must predict the first token of the answer",
-            )
-        return Causal.refusal(self, spec, request)
 
     @property
     def autoregressive(self) -> "Strided":

@@ -14,7 +14,6 @@ from annotated_types import Gt
 
 from ..core import (
     Block,
-    Grid,
     Progress,
     Refusal,
     Request,
@@ -25,22 +24,22 @@ from ..core import (
     Span,
     SpanSamples,
     Spec,
-    Strategy,
     Wanted,
     positions,
 )
 from ..core.filtering import passes_to_come
 from ..rules.threshold import Threshold
 from ._blocks import block_passes, decided_alone, opened, refusal_of_rule, sampled_for, untempered
+from ._verified import Causal
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class WeDLM(Strategy):
+class WeDLM(Causal):
     """A window of `block_size` positions that begins at the first masked position of the answer."""
 
     holds_pins = True
-    takes_constraints = True
+    head_shift = 0
     block_size: Annotated[int, Gt(0)] = 16
     """Positions of the window; 1 is autoregressive decoding."""
     rule: Rule = Threshold(order="entropy", entropy_threshold=0.4, position_penalty=0.02)
@@ -53,17 +52,10 @@ class WeDLM(Strategy):
 
     def refusal(self, spec: Spec, request: Request) -> Refusal | None:
         """Return why the rule or the model does not fit; None if both do."""
-        if spec.head_shift:
-            message = "the model's head is shifted; the rows of masks must predict their own positions"
-            return Refusal("decoding_strategy", "unsupported", message)
         if self.rule.remasks or type(self.rule).measure is not Rule.measure:
             message = f"{type(self.rule).__name__} plans the passes of a whole block, but a window slides: give 'threshold'"
             return Refusal("rule", "unsupported", message)
-        return refusal_of_rule(self.rule, spec)
-
-    def grid(self, request: Request) -> Grid:
-        """Return groups of one position, because all rows attend causally."""
-        return Grid(0, 1)
+        return Causal.refusal(self, spec, request) or refusal_of_rule(self.rule, spec)
 
     def rows_at_once(self, request: Request) -> int:
         """Return the size of the window."""
