@@ -451,8 +451,8 @@ MUTANTS = (
     ),
     *in_file(
         "rules/threshold.py",
-        ("Threshold.chosen", "unmask at a probability equal to the threshold", "probability > accept", "probability >= accept"),
-        ("Threshold._penalized", "penalize by the distance from the block's start", "masked[0]", "block_pass.block.start"),
+        ("Threshold.chosen", "unmask at a probability equal to the threshold", "score > accept", "score >= accept"),
+        ("Threshold.scores", "penalize by the distance from the block's start", "masked[0]", "block_pass.block.start"),
         noticed_by=("reference/test_zoo.py",),
     ),
     *in_file(

@@ -2,7 +2,21 @@
 
 from collections.abc import Callable, Sequence
 
-from ..core import Block, Spec
+from ..core import PLAIN, Block, BlockSamples, SampleSpec, SpanSamples, Spec
+
+# By order, the statistics that its scores are computed from.
+SAMPLE_SPECS = {
+    "confidence": PLAIN,
+    "margin": SampleSpec(statistics=frozenset({"margin"})),
+    "entropy": SampleSpec(statistics=frozenset({"entropy"})),
+}
+
+
+def scores_by(order: str, samples: BlockSamples | SpanSamples) -> Sequence[float]:
+    """Return the score of each position in an order of `SAMPLE_SPECS`: probabilities, margins or negated entropies."""
+    if order == "entropy":
+        return [-entropy for entropy in samples.entropies]
+    return samples.margins if order == "margin" else samples.probabilities
 
 
 def highest(scores: Sequence[float], count: int) -> list[int]:

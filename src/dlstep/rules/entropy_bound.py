@@ -15,8 +15,9 @@ from typing import Annotated, Literal, final
 from annotated_types import Interval
 
 from ..core import BlockPass, Choice, SampleSpec
+from ._shares import SAMPLE_SPECS, scores_by
 
-_ENTROPY, _BOTH = SampleSpec(statistics=frozenset({"entropy"})), SampleSpec(statistics=frozenset({"entropy", "margin"}))
+_BOTH = SampleSpec(statistics=frozenset({"entropy", "margin"}))
 
 
 def accepted(entropies: tuple[float, ...], bound: float) -> list[int]:
@@ -66,15 +67,12 @@ class EntropyBound(Choice):
 
     def scores(self, block_pass: BlockPass) -> Sequence[float]:
         """Return the scores of `order`: negated entropies, probabilities or margins."""
-        samples = block_pass.samples
-        if self.order == "entropy":
-            return [-entropy for entropy in samples.entropies]
-        return samples.probabilities if self.order == "confidence" else samples.margins
+        return scores_by(self.order, block_pass.samples)
 
     @property
     def sample_spec(self) -> SampleSpec:
         """Entropies, and margins if they define the order."""
-        return _BOTH if self.order == "margin" else _ENTROPY
+        return _BOTH if self.order == "margin" else SAMPLE_SPECS["entropy"]
 
 
 RULE = EntropyBound

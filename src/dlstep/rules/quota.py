@@ -23,15 +23,11 @@ from annotated_types import Gt, Interval
 
 from ..core import PLAIN, BlockPass, CanvasRule, Choice, PlannedPass, Probability, Refused, SampleSpec, check_ranges
 from ..core.draws import below, integers
-from ._shares import highest, length, share
+from ._shares import SAMPLE_SPECS, highest, length, scores_by, share
 
 Order = Literal["confidence", "margin", "entropy", "random", "left", "independent"]
 LAST = 0.001  # Dream's schedule ends with this fraction of masks
 _LAST_SCORE = float("-inf")
-_SAMPLE_SPECS = {
-    "margin": SampleSpec(statistics=frozenset({"margin"})),
-    "entropy": SampleSpec(statistics=frozenset({"entropy"})),
-}
 
 
 def hazard(forward: int, forwards: int) -> float:
@@ -134,7 +130,7 @@ class Quota(Choice, CanvasRule):
     @property
     def sample_spec(self) -> SampleSpec:
         """The statistic that defines the order."""
-        return _SAMPLE_SPECS.get(self.order, PLAIN)
+        return SAMPLE_SPECS.get(self.order, PLAIN)
 
     def measure(self, planned: PlannedPass) -> int:
         """Return the passes left, at most one per masked position unless independent."""
@@ -186,16 +182,12 @@ class Quota(Choice, CanvasRule):
         """Return the scores of `order`, with noise if sampled; `eos_last` puts ends last."""
         samples = block_pass.samples
         match self.order:
-            case "confidence" | "independent":
-                scores = samples.probabilities
-            case "margin":
-                scores = samples.margins
-            case "entropy":
-                scores = [-entropy for entropy in samples.entropies]
             case "random":
                 scores = _numbers(block_pass)
             case "left":
                 scores = [-float(position) for position in block_pass.block.masked]
+            case order:
+                scores = scores_by(order, samples)
         if (scale := self.order_temperature) is not None:
             # The largest scores with Gumbel noise are a sample without replacement.
             noise = map(log, map(neg, map(log, _numbers(block_pass))))

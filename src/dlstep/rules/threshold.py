@@ -14,9 +14,8 @@ from typing import Annotated, Literal, final
 
 from annotated_types import Interval
 
-from ..core import PLAIN, BlockPass, Choice, Probability, Refused, SampleSpec, check_ranges
-
-_ENTROPY = SampleSpec(statistics=frozenset({"entropy"}))
+from ..core import BlockPass, Choice, Probability, Refused, SampleSpec, check_ranges
+from ._shares import SAMPLE_SPECS
 
 
 @final
@@ -52,44 +51,29 @@ class Threshold(Choice):
 
     def chosen(self, block_pass: BlockPass) -> list[int]:
         """Return the indices that are certain enough; if none is and `must`, the most certain one."""
-        probabilities, accept = block_pass.samples.probabilities, self.accept_threshold
+        scores = self.scores(block_pass)
+        accept = self.accept_threshold if self.order == "confidence" else -self.entropy_threshold
         if self.falling:
             block = block_pass.block
             accept *= 1.0 - self.falling * (1.0 - len(block.masked) / len(block.sampled(block_pass.limit)))
-        elif self.order != "confidence":
-            return self._certain(self._penalized(block_pass), must=block_pass.must)
         if self.inclusive:
-            chosen = [index for index, probability in enumerate(probabilities) if probability >= accept]
+            chosen = [index for index, score in enumerate(scores) if score >= accept]
         else:
-            chosen = [index for index, probability in enumerate(probabilities) if probability > accept]
-        return chosen or ([probabilities.index(max(probabilities))] if block_pass.must else [])
+            chosen = [index for index, score in enumerate(scores) if score > accept]
+        return chosen or ([scores.index(max(scores))] if block_pass.must else [])
 
     def scores(self, block_pass: BlockPass) -> Sequence[float]:
-        """Return probabilities, or negated entropies with order="entropy"."""
+        """Return probabilities, or with order="entropy" negated entropies, each after its position's penalty."""
         if self.order == "confidence":
             return block_pass.samples.probabilities
-        return [-entropy for entropy in self._penalized(block_pass)]
+        masked, penalty = block_pass.block.masked, self.position_penalty
+        pairs = zip(block_pass.samples.entropies, masked, strict=True)
+        return [-(entropy + penalty * (position - masked[0])) for entropy, position in pairs]
 
     @property
     def sample_spec(self) -> SampleSpec:
         """Entropies with order="entropy", otherwise nothing."""
-        return PLAIN if self.order == "confidence" else _ENTROPY
-
-    def _penalized(self, block_pass: BlockPass) -> Sequence[float]:
-        """Return the entropies, plus `position_penalty` times the distance from the first mask."""
-        entropies, penalty, masked = block_pass.samples.entropies, self.position_penalty, block_pass.block.masked
-        if not penalty:
-            return entropies
-        return [entropy + penalty * (at - masked[0]) for entropy, at in zip(entropies, masked, strict=True)]
-
-    def _certain(self, entropies: Sequence[float], *, must: bool) -> list[int]:
-        """Return the indices with low enough entropy; if none and `must`, the first with the least."""
-        most = self.entropy_threshold
-        if self.inclusive:
-            chosen = [index for index, entropy in enumerate(entropies) if entropy <= most]
-        else:
-            chosen = [index for index, entropy in enumerate(entropies) if entropy < most]
-        return chosen or ([entropies.index(min(entropies))] if must else [])
+        return SAMPLE_SPECS[self.order]
 
 
 RULE = Threshold

@@ -7,7 +7,6 @@ removes its position, so the window grows and shrinks, and the suffix moves. Sou
 2602.01326.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, final
 
@@ -32,14 +31,8 @@ from ..core import (
 )
 from ..core.constraint import all_but
 from ..processors.min_tokens import MinTokens
-from ..rules._shares import highest
+from ..rules._shares import SAMPLE_SPECS, highest, scores_by
 from ._blocks import opened, refusal_without_mask, required_mask
-
-_SAMPLE_SPECS = {
-    "entropy": SampleSpec(statistics=frozenset({"entropy"})),
-    "margin": SampleSpec(statistics=frozenset({"margin"})),
-    "confidence": SampleSpec(),
-}
 
 
 @final
@@ -80,7 +73,7 @@ class DreamOn(Strategy):
     @property
     def sample_spec(self) -> SampleSpec:
         """The statistic that defines the order."""
-        return _SAMPLE_SPECS[self.order]
+        return SAMPLE_SPECS[self.order]
 
     def refusal(self, spec: Spec, request: Request) -> Refusal | None:
         """Return why the model cannot be decoded: it has no mask token, or no id `expand_token_id`; None if it can."""
@@ -121,7 +114,7 @@ class DreamOn(Strategy):
     def commit(self, sequence: SequenceState, span: Span, samples: SpanSamples, spec: Spec) -> Progress:
         """Unmask the positions that come first, remove or expand some of them, and end the answer if no mask is left."""
         (block,), past = sequence.progress.window, sequence.progress.past
-        chosen = highest(self._scores(samples), self.tokens_per_pass)
+        chosen = highest(scores_by(self.order, samples), self.tokens_per_pass)
         after = block.unmask_rows(chosen, samples.tokens, samples.probabilities)
         found = [(block.masked[index], samples.tokens[index]) for index in chosen]
         removed = [position for position, token in found if token in spec.eos_ids and token in sequence.request.stop_ids]
@@ -145,16 +138,6 @@ class DreamOn(Strategy):
         if not sequence.progress.window:
             return 0
         return len(sequence.progress.window[0].masked) + 2 * self._left(sequence)
-
-    def _scores(self, samples: SpanSamples) -> Sequence[float]:
-        """Return the score of each sampled position; high scores come first."""
-        match self.order:
-            case "entropy":
-                return [-entropy for entropy in samples.entropies]
-            case "confidence":
-                return samples.probabilities
-            case "margin":
-                return samples.margins
 
     def _left(self, sequence: SequenceState) -> int:
         """Return how many expansions the budget leaves."""
