@@ -25,7 +25,7 @@ from dlstep.core import Admission, Config, Plan, Request, Samples, SamplingParam
 from dlstep.core.automaton import Automaton
 from dlstep.core.lifecycle import largest_fed_end
 from dlstep.driver.lowering import LoweringTarget, Placed, gather, lower, unpack, with_masks
-from dlstep.driver.tables import CarrySlots, MaskTable, page_tables
+from dlstep.driver.tables import MaskTable, PageTables
 from dlstep.testing.scripted import ScriptedDriver
 
 from . import entry
@@ -49,8 +49,7 @@ class TorchLowering:
 
     def __init__(self, state: State) -> None:
         config = state.config
-        self._tables = page_tables(config)
-        self._slots = CarrySlots()
+        self._tables = PageTables(config)
         running = [(sequence.request.seq_id, sequence.pages, sequence.storage.slot) for sequence in state.running]
         self._apply(Plan(state.step, state.cache_digest, (), admissions=tuple(Admission(*held) for held in running)))
         device = torch.device("cpu")
@@ -60,7 +59,6 @@ class TorchLowering:
 
     def _apply(self, plan: Plan) -> None:
         self._tables.apply(plan)
-        self._slots.apply(plan)
 
     def prepare(self, plan: Plan, samples: Samples) -> Tensor | None:
         """Apply ownership changes. Return the packed answer of a device, or None if nothing was sampled."""
@@ -79,7 +77,7 @@ class TorchLowering:
 
     def lower(self, plan: Plan) -> None:
         """Create the tensors of the plan. No page may have changed its owner since the first plan."""
-        gathered = gather(plan, self._tables, self._target, self._slots.slots, self._placed)
+        gathered = gather(plan, self._tables, self._target, self._placed)
         self._placed = gathered.placed
         with_masks(lower(gathered, self._target), gathered, self._target)
 

@@ -187,7 +187,7 @@ MUTANTS = (
         (
             "TorchDriver.lent",
             "change the page tables of a cache whose memory is lent",
-            "replace(cache, tables=deepcopy(cache.tables), slots=deepcopy(cache.slots))",
+            "replace(cache, tables=deepcopy(cache.tables))",
             "cache",
         ),
         ("TorchDriver._replayed", "run only the last of the earlier plans", "in plans", "in plans[-1:]"),
@@ -284,9 +284,9 @@ MUTANTS = (
         ("buckets_for", "capture no graphs for batches with prompts", "idle, replace(kind, widest=TILE_HEIGHT): idle", "idle"),
     ),
     *in_file(
-        "driver/tables.py",
-        ("PageTables.copy", "share the list of free rows between copied tables", "list(other._free)", "other._free"),
-        ("PageTables.copy", "share pages between copied tables", "pages.copy()", "pages"),
+        "driver/torch_driver.py",
+        ("KVCache.copy", "share page tables between copied caches", "deepcopy(other.tables)", "other.tables"),
+        noticed_by=("unit/driver/test_tables.py",),
     ),
     *in_file(
         "driver/torch_driver.py",

@@ -54,7 +54,6 @@ def split(array: np.ndarray, counts: Sequence[int]) -> list[tuple[Any, ...]]:
 
 
 _SIGN = 1 << 63
-NO_SLOTS: Mapping[int, int] = {}  # for plans without canvases
 NO_ERRORS: Mapping[int, str] = {}
 
 
@@ -139,10 +138,8 @@ def masked_by(batch: Batch, table: MaskTable, rows: Int64[Tensor, " w"]) -> Batc
     return replace(batch, settings=replace(batch.settings, masks=TokenMasks(table.words, rows)))
 
 
-def gather(
-    plan: Plan, tables: PageTables, target: LoweringTarget, slots: Mapping[int, int] = NO_SLOTS, before: Placed | None = None
-) -> Gathered:
-    """Return the host arrays of `plan`, which has spans; `tables` and `slots` have applied it.
+def gather(plan: Plan, tables: PageTables, target: LoweringTarget, before: Placed | None = None) -> Gathered:
+    """Return the host arrays of `plan`, which has spans; `tables` have applied it.
 
     `before` is the placement of an earlier plan, reused if the same rows are fed; no page may have
     changed its owner since.
@@ -173,7 +170,7 @@ def gather(
         arrays["gates"] = np.repeat(np.array([span.rows.draft for span in spans], dtype=np.int64), [fact[0] for fact in facts])
     spec = plan.sample_spec
     sampler = SamplerConfig(spec.statistics, spec.ties, spec.best, spec.tempered, spec.all_ids)
-    arrays |= _settings(plan, sampled_positions) | _carried(spans, slots)
+    arrays |= _settings(plan, sampled_positions) | _carried(spans, tables.slots)
     if any(span.rows.soft is not None for span in spans):
         arrays |= _soft(spans)
     masked = spans if any(span.wanted.masks for span in spans) else ()

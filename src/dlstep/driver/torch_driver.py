@@ -26,7 +26,7 @@ from .graphs import PaddedExecutor
 from .lowering import NO_ERRORS, Gathered, LoweringTarget, Placed, gather, lower, unpack, with_masks
 from .processing import Processing, Unguided, unguided_plan
 from .profile import region
-from .tables import CarrySlots, MaskTable, PageTables, page_tables
+from .tables import MaskTable, PageTables
 from .warmup import buckets_for
 
 FREE_DIGEST = -1  # no state continues this cache
@@ -60,7 +60,6 @@ class KVCache:
     memory: Memory
     executor: Executor
     tables: PageTables
-    slots: CarrySlots
     digest: int = FREE_DIGEST
     last: Plan | None = None
     placed: Placed | None = None
@@ -76,16 +75,13 @@ class KVCache:
         self.digest, self.last = FREE_DIGEST, None
         if plan.cache_digest == EMPTY_CACHE:
             self.tables.clear()
-            self.slots.clear()
         self.tables.apply(plan)
-        self.slots.apply(plan)
         self.last = plan
 
     def copy(self, other: "KVCache") -> None:
         """Copy the content of `other`, which must not have more pages."""
         self.memory.copy(other.memory)
-        self.tables.copy(other.tables)
-        self.slots.slots = dict(other.slots.slots)
+        self.tables = deepcopy(other.tables)
         self.digest, self.last, self.placed = other.digest, other.last, None
 
 
@@ -436,10 +432,10 @@ class TorchDriver:
         with self._lock:
             self._forget_released()
             cache = self._caches.lent(plan) or self._replayed(earlier or [plan])
-            cache = replace(cache, tables=deepcopy(cache.tables), slots=deepcopy(cache.slots))
+            cache = replace(cache, tables=deepcopy(cache.tables))
             cache.apply_ownership(plan)
             forwards = self.network.forwards(plan)
-            gathered = [gather(forward, cache.tables, self._target, cache.slots.slots) for forward in forwards]
+            gathered = [gather(forward, cache.tables, self._target) for forward in forwards]
             batches = [with_masks(lower(each, self._target), each, self._target) for each in gathered]
             slots = torch.cat([batch.slot_mapping[batch.slot_mapping >= 0] for batch in batches])
             places = torch.cat([slots[:0] if batch.carry is None else batch.carry.left for batch in batches])
@@ -454,7 +450,7 @@ class TorchDriver:
         for plan in plans:
             cache.apply_ownership(plan)
             for forward in self.network.forwards(plan):
-                cache.executor.submit(gather(forward, cache.tables, self._target, cache.slots.slots)).wait()
+                cache.executor.submit(gather(forward, cache.tables, self._target)).wait()
         return cache
 
     def release(self, owner: int) -> None:
@@ -486,7 +482,7 @@ class TorchDriver:
         forwards = self.network.forwards(plan) if plan.spans else ()
         reassigned = plan.releases or plan.preemptions or plan.admissions or plan.grants
         before = None if reassigned else cache.placed
-        gathered = tuple([gather(forward, cache.tables, self._target, cache.slots.slots, before) for forward in forwards])
+        gathered = tuple([gather(forward, cache.tables, self._target, before) for forward in forwards])
         cache.placed = gathered[-1].placed if gathered else None
         masked = self._unguided(plan, gathered, cache)
         return gathered if masked is None else (masked, *gathered)
@@ -516,4 +512,4 @@ def _new_kv_cache(network: PagedNetwork, config: Config, target: LoweringTarget,
     memory = network.memory(num_pages, config.page_size, config.max_num_reqs)
     pads = has_kernels(target.device)
     executor = PaddedExecutor(network, memory, target, captures=captures) if pads else Executor(network, memory, target)
-    return KVCache(num_pages, memory, executor, page_tables(config), CarrySlots())
+    return KVCache(num_pages, memory, executor, PageTables(config))

@@ -25,7 +25,7 @@ from ..core import (
 from ..models.networks import PagedNetwork
 from .buckets import LEAST_ROWS, MAX_PADDED_ROWS, Bucket, Kind, forward_kind, row_sizes, sized
 from .lowering import Gathered, LoweringTarget, gather, placed_rows
-from .tables import CarrySlots, page_tables
+from .tables import PageTables
 
 GREEDY, DRAWN = SamplingParams(), SamplingParams(temperature=1.0)
 STEPS = 64  # enough to reach the beginning, middle and end of blocks
@@ -80,12 +80,11 @@ def buckets_for(
     """Return, for each kind that samples, an empty forward pass and its buckets, largest first."""
     met: dict[Kind, Gathered] = {}
     for params in (GREEDY, DRAWN):
-        tables, slots = page_tables(config), CarrySlots()
+        tables = PageTables(config)
         for plan in warmup_plans(config, strategy, params):
             tables.apply(plan)
-            slots.apply(plan)
             if any(span.wanted.sampled for span in plan.spans):
-                gathered = gather(network.forwards(plan)[-1], tables, target, slots.slots)
+                gathered = gather(network.forwards(plan)[-1], tables, target)
                 kind, empty = forward_kind(gathered), {name: array[:0] for name, array in gathered.arrays.items()}
                 idle = replace(gathered, arrays=empty, placed=placed_rows([], tables, target))
                 # In a plan with a long prompt, all spans use tiles of the maximum height.
@@ -98,6 +97,6 @@ def _sizes(kind: Kind, config: Config, canvas: int) -> list[Bucket]:
     most = max(config.max_num_batched_tokens, config.max_num_reqs * LEAST_ROWS[kind.widest])
     rows = row_sizes(min(most, MAX_PADDED_ROWS))
     shapes = [(0, spans) for spans in range(config.max_num_reqs, 0, -1)] if canvas else [(count, 1) for count in rows]
-    width, size = page_tables(config).pages.shape[1], config.page_size
+    width, size = PageTables(config).pages.shape[1], config.page_size
     buckets = [sized(kind, *shape, longest, canvas, size, width) for longest in (width * size, 1) for shape in shapes]
     return [bucket for bucket in dict.fromkeys(buckets) if bucket.rows <= MAX_PADDED_ROWS]

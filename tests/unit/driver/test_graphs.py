@@ -18,7 +18,7 @@ from dlstep.driver import TorchDriver, graphs, tables as driver_tables
 from dlstep.driver.buckets import _equal, fill, room_for, smallest_bucket
 from dlstep.driver.graphs import Captured, PaddedExecutor
 from dlstep.driver.lowering import gather
-from dlstep.driver.tables import CarrySlots, page_tables
+from dlstep.driver.tables import PageTables
 from dlstep.driver.warmup import buckets_for, drawn_samples
 from dlstep.models import load_checkpoint
 from dlstep.models.networks import paged
@@ -164,7 +164,7 @@ def test_all_that_requests_need_is_captured_before(kind, strategy, lengths, budg
     network, target = networks[kind]
     config = config_of(network.spec, num_pages=200, max_num_batched_tokens=budget, max_num_reqs=reqs)
     ready = captured(config, strategy, network, target)
-    tables, slots = page_tables(config), CarrySlots()
+    tables = PageTables(config)
     random, hot = Random(seed), SamplingParams(temperature=temperature, ignore_eos=True)
     asked = requests(lengths, lambda _: replace(hot, max_tokens=random.randrange(least, 28)))
     state = with_requests(config, strategy, asked)
@@ -172,9 +172,8 @@ def test_all_that_requests_need_is_captured_before(kind, strategy, lengths, budg
     while not state.done:
         plan = schedule(state)
         tables.apply(plan)
-        slots.apply(plan)
         if any(span.wanted.sampled for span in plan.spans):
-            gathered = gather(network.forwards(plan)[-1], tables, target, slots.slots)
+            gathered = gather(network.forwards(plan)[-1], tables, target)
             bucket = smallest_bucket(gathered, network.canvas_length)
             assert bucket in ready
             met += 1
@@ -200,7 +199,7 @@ def test_what_is_taken_over_is_what_would_be_gathered(kind, lengths, pages, seed
         driver.apply_ownership(plan)
         for gathered in driver.gather(plan):
             now = driver._current
-            anew = gather(plan, now.tables, driver._target, now.slots.slots)
+            anew = gather(plan, now.tables, driver._target)
             assert gathered.arrays.keys() == anew.arrays.keys()
             assert all((gathered.arrays[name] == anew.arrays[name]).all() for name in anew.arrays)
             for window, spans in anew.spans.items():

@@ -5,7 +5,21 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dlstep.core import Admission, DlstepError, Grant, Grid, Plan, Rows, SampleSpec, SamplingParams, Span, Wanted, Who
+from dlstep.core import (
+    Admission,
+    Config,
+    DlstepError,
+    Grant,
+    Grid,
+    Plan,
+    Rows,
+    SampleSpec,
+    SamplingParams,
+    Span,
+    Spec,
+    Wanted,
+    Who,
+)
 from dlstep.driver import PageTables
 from dlstep.driver.lowering import LoweringTarget, gather, lower as lower_gathered, pack, unpack
 from dlstep.driver.tables import MaskTable
@@ -26,7 +40,7 @@ def span(number, start, count, sampled=(), **others):
 
 
 def tables_of(*tables):
-    page_tables = PageTables(max_num_reqs=4, width=2)
+    page_tables = PageTables(Config(Spec(1, (0,), 64), page_size=4, max_model_len=4, max_num_reqs=4))
     admissions = tuple(Admission(number, pages[:1]) for number, pages in enumerate(tables))
     grants = tuple(Grant(number, pages[1:]) for number, pages in enumerate(tables))
     page_tables.apply(Plan(0, 0, (), admissions=admissions, grants=grants))

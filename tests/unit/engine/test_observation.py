@@ -46,9 +46,7 @@ def driver_of(llm):
 
 def pages(llm):
     """Everything that the device keeps for later passes, but for the slots that belong to no page."""
-    caches = [
-        (cache.digest, cache.last, vars(cache.tables), cache.slots.slots, cache.memory) for cache in driver_of(llm)._caches
-    ]
+    caches = [(cache.digest, cache.last, vars(cache.tables), cache.memory) for cache in driver_of(llm)._caches]
     parts = [[*memory.key_pages, *memory.value_pages, memory.carried] for *_, memory in caches]
     contents = [[(part[1:] if part is own[-1] else part[:-1]).numpy() for part in own] for own in parts]
     return pickle.dumps(([cache[:-1] for cache in caches], contents))
