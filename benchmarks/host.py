@@ -66,10 +66,10 @@ class TorchLowering:
         best, scored = plan.sample_spec.best, plan.sample_spec.scored
         parts: list[list[Iterable[float]]] = []
         for rows in samples.spans:
-            part: list[Iterable[float]] = [rows.tokens, rows.probabilities, rows.entropies, rows.margins, rows.noise]
-            part += [rows.scored_probabilities[place::scored] for place in range(scored)]
+            part: list[Iterable[float]] = [rows.tokens, rows.probabilities, rows.entropies, rows.margins]
             part += [rows.best_ids[rank::best] for rank in range(best)]
             part += [rows.best_probabilities[rank::best] for rank in range(best)]
+            part += [rows.noise, *[rows.scored_probabilities[place::scored] for place in range(scored)]]
             parts.append(part)
         columns = [list(chain.from_iterable(column)) for column in zip(*parts, strict=True)]
         filled = [column for column in columns if column]

@@ -103,10 +103,22 @@ class SampleSpec:
             allowed = ", ".join(sorted(STATISTICS))
             raise Refused("statistics", "invalid_value", f"must be a frozenset of {allowed}, got {short(self.statistics)}")
 
-    @property
-    def policy_width(self) -> int:
-        """How many numbers `SpanSamples.policy` has for each sampled position."""
-        return 3 + 2 * self.best if "policy" in self.statistics else 0
+    def widths(self, scored: int) -> dict[str, int]:
+        """Return how many numbers each optional field of `SpanSamples` has per sampled position, in order of the fields.
+
+        Args:
+            scored: Number of scored ids per position.
+        """
+        asked = self.statistics
+        return {
+            "entropies": int("entropy" in asked),
+            "margins": int("margin" in asked),
+            "best_ids": self.best,
+            "best_probabilities": self.best,
+            "noise": int("noise" in asked),
+            "scored_probabilities": scored,
+            "policy": 3 + 2 * self.best if "policy" in asked else 0,
+        }
 
     def lacking(self, other: "SampleSpec") -> str:
         """Return the fields and values of `other` that rows sampled with `self` lack, such as `best=4`.
@@ -183,22 +195,20 @@ class SpanSamples:
         """
         if given == needed:
             return self
+        dropped: dict[str, tuple[()]] = {name: () for name, width in needed.widths(1).items() if not width}
         within = [index for index in range(len(self.best_ids)) if index % given.best < needed.best]
-        return replace(
-            self,
-            entropies=self.entropies if "entropy" in needed.statistics else (),
-            margins=self.margins if "margin" in needed.statistics else (),
-            best_ids=tuple([self.best_ids[index] for index in within]),
-            best_probabilities=tuple([self.best_probabilities[index] for index in within]),
-            noise=self.noise if "noise" in needed.statistics else (),
-            policy=self.policy if "policy" in needed.statistics else (),
-        )
+        best: dict[str, Any] = {
+            "best_ids": tuple([self.best_ids[index] for index in within]),
+            "best_probabilities": tuple([self.best_probabilities[index] for index in within]),
+        }
+        return replace(self, **best | dropped)
 
 
 NO_SAMPLES = SpanSamples((), ())
 
 
 MOST = 1.001  # largest probability: devices round
+_LARGEST = {"entropies": float_info.max, "noise": inf, "best_ids": inf, "policy": inf}  # of other fields: MOST
 Mode = Literal["encode", "denoise"]
 Carry = Literal["none", "fresh", "held"]
 # Numbers, because hashes of strings differ between processes.
@@ -441,17 +451,9 @@ class Samples:
     def _check_numbers(self) -> None:
         spec = self.plan.sample_spec
         for span, rows in zip(self.plan.spans, self.spans, strict=True):
-            sampled = len(span.wanted.sampled)
-            for name, numbers, due, most in (
-                ("probabilities", rows.probabilities, sampled, MOST),
-                ("entropies", rows.entropies, sampled if "entropy" in spec.statistics else 0, float_info.max),
-                ("margins", rows.margins, sampled if "margin" in spec.statistics else 0, MOST),
-                ("noise", rows.noise, sampled if "noise" in spec.statistics else 0, inf),
-                ("best_ids", rows.best_ids, sampled * spec.best, inf),
-                ("best_probabilities", rows.best_probabilities, sampled * spec.best, MOST),
-                ("scored_probabilities", rows.scored_probabilities, sampled * span.wanted.scored_width, MOST),
-                ("policy", rows.policy, sampled * spec.policy_width, inf),
-            ):
+            for name, width in {"probabilities": 1, **spec.widths(span.wanted.scored_width)}.items():
+                numbers: tuple[Any, ...] = getattr(rows, name)
+                due, most = width * len(span.wanted.sampled), _LARGEST.get(name, MOST)
                 if len(numbers) != due and spec != PLAIN:  # a plain plan needs none of them
                     raise SamplesMismatch(
                         f"step {self.plan.step}, request {span.who.id}: {due} {name} were requested, {len(numbers)} came back"

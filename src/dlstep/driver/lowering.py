@@ -54,6 +54,7 @@ def split(array: np.ndarray, counts: Sequence[int]) -> list[tuple[Any, ...]]:
 
 
 _SIGN = 1 << 63
+_IDS = ("tokens", "best_ids", "noise")  # fields of `SpanSamples` that hold integers
 NO_ERRORS: Mapping[int, str] = {}
 
 
@@ -333,31 +334,17 @@ def unpack(
     """
     if packed is None:
         return Samples(plan, tuple(SpanSamples((), ()) for _ in plan.spans), marks)
-    statistics, best = plan.sample_spec.statistics, plan.sample_spec.best
-    counts = [len(span.wanted.sampled) for span in plan.spans]
-    none: list[tuple[()]] = [()] * len(counts)
-    numbers = packed.numpy()
-    lines = iter(numbers)
-    tokens = split(next(lines).astype(np.int64), counts)
-    probabilities = split(next(lines), counts)
-    entropies = split(next(lines), counts) if "entropy" in statistics else none
-    margins = split(next(lines), counts) if "margin" in statistics else none
-    noise = split(next(lines).astype(np.int64), counts) if "noise" in statistics else none
-    best_ids = best_probabilities = none
-    if best:
-        rest, widths = numbers[len(numbers) - 2 * best :], [count * best for count in counts]
-        best_ids = split(rest[:best].T.reshape(-1).astype(np.int64), widths)
-        best_probabilities = split(rest[best:].T.reshape(-1), widths)
-    policy = none
-    if "policy" in statistics:
-        lists = [next(lines) for _ in range(plan.sample_spec.policy_width)]
-        policy = split(np.stack(lists, axis=1).reshape(-1), [count * len(lists) for count in counts])
-    scored = none
-    if plan.sample_spec.scored:
-        values = list(lines)  # the lines of best ids follow, unread
-        ends = accumulate(counts)
-        scored = [_scored_of(span, values, end - count, end) for span, count, end in zip(plan.spans, counts, ends, strict=True)]
-    columns = (tokens, probabilities, entropies, margins, best_ids, best_probabilities, noise, scored, policy)
+    counts, spec = [len(span.wanted.sampled) for span in plan.spans], plan.sample_spec
+    scored = [span.wanted.scored_width if spec.scored else 0 for span in plan.spans]
+    numbers, line = packed.numpy(), 0
+    columns: list[list[tuple[Any, ...]]] = []
+    for name, width in {"tokens": 1, "probabilities": 1, **spec.widths(max(scored))}.items():
+        lines, line = numbers[line : line + width], line + width
+        flat = lines[0] if width == 1 else lines.T.reshape(-1)
+        flat = flat.astype(np.int64) if name in _IDS else flat
+        columns.append(split(flat, [count * width for count in counts]) if width else [()] * len(counts))
+        if name == "scored_probabilities":
+            columns[-1] = [_unpadded(found, own, width) for found, own in zip(columns[-1], scored, strict=True)]
     # If a row failed or a number is not finite, the core checks all of them and names the bad one.
     sound = bool(np.isfinite(numbers).all() and numbers[0].min() >= 0)
     rows = tuple(map(SpanSamples, *columns))
@@ -366,20 +353,18 @@ def unpack(
     return Samples(plan, rows, marks, sound)
 
 
-def _scored_of(span: Span, scored: list[Float32[np.ndarray, " w"]], begin: int, end: int) -> tuple[float, ...]:
-    """Return the probabilities of a span's scored ids, without the padding of `scored`."""
-    width = span.wanted.scored_width
-    return tuple(np.stack(scored[:width], axis=1)[begin:end].reshape(-1).tolist()) if width else ()
+def _unpadded(numbers: tuple[float, ...], own: int, width: int) -> tuple[float, ...]:
+    """Return the first `own` of each `width` numbers."""
+    if own == width:
+        return numbers
+    return tuple(chain.from_iterable(numbers[start : start + own] for start in range(0, len(numbers), width)))
 
 
 def pack(drawn: Drawn) -> Float32[Tensor, "k w"]:
-    """Stack the answer into one fp32 tensor, a line per number. Ids below 2**24 stay exact."""
-    lines = [drawn.tokens, drawn.probabilities, drawn.entropies, drawn.margins, drawn.noise]
-    packed = [line.float() for line in lines if line is not None]
-    if drawn.policy is not None:
-        packed += [*drawn.policy.T]
-    if drawn.scored_probabilities is not None:
-        packed += [*drawn.scored_probabilities.T]
-    if drawn.best_ids is not None and drawn.best_probabilities is not None:
-        packed += [*drawn.best_ids.T.float(), *drawn.best_probabilities.T]
-    return torch.stack(packed)
+    """Stack the answer into one fp32 tensor, a line per number, in order of the fields of `SpanSamples`.
+
+    Ids below 2**24 stay exact.
+    """
+    best, last = (drawn.best_ids, drawn.best_probabilities), (drawn.noise, drawn.scored_probabilities, drawn.policy)
+    columns = (drawn.tokens, drawn.probabilities, drawn.entropies, drawn.margins, *best, *last)
+    return torch.cat([column.reshape(len(column), -1).T.float() for column in columns if column is not None])

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 from dlstep_kernels.tiles import TILE_HEIGHT
 
@@ -61,17 +62,12 @@ def _rows(span: Span, plan: Plan, token: int, random: Random) -> SpanSamples:
     def numbers(many: int) -> tuple[float, ...]:
         return tuple([random.random() for _ in range(many)])
 
-    return SpanSamples(
-        tokens=(token,) * count,
-        probabilities=numbers(count),
-        entropies=numbers(count) if "entropy" in spec.statistics else (),
-        margins=numbers(count) if "margin" in spec.statistics else (),
-        best_ids=tuple(range(spec.best)) * count,
-        best_probabilities=tuple(sorted(numbers(spec.best), reverse=True)) * count,
-        noise=(token,) * count if "noise" in spec.statistics else (),
-        scored_probabilities=numbers(count * span.wanted.scored_width),
-        policy=numbers(count * spec.policy_width),
-    )
+    widths = spec.widths(span.wanted.scored_width)
+    fields: dict[str, Any] = {name: numbers(count * width) for name, width in widths.items()}
+    fields["best_ids"] = tuple(range(spec.best)) * count
+    fields["best_probabilities"] = tuple(sorted(numbers(spec.best), reverse=True)) * count
+    fields["noise"] = (token,) * count * widths["noise"]
+    return SpanSamples((token,) * count, numbers(count), **fields)
 
 
 def buckets_for(

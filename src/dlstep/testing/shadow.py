@@ -7,7 +7,7 @@ the samples, and reading a slot with other contents than expected raises at once
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache, reduce
 from math import exp, log
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ..core import Admission, CacheMismatch, Plan, Samples, SampleSpec, Span, SpanSamples, Spec
 from ..core.constraint import TokenMask
 from ..core.draws import integer, key, mix
-from ..core.plan import EMPTY_CACHE, PendingSamples, Ran
+from ..core.plan import EMPTY_CACHE, STATISTICS, PendingSamples, Ran
 
 
 class Slot(NamedTuple):
@@ -359,17 +359,8 @@ class ShadowDriver:
 
         tokens, chances = zip(*drawn, strict=True) if drawn else ((), ())
         best_ids, best_chances = zip(*best, strict=True) if best else ((), ())
-        return SpanSamples(
-            tokens,
-            chances,
-            tuple(spread) if "entropy" in spec.statistics else (),
-            tuple(spread) if "margin" in spec.statistics else (),
-            best_ids,
-            best_chances,
-            tuple(noise),
-            tuple(scored),
-            tuple(policy) if "policy" in spec.statistics else (),
-        )
+        optional = tuple(spread), tuple(spread), best_ids, best_chances, tuple(noise), tuple(scored), tuple(policy)
+        return SpanSamples(tokens, chances, *optional).trimmed(replace(spec, statistics=STATISTICS), spec)
 
     def _listed(
         self, parts: tuple[object, ...], count: int, first: tuple[int, float] | None, allowed: tuple[int, ...]
