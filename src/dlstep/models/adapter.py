@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 from ..distributed.ranks import ALONE, Ranks
 from ..extras import require
 from .checkpoint import Checkpoint
-from .layers import Gated, Gates
+from .layers import Adapted, Gates
 from .reading import advice_on_pickles, read_contents, read_object, refuse_errors
 from .sharding import parameter_shards
 from .weights import Placement, Shape, Shares, WeightRule, empty_network, make_plan, network_tensors, parameter_part, shortened
@@ -28,7 +28,6 @@ from .weights import Placement, Shape, Shares, WeightRule, empty_network, make_p
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."  # peft's prefix for names of the wrapped network
 PARTS = ("lora_A.weight", "lora_B.weight")  # per module
-ADAPTER = "default"  # peft's name for the only adapter
 DRAFTS_ONLY = "linear_spec_lora"  # folder of the adapter in checkpoints of Nemotron-Labs-Diffusion
 INSERTED = re.compile(r"\.(base_layer|modules_to_save)(?=\.\w+$)")  # name components of modules that peft wraps
 
@@ -179,8 +178,8 @@ def adapt(checkpoint: Checkpoint, adapter: Adapter, *, merge: bool) -> None:
     Args:
         checkpoint: The checkpoint, whose network changes in place.
         adapter: The adapter.
-        merge: Add the updates to the weights, computed in float32 and rounded once; otherwise peft
-            modules replace the adapted modules. An adapter that is only for drafts is never merged.
+        merge: Add the updates to the weights, computed in float32 and rounded once; otherwise other modules
+            replace the adapted ones and add the updates. An adapter that is only for drafts is never merged.
 
     Raises:
         ValueError: The message names every tensor that is missing, unused, misshaped or not supported.
@@ -252,7 +251,7 @@ def apply_adapter(
     """Apply an adapter to `network`; each of several `ranks` changes its shard.
 
     `stored` maps the names of the checkpoint's tensors to their shapes. With `merge`, updates are
-    computed in float32 and rounded once; otherwise peft modules replace the adapted modules. Biases
+    computed in float32 and rounded once; otherwise other modules replace the adapted ones. Biases
     and whole modules always replace those of the network. Raises the errors of `plan_adapter` before
     any change. `again` holds the parameters, by name, of a network to which the adapter was applied before: only their values
     change, and no module is replaced.
@@ -268,7 +267,7 @@ def apply_adapter(
         for pair in plan.pairs:
             _merge(parameters, pair, shares)
     elif not again:
-        (_gate if adapter.drafts_only else _keep)(network, plan.pairs)
+        _keep(network, plan.pairs, Gates() if adapter.drafts_only else None)
 
 
 def _targeted(network: PreTrainedModel, adapter: Adapter, placed: Mapping[str, tuple[Placement, ...]]) -> set[str]:
@@ -335,35 +334,11 @@ def _merge(parameters: Mapping[str, Tensor], pair: Pair, shares: Shares) -> None
         weight.copy_(weight.float() + shares.of((b @ a) * pair.scale, place))
 
 
-def _gate(network: PreTrainedModel, pairs: list[Pair]) -> None:
-    """Replace adapted linear modules by modules that apply the pairs only to the rows of drafts."""
-    gates = Gates()
+def _keep(network: PreTrainedModel, pairs: list[Pair], gates: Gates | None) -> None:
+    """Replace adapted linear modules by modules that add the updates, with `gates` only on the rows of drafts."""
     for pair in pairs:
         for place in pair.places:
             base = _module(network, place)
             assert isinstance(base, nn.Linear), "`plan_adapter` refuses other modules"
-            gated = Gated(base, pair.a, place.select_rows(pair.b), pair.scale, gates)
-            network.set_submodule(place.parameter.rpartition(".")[0], gated)
-
-
-def _keep(network: PreTrainedModel, pairs: list[Pair]) -> None:
-    """Replace adapted linear modules by peft modules that hold the pairs.
-
-    peft gets only a list of these modules: given a whole network, it would guess the family.
-    """
-    from peft import LoraConfig, inject_adapter_in_model
-
-    adapted = [(place, pair) for pair in pairs for place in pair.places]
-    if not adapted:
-        return
-    config = LoraConfig(
-        target_modules=[str(number) for number in range(len(adapted))],
-        rank_pattern={str(number): pair.a.shape[0] for number, (_, pair) in enumerate(adapted)},
-        inference_mode=True,
-    )
-    modules: Any = inject_adapter_in_model(config, nn.ModuleList([_module(network, place) for place, _ in adapted]), ADAPTER)
-    for module, (place, pair) in zip(modules, adapted, strict=True):
-        module.scaling[ADAPTER] = pair.scale
-        module.lora_A[ADAPTER].weight.copy_(pair.a)
-        module.lora_B[ADAPTER].weight.copy_(place.select_rows(pair.b))
-        network.set_submodule(place.parameter.rpartition(".")[0], module.requires_grad_(False).eval())
+            adapted = Adapted(base, pair.a, place.select_rows(pair.b), pair.scale, gates)
+            network.set_submodule(place.parameter.rpartition(".")[0], adapted)

@@ -240,29 +240,28 @@ class Gates:
         self.rows: Tensor | None = None
 
 
-class Gated(nn.Module):
-    """A linear layer that adds the low-rank update `scale` times B @ A on the rows whose gate is 1.
+class Adapted(nn.Module):
+    """A linear layer that adds the low-rank update `scale` times B @ A on the rows whose gate is 1, without gates on all.
 
     `forward` is annotated with plain tensors, because compilers cannot trace shape checks.
     """
 
-    def __init__(self, base: nn.Linear, a: Tensor, b: Tensor, scale: float, gates: Gates) -> None:
+    def __init__(self, base: nn.Linear, a: Tensor, b: Tensor, scale: float, gates: Gates | None) -> None:
         super().__init__()
         kind = {"device": base.weight.device, "dtype": base.weight.dtype}
         self.base, self.scale, self.gates = base, scale, gates
         self.a, self.b = (nn.Parameter(part.to(**kind), requires_grad=False) for part in (a, b))
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Return the output for rows [..., n, in_features], with the update where the gate is 1."""
-        product = self.base(rows)
-        gates = self.gates.rows
-        if gates is None:
+        """Return the output for rows [..., n, in_features], with the update where it applies."""
+        product, gates = self.base(rows), None if self.gates is None else self.gates.rows
+        if self.gates is not None and gates is None:
             return product
-        update = nn.functional.linear(nn.functional.linear(rows, self.a), self.b) * self.scale
+        updated = product + nn.functional.linear(nn.functional.linear(rows, self.a), self.b) * self.scale
         # Select instead of multiplying the update by the gate: adding 0 could change the bits of the other rows.
-        return torch.where(gates[:, None] > 0, product + update, product)
+        return updated if gates is None else torch.where(gates[:, None] > 0, updated, product)
 
 
 def shared_gates(network: PreTrainedModel) -> Gates | None:
     """Return the gates that the layers of a network share; None if no layer is gated."""
-    return next((module.gates for module in network.modules() if isinstance(module, Gated)), None)
+    return next((module.gates for module in network.modules() if isinstance(module, Adapted)), None)

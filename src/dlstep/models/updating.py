@@ -23,7 +23,7 @@ from ..core.checks import short
 from .adapter import Adapter, apply_adapter
 from .checkpoint import Checkpoint, Layout, placements_of
 from .fingerprint import fingerprint
-from .layers import SCALES, Gated
+from .layers import SCALES, Adapted
 from .quantization import quantize_weight
 from .reading import Contents, Folder, Stored, read_contents
 from .weights import empty_network, fill
@@ -178,7 +178,7 @@ def running_tensors(network: PreTrainedModel, name: str) -> tuple[Tensor, Tensor
 
     owner, _, attribute = name.rpartition(".")
     module: Any = network.get_submodule(owner)
-    module = module.base if isinstance(module, Gated) else getattr(module, "base_layer", module)
+    module = module.base if isinstance(module, Adapted) else module
     whole = module.whole if isinstance(module, Slice) else module
     value: Tensor = getattr(whole, attribute).detach()
     scales: Tensor | None = getattr(whole, SCALES.get(attribute, "scales")) if value.dtype == FP8 else None

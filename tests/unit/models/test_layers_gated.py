@@ -7,7 +7,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from dlstep import LLM, SamplingParams
 from dlstep.models.compiled import compile_layers
-from dlstep.models.layers import Gated, Gates, shared_gates
+from dlstep.models.layers import Adapted, Gates, shared_gates
 
 from ...helpers.draft_adapter import write_draft_adapter
 from ...helpers.refusals import refused
@@ -20,7 +20,7 @@ FAMILY = "nemotron_labs_diffusion"
 def test_rows_without_a_gate_keep_their_bits(dtype):
     base, gates = nn.Linear(24, 16, bias=False, dtype=dtype), Gates()
     a, b = torch.randn(3, 24), torch.randn(16, 3)
-    layer, rows = Gated(base, a, b, 0.5, gates), torch.randn(1, 7, 24, dtype=dtype)
+    layer, rows = Adapted(base, a, b, 0.5, gates), torch.randn(1, 7, 24, dtype=dtype)
     bare = base(rows)
     assert torch.equal(layer(rows), bare), "without gates, no row is a draft"
     gates.rows = torch.tensor([0, 1, 1, 0, 0, 1, 0])
@@ -28,6 +28,7 @@ def test_rows_without_a_gate_keep_their_bits(dtype):
     assert torch.equal(found[:, ~drafted], bare[:, ~drafted])
     merged = base.weight.float() + 0.5 * b @ a
     torch.testing.assert_close(found[:, drafted].float(), (rows.float() @ merged.T)[:, drafted], rtol=0.02, atol=0.1)
+    assert torch.equal(Adapted(base, a, b, 0.5, None)(rows)[:, drafted], found[:, drafted]), "every row is updated"
 
 
 def test_compiled_layers_read_the_gates_of_each_pass():
@@ -36,7 +37,7 @@ def test_compiled_layers_read_the_gates_of_each_pass():
 
         def __init__(self):
             super().__init__()
-            self.self_attn = Gated(nn.Linear(8, 8), torch.randn(2, 8), torch.randn(8, 2), 1.0, Gates())
+            self.self_attn = Adapted(nn.Linear(8, 8), torch.randn(2, 8), torch.randn(8, 2), 1.0, Gates())
 
         def forward(self, rows, **_):
             return self.self_attn(rows)
