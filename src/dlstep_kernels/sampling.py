@@ -274,17 +274,13 @@ def _penalise(allowed: Float32[Tensor, "n vocab"], penalty: Penalty) -> None:
 def _filtered(scores: Float32[Tensor, "n vocab"], settings: Settings) -> Float32[Tensor, "n vocab"]:
     """Apply temperatures and filters to `scores`, whose maximum is 0; dropped ids become -inf."""
     if settings.temperatures is not None:
-        scores = scores / _divisors(settings.temperatures)[:, None]
+        divisors = torch.where(settings.temperatures > 0, settings.temperatures, 1.0)  # 1 in greedy rows
+        scores = scores / divisors.clamp(min=torch.finfo(torch.float32).tiny)[:, None]
     if settings.top_p is not None or settings.top_k is not None:
         scores = _truncated(scores, settings)
     if settings.min_p is not None:
         scores = scores.masked_fill(scores.exp() < settings.min_p[:, None], float("-inf"))
     return scores
-
-
-def _divisors(temperatures: Float32[Tensor, " n"]) -> Float32[Tensor, " n"]:
-    """Return the divisors of logits: 1 in greedy rows."""
-    return torch.where(temperatures > 0, temperatures, 1.0).clamp(min=torch.finfo(torch.float32).tiny)
 
 
 def _statistics(

@@ -7,6 +7,7 @@ positions whose input is a blend of embeddings, which the driver computes.
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, fields, replace
 from math import inf, isfinite
+from operator import eq, ge
 from pathlib import Path
 from sys import float_info
 from typing import Annotated, Any, Literal, Protocol, get_args, runtime_checkable
@@ -14,7 +15,7 @@ from typing import Annotated, Any, Literal, Protocol, get_args, runtime_checkabl
 from annotated_types import Ge
 
 from .block import Grid, positions
-from .checks import Checked, check_ranges, short
+from .checks import Checked, check_ranges, short, values_of
 from .constraint import TokenMask
 from .errors import Refused, SamplesMismatch
 from .frozen import built_fast
@@ -126,15 +127,11 @@ class SampleSpec:
         Args:
             other: The statistics that are needed.
         """
-        contained = {
-            f"statistics={sorted(other.statistics)}": self.statistics >= other.statistics,
-            f"ties={other.ties}": self.ties == other.ties,
-            f"best={other.best}": self.best >= other.best,
-            f"tempered={other.tempered}": self.tempered == other.tempered,
-            f"scored={other.scored}": self.scored >= other.scored,
-            f"all_ids={other.all_ids}": self.all_ids == other.all_ids,
-        }
-        return ", ".join(value for value, is_contained in contained.items() if not is_contained)
+        alike = ("ties", "tempered", "all_ids")  # of other fields, `self` may have more
+        ours, theirs = values_of(self), values_of(other)
+        missing = [name for name, value in theirs.items() if not (eq if name in alike else ge)(ours[name], value)]
+        theirs["statistics"] = sorted(other.statistics)
+        return ", ".join([f"{name}={theirs[name]}" for name in missing])
 
 
 PLAIN = SampleSpec()

@@ -24,6 +24,7 @@ from dlstep_kernels.tiles import Tiles, lay_tiles
 
 from ..core import Plan, Samples, SamplingParams, Span, SpanSamples
 from ..core.plan import Merge
+from ..core.request import SEEDS
 from ..models.networks import Batch, View, batch_of
 from .arena import staged
 from .processing import Processing, Unguided, plan_processing
@@ -53,7 +54,6 @@ def split(array: np.ndarray, counts: Sequence[int]) -> list[tuple[Any, ...]]:
     return [_struct(count, code).unpack_from(data, size * start) for count, start in zip(counts, starts, strict=False)]
 
 
-_SIGN = 1 << 63
 _IDS = ("tokens", "best_ids", "noise")  # fields of `SpanSamples` that hold integers
 NO_ERRORS: Mapping[int, str] = {}
 
@@ -285,7 +285,7 @@ def _settings(plan: Plan, positions: Int64[np.ndarray, " w"]) -> dict[str, np.nd
 def _noise(spans: list[Span], positions: Int64[np.ndarray, " w"]) -> dict[str, np.ndarray]:
     """Return the arguments of the counter-based random numbers of each sampled row."""
     draws = joined([span.wanted.draws for span in spans])
-    seeds = _per_row(spans, [_signed(span.who.seed) for span in spans], np.int64)
+    seeds = _per_row(spans, [span.who.seed % SEEDS for span in spans], np.uint64).view(np.int64)
     return {"seeds": seeds, "sampled_positions": positions, "draws": draws}
 
 
@@ -317,11 +317,6 @@ def _predecessors(span: Span) -> list[int]:
         span.rows.tokens[position - 1 - span.rows.start] if span.rows.start < position != span.rows.grid.start(position) else -1
         for position in span.wanted.sampled
     ]
-
-
-def _signed(seed: int) -> int:
-    """Return the lower 64 bits of a seed as a signed integer."""
-    return ((seed + _SIGN) & (2 * _SIGN - 1)) - _SIGN
 
 
 @region("unpack")

@@ -4,7 +4,8 @@ The functions are pure. Features that the class does not support are rejected by
 that is not stated is an error, never a default. Fields that no code reads are reported unless known to be harmless.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import UserDict
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -398,63 +399,52 @@ def diffusion_gemma(facts: Facts) -> Arguments:
 
 
 # Fields that never change what a network computes, grouped by the reason.
-HARMLESS: dict[str, tuple[str, ...]] = {
-    "says what the file is about, or where it comes from": (
-        "_name_or_path", "_commit_hash", "architectures", "custom_pipelines", "dtype", "license", "model_type",
-        "tokenizer_class", "torch_dtype", "transformers_version", "transformers_weights", "unsloth_version",
-    ),
-    "says how transformers loads, runs or returns, which dlstep decides": (
-        *LOADING, "attention_kernel", "chunk_size_feed_forward", "flash_attention", "init_device", "is_encoder_decoder",
-        "kernel_config", "moe_backend", "output_attentions", "output_hidden_states", "output_router_logits", "precision",
-        "pretraining_tp", "return_dict", "use_cache", "use_flash_attention", "debug", "ep_size", "use_deepep",
-    ),
-    "matters in training only": (
-        "attention_dropout", "embedding_dropout", "fuse_cross_entropy", "init_cutoff_factor", "init_fn", "init_std",
-        "initializer_range", "mtp_loss_scaling_factor", "output_dropout", "residual_dropout", "router_aux_loss_coef",
-        "ada_dlm_loss_ratio", "ada_perm_ratio_global", "ada_perm_ratio_per_block", "adaptive_mask_rate", "ar_loss_weight",
-        "complementary_mask", "diff_loss_weight", "dlm_loss_weight", "dp_varying_mask_ratio", "global_loss_avg",
-        "micro_forward", "multi_sampling", "num_skip_loss_tokens", "prefix_ratio", "random_length_prob", "skip_checkpoint",
-        "tok_mask_half_life_ratio", "block_masking_probability", "mask_block_sizes", "prefix_probability", "resid_pdrop",
-        "sampling_eps", "truncate_probability",
-    ),
-    "belongs to a part that another field switches off, which is checked": (
-        "alibi_bias_max", "attention_layer_norm_with_affine", "dense_intermediate_size", "max_window_layers", "num_mtp_layers",
-        "sliding_window",
-    ),
-    "is a default of the authors' decoding, which `configs/published` states": ("num_diffusion_steps",),
-    "belongs to tasks other than generating": ("finetuning_task", "problem_type"),
-    "marks places in prompts, which requests give as ids": (
-        "bos_token_id", "boi_token_id", "eoi_token_id", "image_token_id", "pad_token_id",
-    ),
-    "is read elsewhere: token ids, the size of a block, and this engine's own section": (
-        "block_size", "bd_size", "canvas_length", "dlstep", "eos_token_id", EXPAND, "include_qkv_bias", "mask_token_id",
-        "vision_config",
-    ),
-}  # fmt: skip
+HARMLESS = frozenset((
+    # Says what the file is about, or where it comes from.
+    "_name_or_path", "_commit_hash", "architectures", "custom_pipelines", "dtype", "license", "model_type",
+    "tokenizer_class", "torch_dtype", "transformers_version", "transformers_weights", "unsloth_version",
+    # Says how transformers loads, runs or returns, which dlstep decides.
+    *LOADING, "attention_kernel", "chunk_size_feed_forward", "flash_attention", "init_device", "is_encoder_decoder",
+    "kernel_config", "moe_backend", "output_attentions", "output_hidden_states", "output_router_logits", "precision",
+    "pretraining_tp", "return_dict", "use_cache", "use_flash_attention", "debug", "ep_size", "use_deepep",
+    # Matters in training only.
+    "attention_dropout", "embedding_dropout", "fuse_cross_entropy", "init_cutoff_factor", "init_fn", "init_std",
+    "initializer_range", "mtp_loss_scaling_factor", "output_dropout", "residual_dropout", "router_aux_loss_coef",
+    "ada_dlm_loss_ratio", "ada_perm_ratio_global", "ada_perm_ratio_per_block", "adaptive_mask_rate", "ar_loss_weight",
+    "complementary_mask", "diff_loss_weight", "dlm_loss_weight", "dp_varying_mask_ratio", "global_loss_avg",
+    "micro_forward", "multi_sampling", "num_skip_loss_tokens", "prefix_ratio", "random_length_prob", "skip_checkpoint",
+    "tok_mask_half_life_ratio", "block_masking_probability", "mask_block_sizes", "prefix_probability", "resid_pdrop",
+    "sampling_eps", "truncate_probability",
+    # Belongs to a part that another field switches off, which is checked.
+    "alibi_bias_max", "attention_layer_norm_with_affine", "dense_intermediate_size", "max_window_layers", "num_mtp_layers",
+    "sliding_window",
+    # Is a default of the authors' decoding, which `configs/published` states.
+    "num_diffusion_steps",
+    # Belongs to tasks other than generating.
+    "finetuning_task", "problem_type",
+    # Marks places in prompts, which requests give as ids.
+    "bos_token_id", "boi_token_id", "eoi_token_id", "image_token_id", "pad_token_id",
+    # Is read elsewhere: token ids, the size of a block, and this engine's own section.
+    "block_size", "bd_size", "canvas_length", "dlstep", "eos_token_id", EXPAND, "include_qkv_bias", "mask_token_id",
+    "vision_config",
+))  # fmt: skip
 # Names that configuration classes and networks of transformers look up without declaring them as fields.
 UNDECLARED = frozenset((
     "global_head_dim", "head_dim", "num_global_key_value_heads", "partial_rotary_factor", "per_layer_config", "rope_scaling",
     "rope_theta",
 ))  # fmt: skip
-_HARMLESS = frozenset(name for names in HARMLESS.values() for name in names)
 
 
-class Stated(Mapping[str, Any]):
+class Stated(UserDict[str, Any]):
     """The fields of a config.json. `names` records which of them were looked up."""
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
-        self._facts = facts
+        super().__init__(facts)
         self.names: set[str] = set()
 
     def __getitem__(self, name: str) -> Any:
         self.names.add(name)
-        return self._facts[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._facts)
-
-    def __len__(self) -> int:
-        return len(self._facts)
+        return super().__getitem__(name)
 
 
 def unknown_fields(stated: Stated, arguments: Mapping[str, Any], config: PretrainedConfig) -> tuple[str, ...]:
@@ -476,4 +466,4 @@ def _known(config: PretrainedConfig) -> set[str]:
 
 def _stating(facts: Mapping[str, Any], names: set[str]) -> list[str]:
     """Return those of `names` that have a value in `facts` and are not harmless."""
-    return [name for name in names - _HARMLESS if facts.get(name) is not None]
+    return [name for name in names - HARMLESS if facts.get(name) is not None]

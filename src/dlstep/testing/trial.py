@@ -47,17 +47,8 @@ class LawsPlugin(NamedTuple):
 
     def run(self) -> int:
         """Run the tests until one fails. Return the exit code of pytest. Raises KeyboardInterrupt after Ctrl-C."""
-        isolated = (
-            "-c",
-            os.devnull,
-            "--rootdir=.",
-            "-p",
-            "no:cacheprovider",
-            "--disable-plugin-autoload",
-            "-p",
-            "pytest_timeout",
-        )
-        shown = ("-q", "-x", "-rN", "-o", "verbosity_test_cases=1", "-o", "console_output_style=classic")
+        isolated = f"-c {os.devnull} --rootdir=. -p no:cacheprovider --disable-plugin-autoload -p pytest_timeout".split()
+        shown = ["-q", "-x", "-rN", "-o", "verbosity_test_cases=1", "-o", "console_output_style=classic"]
         ended = ("-o", f"faulthandler_timeout={self.timeout + 1}", "-o", "faulthandler_exit_on_timeout=true")
         code = pytest.main([*isolated, *shown, *ended, f"--timeout={self.timeout}"], [self])
         if code == pytest.ExitCode.INTERRUPTED:

@@ -69,7 +69,6 @@ BY_NAME = {
     "quantization_config": [{"quant_method": "fp8"}],
     "partial_rotary_factor": [0.25],
 }
-HARMLESS_NAMES = {name for names in HARMLESS.values() for name in names}
 
 
 def facts_of(family):
@@ -123,7 +122,7 @@ def fields_of(family, facts):
     config, _ = made(family, facts)
     stated = (facts for name, facts in vars(published).items() if name.isupper())
     names = {*facts, *effective(config), *BY_NAME, *(name for each in stated for name in each)}
-    yield from ((name, facts.get(name)) for name in sorted(names - HARMLESS_NAMES - {"text_config"}))
+    yield from ((name, facts.get(name)) for name in sorted(names - HARMLESS - {"text_config"}))
 
 
 def check_family(family):
@@ -137,8 +136,8 @@ def check_family(family):
     shapes = {name: each.shape for name, each in network.state_dict().items()}
     places = [((name,), value) for name, value in fields_of(family, facts)]
     if (inner := facts.get("text_config")) is not None:
-        text = set(effective(config.get_text_config())) - HARMLESS_NAMES
-        places += [(("text_config", name), inner.get(name)) for name in sorted(text | set(inner) - HARMLESS_NAMES)]
+        text = set(effective(config.get_text_config())) - HARMLESS
+        places += [(("text_config", name), inner.get(name)) for name in sorted(text | set(inner) - HARMLESS)]
     for path, value in places:
         for other in others(path[-1], value):
             if (path[-1], other) in DEFAULTS or effective(config).get(path[-1]) == other:
