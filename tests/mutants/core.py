@@ -530,7 +530,7 @@ MUTANTS = (
     ),
     *in_file(
         "strategies/dmax.py",
-        ("DMax.revised", "refresh a block forever", "- block.opened >= self.most_forwards", "< 0"),
+        ("DMax.next_blocks", "refresh a block forever", "- block.opened >= self.most_forwards", "< 0"),
         (
             "DMax._refreshed_at",
             "fill masks past a token that contradicts",

@@ -38,7 +38,6 @@ CLASSES = [*map(rules.load, rules.own())]
 REMASKING = [*map(rules.load, ("hierarchy", "remdm", "running_confidence", "saber"))]
 WAVERING = st.builds(Wavering, st.integers(1, 5), st.sampled_from([0.0, 0.5, 1.0]), st.booleans())
 OTHERS = {
-    "fold_commits": st.booleans(),
     "buffer_size": st.sampled_from([1, 2, 4]),
     "cache": st.sampled_from(["none", "prefix", "dual"]),
 }

@@ -146,8 +146,6 @@ def test_a_block_that_is_remasked_is_not_stable():
     assert opened(value, 2) == [2, 2]
     stable = replace(value, token_stability_threshold=0.5)
     assert opened(stable, 4) == [1, 1, 1, 1]
-    # Without folding, the finished block keeps its place for one more forward.
-    assert opened(replace(stable, fold_commits=False), 4) == [1, 1, 2, 1]
     # All tokens of the first block are remasked in every forward but the last: the next one waits for them.
     assert opened(replace(value, add_block_threshold=0.5, rule=Wavering(turns=3, share=1.0)), 4) == [1, 1, 1, 1]
 

@@ -21,7 +21,6 @@ from ..core import (
 )
 from ..core.commit import forgotten
 from ..core.lifecycle import refusal_by, sized
-from ..strategies._blocks import retired
 
 
 def with_changes(
@@ -59,12 +58,11 @@ def with_changes(
 
 def _handed_over(sequence: SequenceState, strategy: Strategy) -> SequenceState:
     """Return `sequence` with its blocks changed so that `strategy`, a new one, and its rule can continue them."""
-    progress = sequence.progress
-    past, window = retired(progress.past, progress.window, progress.final)  # `fold_commits` may be on from now on
+    progress, window = sequence.progress, sequence.progress.window
     if any(isinstance(option, Rule) and option.remasks for option in options_of(strategy).values()):
         # Users have seen the settled tokens, and stop strings, repetition limits and the constraint have read them.
         window = tuple([block.with_given(progress.settled) for block in window])
-    return sequence.with_progress(replace(progress, past=past, window=window))
+    return sequence.with_progress(replace(progress, window=window))
 
 
 def forked(state: State, base: Strategy, changes: Mapping[str, Any], seed: int | None = None) -> State:

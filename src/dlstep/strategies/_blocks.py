@@ -1,10 +1,9 @@
 """Operations that blockwise strategies share: open, feed, unmask, seal and retire blocks.
 
 A block is *open* while its tokens may change, and *sealed* once neither it nor any earlier block
-can change. Without remasking, a block can no longer change once all its positions are unmasked.
-Sealed blocks are final: the core stores their keys and values with the next forward pass. With
-`fold_commits`, a sealed block leaves the window at once, so that the next block can open. Without
-it, the block is *held*: it stays in the window for one more sampling pass.
+can change. Without remasking, a block can no longer change once all its positions are unmasked. A sealed
+block is final and leaves the window, so that the next block can open: the core stores its keys and
+values with the next forward pass.
 """
 
 from abc import abstractmethod
@@ -12,11 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from annotated_types import Gt, Interval
-from rpds import List
 
 from ..core import (
-    ALONE,
-    JOINS,
     Block,
     BlockPass,
     Choice,
@@ -34,7 +30,6 @@ from ..core import (
     Span,
     SpanSamples,
     Spec,
-    Storing,
     Strategy,
     Wanted,
     check_committed,
@@ -151,13 +146,6 @@ def block_passes(rule: Rule, sequence: SequenceState, block: Block) -> int:
     )
 
 
-def retired(past: "List[Block]", window: tuple[Block, ...], final: int) -> tuple["List[Block]", tuple[Block, ...]]:
-    """Return past and window with the blocks before `final` moved from the window to the past."""
-    while window and window[0].end <= final:
-        past, window = past.push_front(window[0].sealed()), window[1:]
-    return past, window
-
-
 # How a window advances.
 #
 # After each pass, `Blocks._progress` moves three ends to the right, and never back: `final`, up to which the core may store
@@ -165,9 +153,7 @@ def retired(past: "List[Block]", window: tuple[Block, ...], final: int) -> tuple
 # A block is sealed only once all blocks before it are: it may have no masks left, but its keys and values still depend on
 # the earlier blocks, and so may its tokens if the rule remasks. The tokens of the last block settle, but if the block has
 # void positions, it never becomes final.
-# With `fold_commits`, sealed blocks leave the window at once, and the core feeds them together with the next window.
-# Without it, a sealed block is held until the next pass has stored it. If all blocks are held, none could be sampled:
-# `_progress` retires them all and opens a block, and the core stores the retired ones in a separate pass.
+# Sealed blocks leave the window at once, and the core feeds them together with the next window.
 # A pass opens at most one block that has masks. A block that is full of pinned tokens needs no pass and is sealed as it
 # opens, which is why `_progress` loops.
 @dataclass(frozen=True, slots=True)
@@ -189,8 +175,6 @@ class Blocks(Strategy):
     token_stability_threshold: Probability = 0.0
     """Above 0: open the next block only when the last one has no masks; with strategies that change tokens, when its last pass
     kept this share of its tokens."""
-    fold_commits: bool = True
-    """Store a finished block in the next block's forward pass instead of a separate one."""
 
     @abstractmethod
     def sampled(self, sequence: SequenceState, block: Block) -> tuple[int, ...]:
@@ -248,12 +232,11 @@ class Blocks(Strategy):
     def init(self, sequence: SequenceState, spec: Spec) -> Progress:
         """Open the window at the prompt's last group boundary; all earlier positions are final."""
         first = sequence.request.grid.start(len(sequence.request.prompt))
-        return self._progress(sequence, sequence.progress.past, (opened(sequence, first, self.block_size, spec),), first, spec)
+        return self._progress(sequence, (opened(sequence, first, self.block_size, spec),), first, spec)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span of all open blocks that samples what each of them needs."""
-        request, progress, steps = sequence.request, sequence.progress, sequence.steps
-        blocks, storing = (progress.window, JOINS) if self.fold_commits else self._unsealed(sequence)
+        request, blocks, steps = sequence.request, sequence.progress.window, sequence.steps
         tokens: tuple[int, ...] = ()
         sampled: tuple[int, ...] = ()
         draws: tuple[int, ...] = ()
@@ -262,16 +245,14 @@ class Blocks(Strategy):
             tokens += block.tokens
             sampled += of_block
             draws += (steps - block.opened,) * len(of_block)
-        final, soft = progress.final, self.soft(blocks, request.limit)
+        final, soft = sequence.progress.final, self.soft(blocks, request.limit)
         rows = Rows(final, tokens, final + len(tokens), request.grid, soft=soft)
-        return Span(request.who, rows, Wanted(sampled, draws, penalty=self.penalty()), storing)
+        return Span(request.who, rows, Wanted(sampled, draws, penalty=self.penalty()))
 
     def commit(self, sequence: SequenceState, span: Span, samples: SpanSamples, spec: Spec) -> Progress:
         """Apply the results, seal complete blocks and open the next block."""
-        past, window, final = sequence.progress.past, self.next_blocks(sequence, span, samples, spec), sequence.progress.final
-        if not self.fold_commits:
-            past, window = retired(past, window, final)  # held blocks, which the last pass stored
-        return self._progress(sequence, past, window, final, spec)
+        window = self.next_blocks(sequence, span, samples, spec)
+        return self._progress(sequence, window, sequence.progress.final, spec)
 
     def grid(self, request: Request) -> Grid:
         """Return groups of `block_size` from position 0 on."""
@@ -281,36 +262,20 @@ class Blocks(Strategy):
         """Return the size of a full window, or of the prompt's group if that is larger."""
         return max(self.grid(request).origin, self.block_size * self.buffer_size)
 
-    def _unsealed(self, sequence: SequenceState) -> tuple[tuple[Block, ...], Storing]:
-        """Return the blocks that are not held, and whether their span joins final rows."""
-        window, final = sequence.progress.window, sequence.progress.final
-        blocks = tuple(block for block in window if block.start >= final)
-        # A block opened while no other was open waits until all earlier positions are stored.
-        steps, length = sequence.steps, len(sequence.request.prompt)
-        joins = len(blocks) < len(window) or any(b.opened < steps or b.start < length for b in blocks)
-        return blocks, JOINS if joins else ALONE
-
-    def _progress(
-        self, sequence: SequenceState, past: "List[Block]", window: tuple[Block, ...], final: int, spec: Spec
-    ) -> Progress:
+    def _progress(self, sequence: SequenceState, window: tuple[Block, ...], final: int, spec: Spec) -> Progress:
         """Return the progress with finished blocks sealed and, if one may open, the next block."""
-        limit = sequence.request.limit
+        limit, past = sequence.request.limit, sequence.progress.past
         if len(window) >= self.buffer_size and window[0].masked:  # no block to seal, no room for another: saves 1 us
             end = self.settled_end(window[0])
             return Progress(window, final, end if end < limit else limit, past)
         while True:  # each iteration seals complete blocks and opens at most one
             final, settled = self._settled(window, final, limit)
-            if self.fold_commits:
-                past, window = retired(past, window, final)
+            while window and window[0].end <= final:
+                past, window = past.push_front(window[0].sealed()), window[1:]
             if settled >= limit:  # the answer is complete
                 break
             before, window = window, self._opened(sequence, window, final, spec)
-            if window and window[-1].start < final:  # all blocks are held, none is open: retire them now
-                past, window = retired(past, window, final)
-                window = self._opened(sequence, window, final, spec)
-            if window is before:  # no block opened
-                break
-            if settled < window[-1].start:  # an earlier block is incomplete
+            if window is before or settled < window[-1].start:  # no block opened, or an earlier block is incomplete
                 break
             if window[-1].masked:
                 settled = self.settled_end(window[-1])  # the block may begin with pinned tokens

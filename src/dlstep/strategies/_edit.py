@@ -9,7 +9,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from itertools import chain
 
-from ..core import Block, Extra, SequenceState, Span, SpanSamples, Spec
+from ..core import Block, Extra, SequenceState, Span, SpanSamples
 from ..core.filtering import passes_left, passes_to_come
 from ._blocks import Blocks
 
@@ -30,9 +30,10 @@ PINNED = Revision(ready=True, stable=1.0)  # of a block without masks when it op
 class Revising(Blocks):
     """Blocks whose tokens are revised until they are ready; each keeps a `Revision` as state.
 
-    After at most `most_forwards` passes, `revised` must have made a block ready, without masks. If a
-    constraint drops tokens of the block in the last of these passes, `revised` must fill at least
-    one mask of the first block in each further pass, and remask none.
+    After at most `most_forwards` passes, `next_blocks` must have made a block ready, without masks. If a
+    constraint drops tokens of the block in the last of these passes, `next_blocks` must fill at least
+    one mask of the first block in each further pass, and remask none. Without pinned tokens, entry i of the
+    samples belongs to position `window[0].first + i`.
 
     `token_stability_threshold` is compared with the share of tokens that the last pass kept.
     """
@@ -43,29 +44,6 @@ class Revising(Blocks):
     @abstractmethod
     def most_forwards(self) -> int:
         """The number of passes after which a block is ready in any case."""
-
-    @abstractmethod
-    def revised(
-        self, sequence: SequenceState, blocks: tuple[Block, ...], span: Span, samples: SpanSamples, spec: Spec
-    ) -> tuple[Block, ...]:
-        """Return the open blocks after a pass.
-
-        Args:
-            sequence: The sequence, which already counts the pass.
-            blocks: The open blocks as they were fed.
-            span: The span that ran.
-            samples: Samples of the span. Entry i belongs to position `span.wanted.sampled[i]`, which is
-                `blocks[0].first + i` without pinned tokens.
-            spec: Facts of the model.
-        """
-
-    def next_blocks(self, sequence: SequenceState, span: Span, samples: SpanSamples, spec: Spec) -> tuple[Block, ...]:
-        """Return held blocks unchanged, then the revised ones."""
-        window = sequence.progress.window
-        if self.fold_commits:
-            return self.revised(sequence, window, span, samples, spec)
-        blocks = tuple(block for block in window if block.start >= sequence.progress.final)
-        return window[: len(window) - len(blocks)] + self.revised(sequence, blocks, span, samples, spec)
 
     def settled_end(self, block: Block) -> int:
         """Return the end of a ready block, otherwise the end of its leading given tokens."""
@@ -83,9 +61,9 @@ class Revising(Blocks):
         """Return an upper bound: `most_forwards` passes for each block that is not final, less those that the first one had."""
         window, final, most = sequence.progress.window, sequence.progress.final, self.most_forwards
         remaining = -(-(sequence.request.limit - final) // self.block_size)
-        first = next((block for block in window if block.start >= final), None)
-        if first is None:
+        if not window:
             return passes_to_come(sequence, remaining * most, sequence.request.limit - final)
+        first = window[0]
         of_first = passes_left(sequence, first, most - (sequence.steps - first.opened), remasks=True)
         return of_first + passes_to_come(sequence, (remaining - 1) * most, max(0, sequence.request.limit - first.end))
 

@@ -150,13 +150,11 @@ class DMax(Revising):
     # `_refreshed` uses only slices: it takes 3 us for a block of 32 positions, `_refreshed_at` 18 us. Two kinds of requests
     # need `_refreshed_at`: those with pinned tokens, which interrupt the order of the positions, and those with a constraint,
     # which drops single tokens. A constraint needs plain tokens, because it cannot restrict blends.
-    def revised(
-        self, sequence: SequenceState, blocks: tuple[Block, ...], span: Span, samples: SpanSamples, spec: Spec
-    ) -> tuple[Block, ...]:
+    def next_blocks(self, sequence: SequenceState, span: Span, samples: SpanSamples, spec: Spec) -> tuple[Block, ...]:
         """Return the open blocks with masks filled, tokens refreshed and new soft inputs."""
         window_filter, pinned = window_filter_of(sequence, sequence.progress.window), sequence.request.params.pinned
         revised: list[Block] = []
-        for block in blocks:
+        for block in sequence.progress.window:
             own = samples_of(block, span, samples)
             timed_out = sequence.steps - block.opened >= self.most_forwards
             if window_filter is not None:

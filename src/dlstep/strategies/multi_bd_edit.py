@@ -85,16 +85,15 @@ class MultiBDEdit(Revising):
         """Return `penalty_lambda`."""
         return self.penalty_lambda
 
-    def revised(
-        self, sequence: SequenceState, blocks: tuple[Block, ...], span: Span, samples: SpanSamples, spec: Spec
-    ) -> tuple[Block, ...]:
+    def next_blocks(self, sequence: SequenceState, span: Span, samples: SpanSamples, spec: Spec) -> tuple[Block, ...]:
         """Return the open blocks with their masks filled and their tokens edited."""
-        first, late = blocks[0].first, sequence.steps - self.most_forwards
+        blocks, late = sequence.progress.window, sequence.steps - self.most_forwards
+        first = blocks[0].first
         if sequence.request.params.pinned:
             samples = without_gaps(samples, span, blocks, sequence.request.limit)
         chosen, changes = _compared(blocks, first, samples, self.accept_threshold, required_mask(spec))
         calm = not (changes or self.remasking)
-        window_filter = window_filter_of(sequence, sequence.progress.window)
+        window_filter = window_filter_of(sequence, blocks)
         revised: list[Block] = []
         for fed, fills in zip(blocks, chosen, strict=True):
             block = fed if window_filter is None else window_filter.enter(fed)

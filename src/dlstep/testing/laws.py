@@ -6,7 +6,7 @@ A law raises AssertionError if it does not hold. `docs/structure.md` describes a
 import pickle
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 from tempfile import TemporaryDirectory
@@ -378,18 +378,6 @@ def overrides(kind: Kind, data: DataObject) -> None:
     assert outcome(one) == outcome(answered_alone(spec, own, plain))
 
 
-def folding(kind: Kind, data: DataObject) -> None:
-    """With one block at a time, `fold_commits` changes no answer, only `nfe`."""
-    if not {"fold_commits", "buffer_size"} <= {field.name for field in fields(kind)}:
-        return
-    value, spec = data.draw(engines(kind))
-    value = replace(value, buffer_size=1)
-    (request, *_) = data.draw(batches(value, most=1))
-    one, two = (answered_alone(spec, replace(value, fold_commits=fold), request) for fold in (True, False))
-    assert outcome(one) == outcome(two)
-    assert one.nfe <= two.nfe
-
-
 def pinned(kind: Kind, data: DataObject) -> None:
     """Pinned tokens are given: fed unchanged, not sampled (but in a canvas), in the answer.
 
@@ -596,7 +584,6 @@ LAWS: tuple[Law, ...] = (
     accounting,
     traces,
     overrides,
-    folding,
     pinned,
     constrained,
     lossless,
