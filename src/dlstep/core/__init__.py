@@ -114,7 +114,14 @@ from .sequence import (
     Strategy as Strategy,
     TokenChange as TokenChange,
 )
-from .spec import Spec as Spec
+from .spec import (
+    NonNegativeFloat as NonNegativeFloat,
+    NonNegativeInt as NonNegativeInt,
+    PositiveFloat as PositiveFloat,
+    PositiveInt as PositiveInt,
+    Share as Share,
+    Spec as Spec,
+)
 from .state import (
     Cache as Cache,
     State as State,

@@ -11,12 +11,10 @@ where `end` is `Rows.end` of the request's span, and W is the layer's sliding wi
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
-
-from annotated_types import Ge
 
 from .checks import Checked
 from .frozen import built_fast
+from .spec import NonNegativeInt
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,7 @@ class Replacement(Checked):
 
     position: int
     """The position, as counted before the replacements of its pass."""
-    count: Annotated[int, Ge(0)]
+    count: NonNegativeInt
     """Number of masked positions that take its place."""
     token: int | None = None
     """The sampled token that caused the replacement, for step maps; None if a token of another position caused it."""

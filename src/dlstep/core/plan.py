@@ -20,6 +20,7 @@ from .constraint import TokenMask
 from .errors import Refused, SamplesMismatch
 from .frozen import built_fast
 from .request import SoFar, Who
+from .spec import NonNegativeInt
 
 MergeMode = Literal["dmax_topk", "iter_smooth_topk"]
 
@@ -89,11 +90,11 @@ class SampleSpec:
     random id; `policy`: the numbers of step maps (`SpanSamples.policy`), which the core adds for requests with `step_map`."""
     ties: Ties = "highest"
     """Which of equally probable ids greedy sampling selects."""
-    best: Annotated[int, Ge(0)] = 0
+    best: NonNegativeInt = 0
     """How many of the most probable ids to report with their probabilities."""
     tempered: bool = True
     """Whether probabilities and entropies are those after temperature and filters, or those of the plain softmax."""
-    scored: Annotated[int, Ge(0)] = 0
+    scored: NonNegativeInt = 0
     """Maximum number of ids per sampled position whose probabilities a span may request."""
     all_ids: bool = False
     """Also allow the mask id and ids beyond the vocabulary, as published likelihoods do."""

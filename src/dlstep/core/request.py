@@ -18,7 +18,7 @@ from .automaton import Automaton
 from .checks import check_ranges, did_you_mean, listed, pairs_of, plain, short
 from .errors import Refused
 from .options import Options, PluginGroup, StrategyOptions, sorted_options, unknown_option, with_options
-from .spec import Spec
+from .spec import Share, Spec
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -128,7 +128,7 @@ class SamplingParams:
     top_k: Annotated[int, Interval(ge=0, le=(1 << 31) - 1)] = 0
     """Sample from this many most probable tokens; 0 samples from all. No effect at temperature 0, like `top_p`, `min_p` and
     seeds."""
-    top_p: Annotated[float, Interval(gt=0.0, le=1.0)] = 1.0
+    top_p: Share = 1.0
     """Sample from the most probable tokens that together have this probability."""
     min_p: Probability = 0.0
     """Sample from tokens with at least this fraction of the best token's probability."""

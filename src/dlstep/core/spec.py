@@ -3,11 +3,16 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from annotated_types import Interval
+from annotated_types import Ge, Gt, Interval
 
 from .checks import check_ranges
 from .errors import Refusal, Refused
 
+PositiveInt = Annotated[int, Gt(0)]
+NonNegativeInt = Annotated[int, Ge(0)]
+PositiveFloat = Annotated[float, Interval(gt=0.0, lt=float("inf"))]
+NonNegativeFloat = Annotated[float, Interval(ge=0.0, lt=float("inf"))]
+Share = Annotated[float, Interval(gt=0.0, le=1.0)]
 AcceptRule = Literal["A", "B"]
 Count = Annotated[int, Interval(ge=1, le=(1 << 31) - 1)]  # devices count in 32 bits
 Seats = Annotated[int, Interval(ge=1, le=1 << 20)]  # each seat takes memory

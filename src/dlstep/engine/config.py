@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, Interval
+from annotated_types import Gt, Interval
 from docstring_parser import parse_from_object
 
 from ..core import Refused, Strategy
 from ..core.checks import check_ranges, short
 from ..core.options import StrategyOptions, sorted_options
 from ..core.request import Seed, processors_of
-from ..core.spec import Count, Length, Seats
+from ..core.spec import Count, Length, NonNegativeInt, PositiveInt, Seats, Share
 
 RANK_TIMEOUT = 300.0  # seconds; the default of several ranks
 DEVICE = re.compile(r"cpu|cuda(:\d+)?", re.ASCII)
@@ -37,7 +37,7 @@ class EngineConfig:
     family: object = field(default=None, hash=False)
     """Family of the checkpoint: a name that `dlstep models` lists, a module path, a .py file or a `Family`; None: detected
     from the checkpoint's files."""
-    mask_token_id: Annotated[int, Ge(0)] | None = None
+    mask_token_id: NonNegativeInt | None = None
     """Token id of the mask; None: from the checkpoint, its tokenizer or its model family."""
     head_shift: Literal[0, 1] | None = None
     """1: row p-1 of the network predicts position p; 0: row p does; None: from the checkpoint or its model family."""
@@ -63,7 +63,7 @@ class EngineConfig:
     max_num_reqs requests of max_model_len, limited to 65536 positions or one such request."""
     kv_cache_gib: Annotated[float, Gt(0.0)] | None = None
     """GiB for the KV cache, instead of num_pages; None on cuda: the remaining memory."""
-    gpu_memory_utilization: Annotated[float, Interval(gt=0.0, le=1.0)] | None = None
+    gpu_memory_utilization: Share | None = None
     """On cuda, instead of num_pages: share of the device's memory that may be in use, by this LLM and
     by other programs, once the KV cache is allocated; None: 0.9."""
     session_pages: Count | None = None
@@ -87,7 +87,7 @@ class EngineConfig:
     quantization: Literal["fp8"] | None = None
     """`fp8`: store weights of layers and experts in FP8, and quantize their inputs; on a CPU for comparison only, as it is
     slower there. None: the weights have `dtype`."""
-    num_threads: Annotated[int, Gt(0)] | None = None
+    num_threads: PositiveInt | None = None
     """CPU threads of torch, for the whole process; None: OMP_NUM_THREADS if set, else one for a
     network of less than 10 million parameters and torch's own number for a larger one."""
     enforce_eager: bool = False

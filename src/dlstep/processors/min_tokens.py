@@ -4,11 +4,9 @@ Under a constraint that allows nothing else at a position, such a token is still
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, final
+from typing import TYPE_CHECKING, final
 
-from annotated_types import Ge
-
-from ..core import Context, Processor
+from ..core import Context, NonNegativeInt, Processor
 from ..core.lifecycle import stop_ids
 
 if TYPE_CHECKING:
@@ -22,7 +20,7 @@ LOWEST = -1e30  # finite, so that a constraint can leave only such a token
 class MinTokens(Processor):
     """A minimum length of answers."""
 
-    count: Annotated[int, Ge(0)] = 1
+    count: NonNegativeInt = 1
     """Number of tokens before which no token may end the answer."""
 
     def process(self, logits: "Tensor", context: Context) -> "Tensor":

@@ -9,11 +9,21 @@ Differences: the first of equally probable delimiters counts, and any rule may d
 
 from dataclasses import dataclass, replace
 from math import floor
-from typing import Annotated, final
+from typing import final
 
-from annotated_types import Interval
-
-from ..core import Block, BlockPass, CanvasRule, Choice, PlannedPass, Probability, Refused, SampleSpec, check_ranges, sampled_by
+from ..core import (
+    Block,
+    BlockPass,
+    CanvasRule,
+    Choice,
+    PlannedPass,
+    Probability,
+    Refused,
+    SampleSpec,
+    Share,
+    check_ranges,
+    sampled_by,
+)
 from .sliding import check_inner, inner_commit
 from .threshold import Threshold
 
@@ -32,7 +42,7 @@ class AdaBlock(CanvasRule):
     """Ids that may end a block (default: newline of LLaDA); empty: all have the block size."""
     delimiter_threshold: Probability = 0.3
     """A delimiter with at least this probability ends the block."""
-    look_ahead: Annotated[float, Interval(gt=0.0, le=1.0)] = 0.25
+    look_ahead: Share = 0.25
     """Fraction of the answer's length, after the unmasked positions, to search for a delimiter."""
     inner: Choice = Threshold(inclusive=True)
     """The rule that unmasks positions of the block."""

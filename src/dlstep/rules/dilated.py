@@ -11,7 +11,7 @@ from typing import Annotated, final
 
 from annotated_types import Ge
 
-from ..core import BlockPass, Choice, PlannedPass, Probability
+from ..core import BlockPass, Choice, NonNegativeInt, PlannedPass, Probability
 
 
 @lru_cache(maxsize=64)  # levels of long blocks are large
@@ -47,7 +47,7 @@ class Dilated(Choice):
 
     base: Annotated[int, Ge(2)] = 2
     """The stride is divided by this from one level to the next."""
-    skip: Annotated[int, Ge(0)] = 1
+    skip: NonNegativeInt = 1
     """The block size is divided by `base` this many times to get the first stride."""
     keep: Probability = 0.0
     """Keep a position masked until the last level while its token's probability is below this."""

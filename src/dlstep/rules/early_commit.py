@@ -15,9 +15,20 @@ from math import fsum, inf, log
 from operator import truediv
 from typing import Annotated, final
 
-from annotated_types import Gt, Interval
+from annotated_types import Interval
 
-from ..core import Block, BlockPass, BlockSamples, CanvasRule, Extra, PlannedPass, Refused, SampleSpec, check_ranges
+from ..core import (
+    Block,
+    BlockPass,
+    BlockSamples,
+    CanvasRule,
+    Extra,
+    PlannedPass,
+    PositiveInt,
+    Refused,
+    SampleSpec,
+    check_ranges,
+)
 from ._shares import in_parts
 from .quota import Quota
 
@@ -53,7 +64,7 @@ class EarlyCommit(CanvasRule):
     """The same from 67 % on."""
     region: tuple[int, ...] = ()
     """Offset and length of the answer positions whose gaps count; empty: the whole answer."""
-    part_size: Annotated[int, Gt(0)] = 32
+    part_size: PositiveInt = 32
     """Positions of a part; the next part begins when it is full."""
     inner: Quota = Quota()
     """The schedule of each part."""

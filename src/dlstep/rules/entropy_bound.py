@@ -10,11 +10,9 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Annotated, Literal, final
+from typing import Literal, final
 
-from annotated_types import Interval
-
-from ..core import BlockPass, Choice, SampleSpec
+from ..core import BlockPass, Choice, NonNegativeFloat, SampleSpec
 from ._shares import SAMPLE_SPECS, scores_by
 
 _BOTH = SampleSpec(statistics=frozenset({"entropy", "margin"}))
@@ -45,7 +43,7 @@ class EntropyBound(Choice):
 
     SWEEP = ("entropy_bound", (0.03, 0.1, 0.3, 1.0, 3.0))
 
-    entropy_bound: Annotated[float, Interval(ge=0.0, lt=float("inf"))] = 0.1
+    entropy_bound: NonNegativeFloat = 0.1
     """Limit in nats for the sum of the entropies unmasked at once, without the largest."""
     order: Literal["entropy", "confidence", "margin"] = "entropy"
     """Which positions come first: small entropies, probable tokens or large margins."""

@@ -7,11 +7,9 @@ position if it is the block's least probable one.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, final
+from typing import final
 
-from annotated_types import Interval
-
-from ..core import BlockPass, Choice
+from ..core import BlockPass, Choice, NonNegativeFloat
 from ._shares import highest
 
 
@@ -25,7 +23,7 @@ class Factor(Choice):
 
     SWEEP = ("factor", (0.25, 0.5, 1.0, 2.0, 4.0))
 
-    factor: Annotated[float, Interval(ge=0.0, lt=float("inf"))] = 1.0
+    factor: NonNegativeFloat = 1.0
     """The k-th position needs a probability of at least 1 - factor / (k + 1)."""
 
     def chosen(self, block_pass: BlockPass) -> list[int]:

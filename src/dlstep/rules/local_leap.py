@@ -7,11 +7,9 @@ the bar near certain positions. Neighbourhoods end at the block, around position
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from typing import Annotated, final
+from typing import final
 
-from annotated_types import Ge
-
-from ..core import BlockPass, Choice, Probability
+from ..core import BlockPass, Choice, NonNegativeInt, Probability
 from ._shares import highest
 
 
@@ -29,7 +27,7 @@ class LocalLeap(Choice):
     """Unmask a position when the probability of its token is at least this."""
     relaxed_threshold: Probability = 0.75
     """The probability that is enough near a certain position, at most `accept_threshold`."""
-    radius: Annotated[int, Ge(0)] = 4
+    radius: NonNegativeInt = 4
     """The largest distance between neighbours."""
 
     def chosen(self, block_pass: BlockPass) -> list[int]:

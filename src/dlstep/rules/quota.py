@@ -19,9 +19,20 @@ from math import ceil, log
 from operator import neg
 from typing import Annotated, Literal, final
 
-from annotated_types import Gt, Interval
+from annotated_types import Interval
 
-from ..core import PLAIN, BlockPass, CanvasRule, Choice, PlannedPass, Probability, Refused, SampleSpec, check_ranges
+from ..core import (
+    PLAIN,
+    BlockPass,
+    CanvasRule,
+    Choice,
+    PlannedPass,
+    PositiveInt,
+    Probability,
+    Refused,
+    SampleSpec,
+    check_ranges,
+)
 from ..core.draws import below, integers
 from ._shares import SAMPLE_SPECS, highest, length, scores_by, share
 
@@ -70,7 +81,7 @@ class Quota(Choice, CanvasRule):
 
     SWEEP = ("steps_per_block", (1, 2, 3, 4, 8))
 
-    steps_per_block: Annotated[int, Gt(0)] | None = None
+    steps_per_block: PositiveInt | None = None
     """Forward passes per block; None: one per position."""
     schedule: Literal["even", "dream"] = "even"
     """Even shares, or Dream's, which cover the whole answer and need a canvas without a cache."""

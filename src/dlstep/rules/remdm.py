@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from math import exp, fsum
 from typing import Annotated, Literal, final
 
-from annotated_types import Ge, Gt, Interval
+from annotated_types import Interval
 
-from ..core import Block, BlockPass, Extra, PlannedPass, Probability, Refused, Rule, check_ranges
+from ..core import Block, BlockPass, Extra, NonNegativeInt, PlannedPass, PositiveInt, Probability, Refused, Rule, check_ranges
 from ..core.draws import below, key, uniform
 from ._shares import due, highest, length, remasked, share
 
@@ -60,11 +60,11 @@ class ReMDM(Rule):
 
     variant: Variant = "llada"
     """How to choose the tokens that are remasked."""
-    steps_per_block: Annotated[int, Gt(0)] | None = None
+    steps_per_block: PositiveInt | None = None
     """Forward passes per block without those that remask; None: one per position."""
-    remask_forwards: Annotated[int, Ge(0)] | None = None
+    remask_forwards: NonNegativeInt | None = None
     """Passes of `llada` that remask; None: as many as the block has without them."""
-    remask_count: Annotated[int, Gt(0)] | None = None
+    remask_count: PositiveInt | None = None
     """Tokens that each of these passes remasks; None: 1."""
     eta: Probability | None = None
     """Strength of remasking; None: 0.008 for `cap`, 0.015 for `rescale`, 0.02 for `loop`."""

@@ -8,11 +8,9 @@ confidences for the whole canvas, so a pass may also remask tokens of earlier bl
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, final
+from typing import Literal, final
 
-from annotated_types import Gt
-
-from ..core import Block, BlockPass, CanvasRule, PlannedPass
+from ..core import Block, BlockPass, CanvasRule, PlannedPass, PositiveInt
 from ._shares import in_parts, remasked
 
 
@@ -26,10 +24,10 @@ class RunningConfidence(CanvasRule):
 
     SWEEP = ("steps_per_block", (1, 2, 3, 4, 8))
 
-    steps_per_block: Annotated[int, Gt(0)] | None = None
+    steps_per_block: PositiveInt | None = None
     """Forward passes of a block's or segment's schedule; None: one per position. With more passes
     than positions, some only fill masks again."""
-    segment_size: Annotated[int, Gt(0)] | None = None
+    segment_size: PositiveInt | None = None
     """Positions of a segment: the answer is one block decoded by segments, and tokens of earlier
     segments may be remasked (MDPO); None: each block separately."""
     confidence: Literal["running", "current"] = "running"

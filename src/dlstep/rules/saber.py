@@ -8,11 +8,9 @@ published. It may overwrite unmasked positions when few masks are left; this rul
 
 from dataclasses import dataclass
 from math import fsum
-from typing import Annotated, final
+from typing import final
 
-from annotated_types import Gt
-
-from ..core import Block, BlockPass, Extra, PlannedPass, Rule
+from ..core import Block, BlockPass, Extra, PlannedPass, PositiveInt, Rule
 from ._shares import remasked
 
 NEVER = -1.0
@@ -39,7 +37,7 @@ class Saber(Rule):
 
     SWEEP = ("least_taken", (1, 2, 3, 4, 8))
 
-    least_taken: Annotated[int, Gt(0)] = 2
+    least_taken: PositiveInt = 2
     """Minimum number of positions that a pass unmasks, as long as there are masks."""
 
     @property

@@ -13,16 +13,16 @@ window; `window_delay` counts from where the window begins now.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, final
-
-from annotated_types import Ge, Gt
+from typing import final
 
 from ..core import (
     Block,
     BlockPass,
     CanvasRule,
     Choice,
+    NonNegativeInt,
     PlannedPass,
+    PositiveInt,
     Refused,
     Rule,
     SampleSpec,
@@ -47,13 +47,13 @@ class Sliding(CanvasRule):
 
     SWEEP = ("window", (2, 4, 8, 16, 32))
 
-    window: Annotated[int, Gt(0)] = 32
+    window: PositiveInt = 32
     """Masked positions in the window."""
-    max_window: Annotated[int, Gt(0)] | None = None
+    max_window: PositiveInt | None = None
     """Maximum length of the window, including unmasked positions; None: unlimited."""
-    refresh_count: Annotated[int, Gt(0)] = 16
+    refresh_count: PositiveInt = 16
     """With a cache: refresh the canvas after this many unmasked positions."""
-    window_delay: Annotated[int, Ge(0)] = 0
+    window_delay: NonNegativeInt = 0
     """With a cache: positions of the answer before the window that are fed with it."""
     inner: Choice = Threshold(inclusive=True)
     """The rule that unmasks positions of the window."""

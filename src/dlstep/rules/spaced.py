@@ -6,11 +6,9 @@ Source: Luxembourg et al., "Plan for Speed: Dilated Scheduling for Masked Diffus
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, final
+from typing import final
 
-from annotated_types import Gt
-
-from ..core import BlockPass, CanvasRule, Choice, SampleSpec, check_chosen, check_ranges
+from ..core import BlockPass, CanvasRule, Choice, PositiveInt, SampleSpec, check_chosen, check_ranges
 from ._shares import highest
 from .sliding import check_inner
 from .threshold import Threshold
@@ -28,7 +26,7 @@ class Spaced(Choice, CanvasRule):
 
     inner: Choice = Threshold()
     """The rule whose choice is thinned out."""
-    stride: Annotated[int, Gt(0)] | None = None
+    stride: PositiveInt | None = None
     """The distance of positions unmasked at once in a fully masked block; None: half the block."""
 
     def __post_init__(self) -> None:

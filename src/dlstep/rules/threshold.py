@@ -10,11 +10,9 @@ penalty is that of WeDLM, 2025, arXiv 2512.22737.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated, Literal, final
+from typing import Literal, final
 
-from annotated_types import Interval
-
-from ..core import BlockPass, Choice, Probability, Refused, SampleSpec, check_ranges
+from ..core import BlockPass, Choice, NonNegativeFloat, Probability, Refused, SampleSpec, check_ranges
 from ._shares import SAMPLE_SPECS
 
 
@@ -33,9 +31,9 @@ class Threshold(Choice):
     """A probability or an entropy equal to the threshold is enough."""
     order: Literal["confidence", "entropy"] = "confidence"
     """The value to compare with the threshold: token probability, or distribution entropy."""
-    entropy_threshold: Annotated[float, Interval(ge=0.0, lt=float("inf"))] = 0.5
+    entropy_threshold: NonNegativeFloat = 0.5
     """Unmask a position when its entropy, in nats, is below this; only with order="entropy"."""
-    position_penalty: Annotated[float, Interval(ge=0.0, lt=float("inf"))] = 0.0
+    position_penalty: NonNegativeFloat = 0.0
     """This times the distance from the block's first mask is added to an entropy; only with order="entropy"."""
     falling: Probability = 0.0
     """How far the threshold falls as a block fills: 0.3 ends near 0.7 * `accept_threshold`."""

@@ -8,9 +8,6 @@ values with the next forward pass.
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Annotated
-
-from annotated_types import Gt, Interval
 
 from ..core import (
     Block,
@@ -18,6 +15,7 @@ from ..core import (
     Choice,
     Extra,
     Grid,
+    PositiveInt,
     Probability,
     Progress,
     Refusal,
@@ -26,6 +24,7 @@ from ..core import (
     Rule,
     SampleSpec,
     SequenceState,
+    Share,
     SoftTokens,
     Span,
     SpanSamples,
@@ -166,9 +165,9 @@ class Blocks(Strategy):
     that ends the answer.
     """
 
-    block_size: Annotated[int, Gt(0)] = 32
+    block_size: PositiveInt = 32
     """Positions of a block."""
-    buffer_size: Annotated[int, Gt(0)] = 4
+    buffer_size: PositiveInt = 4
     """Maximum number of unfinished blocks; 1 is single-block diffusion."""
     add_block_threshold: Probability = 0.1
     """Open the next block when this fraction of the last one is unmasked."""
@@ -324,7 +323,7 @@ class Blockwise(Blocks):
     takes_constraints = True  # blocks drop tokens that contradict the constraint
     rule: Rule = Threshold()
     """The rule that selects positions to unmask after a forward pass."""
-    semi_complete_threshold: Annotated[float, Interval(gt=0.0, le=1.0)] = 0.9
+    semi_complete_threshold: Share = 0.9
     """A block must advance in each pass once this fraction of the previous block is unmasked."""
 
     def refusal(self, spec: Spec, request: Request) -> Refusal | None:

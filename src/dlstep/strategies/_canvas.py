@@ -1,9 +1,7 @@
 """A canvas under full attention: prompt and answer, decoded block by block from left to right."""
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
-
-from annotated_types import Gt
+from typing import Literal
 
 from ..core import (
     Block,
@@ -11,6 +9,7 @@ from ..core import (
     CanvasRule,
     Extra,
     Grid,
+    PositiveInt,
     Progress,
     Refusal,
     Refused,
@@ -60,7 +59,7 @@ class Canvas(Strategy):
 
     holds_pins = True
     takes_constraints = True
-    block_size: Annotated[int, Gt(0)] = 32
+    block_size: PositiveInt = 32
     """Positions of a block."""
     cache: Cached = "dual"
     """Positions whose keys and values are cached while a block is decoded: none, those before the block, or all others."""

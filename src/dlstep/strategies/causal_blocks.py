@@ -8,14 +8,13 @@ NVIDIA's Nemotron-Labs-Diffusion.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, final
-
-from annotated_types import Gt
+from typing import final
 
 from ..core import (
     ALONE,
     Block,
     Grid,
+    PositiveInt,
     Progress,
     Refusal,
     Request,
@@ -46,7 +45,7 @@ class CausalBlocks(Causal):
 
     holds_pins = True
     head_shift = 0
-    block_size: Annotated[int, Gt(0)] = 32
+    block_size: PositiveInt = 32
     """Positions per block; 1 is autoregressive decoding."""
     rule: Rule = Threshold(inclusive=True)
     """The rule that selects positions to unmask after a forward pass."""

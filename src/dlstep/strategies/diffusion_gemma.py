@@ -20,13 +20,16 @@ from math import fsum
 from struct import Struct
 from typing import Annotated, TypeVar, final
 
-from annotated_types import Ge, Gt, Interval
+from annotated_types import Interval
 
 from ..core import (
     ALONE,
     Block,
     Extra,
     Grid,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
     Progress,
     Refusal,
     Refused,
@@ -90,19 +93,19 @@ class DiffusionGemma(Strategy):
     SWEEP = ("entropy_bound", (0.03, 0.1, 0.3, 1.0, 3.0))
     OWN_PARAMS = ("temperature", "top_k", "top_p", "min_p")
 
-    canvas_length: Annotated[int, Gt(0)] = 256
+    canvas_length: PositiveInt = 256
     """Positions of a canvas, fixed by the model."""
-    max_denoising_steps: Annotated[int, Gt(0)] = 48
+    max_denoising_steps: PositiveInt = 48
     """Maximum number of passes per canvas."""
-    entropy_bound: Annotated[float, Interval(gt=0.0, lt=float("inf"))] = 0.1
+    entropy_bound: PositiveFloat = 0.1
     """Accept the most certain positions up to this sum of entropies in nats; renoise others."""
     t_min: Annotated[float, Interval(ge=0.0, le=1e29)] = 0.4
     """The temperature falls from `t_max` towards this."""
     t_max: Annotated[float, Interval(gt=0.0, le=1e29)] = 0.8
     """Temperature of the first pass of a canvas."""
-    stability_threshold: Annotated[int, Ge(0)] = 1
+    stability_threshold: NonNegativeInt = 1
     """A canvas may end when its most probable tokens have been stable for this many passes."""
-    confidence_threshold: Annotated[float, Interval(gt=0.0, lt=float("inf"))] = 0.005
+    confidence_threshold: PositiveFloat = 0.005
     """A canvas may end when its mean entropy is below this, in nats."""
 
     def __post_init__(self) -> None:

@@ -11,12 +11,14 @@ from functools import lru_cache
 from operator import ne
 from typing import Annotated, final
 
-from annotated_types import Ge, Gt, Interval
+from annotated_types import Ge
 
 from ..core import (
     Block,
     BlockSamples,
     Merge,
+    NonNegativeFloat,
+    PositiveInt,
     Probability,
     Refusal,
     Refused,
@@ -63,7 +65,7 @@ class DMax(Revising):
     `token_merge_weight`. An option without effect is an error.
     """
 
-    buffer_size: Annotated[int, Gt(0)] = 1
+    buffer_size: PositiveInt = 1
     """Maximum number of unfinished blocks; 1 is single-block diffusion."""
     accept_threshold: Probability = 0.5
     """Fill masks from the left while the probability of their token is at least this."""
@@ -73,7 +75,7 @@ class DMax(Revising):
     """`iter_smooth_topk`: the number of tokens to add."""
     token_merge_renormalize: bool = True
     """`dmax_topk`: keep the expected norm of the blended embedding."""
-    token_merge_weight: Annotated[float, Interval(ge=0.0, lt=float("inf"))] = 1.0
+    token_merge_weight: NonNegativeFloat = 1.0
     """`iter_smooth_topk`: weight of the added tokens; 0 feeds plain tokens in both modes."""
 
     def __post_init__(self) -> None:

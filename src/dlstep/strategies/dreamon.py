@@ -8,14 +8,14 @@ removes its position, so the window grows and shrinks, and the suffix moves. Sou
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, final
-
-from annotated_types import Ge, Gt
+from typing import Literal, final
 
 from ..core import (
     Block,
     Extra,
     Grid,
+    NonNegativeInt,
+    PositiveInt,
     Progress,
     Refusal,
     Replacement,
@@ -52,15 +52,15 @@ class DreamOn(Strategy):
     """
 
     takes_suffix = True
-    expand_token_id: Annotated[int, Ge(0)] | None = None
+    expand_token_id: NonNegativeInt | None = None
     """Id that becomes two masks when it is sampled, fixed by the model; None: the window never grows."""
-    initial_masks: Annotated[int, Gt(0)] = 4
+    initial_masks: PositiveInt = 4
     """Masks of the first pass, at most `max_tokens`."""
-    expand_budget: Annotated[int, Ge(0)] | None = None
+    expand_budget: NonNegativeInt | None = None
     """Maximum number of expansions of an answer; None: `max_tokens`."""
     delete_right: bool = True
     """An end-of-sequence token also removes all masks to its right."""
-    tokens_per_pass: Annotated[int, Gt(0)] = 1
+    tokens_per_pass: PositiveInt = 1
     """Positions that a pass unmasks."""
     order: Literal["entropy", "confidence", "margin"] = "entropy"
     """Which positions come first: small entropies, probable tokens, or large margins."""

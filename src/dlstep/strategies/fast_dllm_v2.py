@@ -17,6 +17,7 @@ from annotated_types import Gt
 from ..core import (
     Block,
     Grid,
+    PositiveInt,
     Probability,
     Progress,
     Refusal,
@@ -46,7 +47,7 @@ class FastDLLMV2(Strategy):
     """
 
     takes_constraints = True
-    block_size: Annotated[int, Gt(0)] = 8
+    block_size: PositiveInt = 8
     """Positions of a sub-block."""
     buffer_size: Annotated[int, Gt(1)] = 4
     """Sub-blocks of a block."""

@@ -8,11 +8,21 @@ Speeding Up Text Diffusion via Token Editing", 2026, arXiv 2602.08676; SGLang's 
 from dataclasses import dataclass, replace
 from itertools import compress
 from operator import ne
-from typing import Annotated, final
+from typing import final
 
-from annotated_types import Ge, Interval
-
-from ..core import Block, Probability, Refused, SampleSpec, SequenceState, Span, SpanSamples, Spec, positions
+from ..core import (
+    Block,
+    NonNegativeFloat,
+    NonNegativeInt,
+    Probability,
+    Refused,
+    SampleSpec,
+    SequenceState,
+    Span,
+    SpanSamples,
+    Spec,
+    positions,
+)
 from ..core.filtering import FilteredBlock, window_filter_of
 from ._blocks import required_mask
 from ._edit import Revising, Revision, without_gaps
@@ -57,9 +67,9 @@ class MultiBDEdit(Revising):
     """Fill a mask when the probability of its token is above this."""
     edit_threshold: Probability = 0.0
     """Replace an unmasked token when another one is best with a probability above this."""
-    max_post_edit_steps: Annotated[int, Ge(0)] = 16
+    max_post_edit_steps: NonNegativeInt = 16
     """Passes that may still change a block once it has no mask."""
-    penalty_lambda: Annotated[float, Interval(ge=0.0, lt=float("inf"))] = 0.0
+    penalty_lambda: NonNegativeFloat = 0.0
     """Subtracted from the logit of the token before a position, against repetition."""
     remasking: bool = False
     """Remask a position, at most once, when its probability falls below `remask_threshold`."""

@@ -7,15 +7,14 @@ to the first uncertain one are kept and then stored with causal attention. Sourc
 """
 
 from dataclasses import dataclass
-from typing import Annotated, final
-
-from annotated_types import Gt
+from typing import final
 
 from ..core import (
     ALONE,
     Block,
     BlockPass,
     Grid,
+    PositiveInt,
     Probability,
     Progress,
     Request,
@@ -60,7 +59,7 @@ class SDLM(Causal):
     """
 
     head_shift = 1
-    block_size: Annotated[int, Gt(0)] = 4
+    block_size: PositiveInt = 4
     """Rows of the window, and the most tokens of a pass; 1 is autoregressive decoding."""
     accept_threshold: Probability = 0.9
     """Keep the tokens before the first one whose probability is not above this."""

@@ -10,10 +10,9 @@ Nemotron-Labs-Diffusion.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, final
+from typing import final
 
-from annotated_types import Gt
-
+from ..core import PositiveInt
 from ._verified import Verified
 from .autoregressive import Autoregressive
 
@@ -26,7 +25,7 @@ class SelfSpeculation(Verified):
     head_shift = 0
     SWEEP = ("block_size", (2, 3, 4, 6, 8, 16))
 
-    block_size: Annotated[int, Gt(0)] = 32
+    block_size: PositiveInt = 32
     """Number of rows in a draft: the last token and masks; with 1, decoding is autoregressive."""
 
     @property

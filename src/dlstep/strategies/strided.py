@@ -7,11 +7,9 @@ whatever the proposals are. Source: "Introspective Diffusion Language Models", 2
 """
 
 from dataclasses import dataclass, replace
-from typing import Annotated, final
+from typing import final
 
-from annotated_types import Ge
-
-from ..core import Progress, Request, Rows, SequenceState, Span, SpanSamples, Spec, Wanted, positions
+from ..core import NonNegativeInt, Progress, Request, Rows, SequenceState, Span, SpanSamples, Spec, Wanted, positions
 from ._verified import KEPT, Causal, accepted
 
 
@@ -28,7 +26,7 @@ class Strided(Causal):
     head_shift = 1
     SWEEP = ("block_size", (0, 1, 2, 3, 4, 7))
 
-    block_size: Annotated[int, Ge(0)] = 3
+    block_size: NonNegativeInt = 3
     """Number of masks in a forward pass, each of which proposes a token; with 0, decoding is autoregressive."""
 
     @property

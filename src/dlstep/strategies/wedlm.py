@@ -8,12 +8,11 @@ Attention for Fast Inference", 2025, arXiv 2512.22737.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, final
-
-from annotated_types import Gt
+from typing import final
 
 from ..core import (
     Block,
+    PositiveInt,
     Progress,
     Refusal,
     Request,
@@ -40,7 +39,7 @@ class WeDLM(Causal):
 
     holds_pins = True
     head_shift = 0
-    block_size: Annotated[int, Gt(0)] = 16
+    block_size: PositiveInt = 16
     """Positions of the window; 1 is autoregressive decoding."""
     rule: Rule = Threshold(order="entropy", entropy_threshold=0.4, position_penalty=0.02)
     """The rule that selects positions to unmask after a forward pass."""
