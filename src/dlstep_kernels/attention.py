@@ -18,6 +18,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from .choice import with_kernel
 
+OfRows = Int64[np.ndarray, " n"]  # one number for each row
+OfSpans = Int64[np.ndarray, " s"]  # one number for each span
+Pages = Float[Tensor, "slots kv_heads head_dim"]
 MORE_BATCH = 4096  # padded (query, key) pairs that cost as much as another batch
 
 
@@ -28,15 +31,15 @@ class Spans:
     Row r sees positions `[since[r], until[r])` of its sequence, within the context.
     """
 
-    query_lens: Int64[np.ndarray, " s"]
+    query_lens: OfSpans
     """Number of rows of each span."""
-    context_lens: Int64[np.ndarray, " s"]
+    context_lens: OfSpans
     """Number of readable positions of its sequence."""
     block_tables: Int64[np.ndarray, "s pages"]
     """Pages of its sequence, in order of position; unused past `context_lens`."""
-    until: Int64[np.ndarray, " n"]
+    until: OfRows
     """First position after those that a row sees."""
-    since: Int64[np.ndarray, " n"] | None
+    since: OfRows | None
     """First position that a row sees; None: 0 for all."""
     page_size: int
     """Positions of a page."""
@@ -70,13 +73,13 @@ class AttentionLayout:
 
 
 def visible_range(
-    positions: Int64[np.ndarray, " n"],
-    origins: Int64[np.ndarray, " n"],
-    sizes: Int64[np.ndarray, " n"],
-    ends: Int64[np.ndarray, " n"],
+    positions: OfRows,
+    origins: OfRows,
+    sizes: OfRows,
+    ends: OfRows,
     *,
     window: int | None = None,
-) -> tuple[Int64[np.ndarray, " n"] | None, Int64[np.ndarray, " n"]]:
+) -> tuple[OfRows | None, OfRows]:
     """Return each row's first visible position (None: 0 for all) and its last one plus 1.
 
     Args:
@@ -94,7 +97,7 @@ def visible_range(
     return np.maximum(np.where(in_front, 0, starts) - window + 1, 0), until
 
 
-def _similar(counts: Int64[np.ndarray, " s"], ends: Int64[np.ndarray, " s"]) -> list[Int64[np.ndarray, " _"] | slice]:
+def _similar(counts: OfSpans, ends: OfSpans) -> list[Int64[np.ndarray, " _"] | slice]:
     """Group spans such that padding costs little more than another batch would."""
     widest, deepest = int(counts.max()), int(ends.max())
     if len(counts) * widest * deepest <= int(counts @ ends) + MORE_BATCH:
@@ -162,8 +165,8 @@ def _slots(
 
 def paged_attention(
     queries: Float[Tensor, "n heads head_dim"],
-    key_pages: Float[Tensor, "slots kv_heads head_dim"],
-    value_pages: Float[Tensor, "slots kv_heads head_dim"],
+    key_pages: Pages,
+    value_pages: Pages,
     layout: AttentionLayout,
     *,
     scale: float,
@@ -207,8 +210,8 @@ def paged_attention(
 def store_kv(
     keys: Float[Tensor, "n kv_heads head_dim"],
     values: Float[Tensor, "n kv_heads head_dim"],
-    key_pages: Float[Tensor, "slots kv_heads head_dim"],
-    value_pages: Float[Tensor, "slots kv_heads head_dim"],
+    key_pages: Pages,
+    value_pages: Pages,
     slots: Int64[Tensor, " n"],
 ) -> None:
     """Write keys and values to slots of the pages, in place.

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from .choice import with_kernel
 
+Integers = Int64[Tensor, "..."]
+RowInts = Int64[Tensor, " n"]  # one number for each row
 SAMPLE, RENOISE = 0, 1  # values of the counter that separates streams by purpose
 
 _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)  # the constants of splitmix64 as signed integers
@@ -19,12 +21,12 @@ _WORD = (1 << 32) - 1
 PHILOX_MULTIPLIER, PHILOX_INCREMENT, PHILOX_ROUNDS = 0xD256D193, 0x9E3779B9, 10
 
 
-def _shifted(value: Int64[Tensor, "..."], count: int) -> Int64[Tensor, "..."]:
+def _shifted(value: Integers, count: int) -> Integers:
     """Shift `value` right as an unsigned 64-bit integer; torch only has the signed shift."""
     return (value >> count) & ((1 << (64 - count)) - 1)
 
 
-def mix(value: Int64[Tensor, "..."]) -> Int64[Tensor, "..."]:
+def mix(value: Integers) -> Integers:
     """Return the splitmix64 step of each element: a bijection of 64-bit integers.
 
     Args:
@@ -36,9 +38,7 @@ def mix(value: Int64[Tensor, "..."]) -> Int64[Tensor, "..."]:
     return value ^ _shifted(value, 31)
 
 
-def draw_keys(
-    seeds: Int64[Tensor, " n"], positions: Int64[Tensor, " n"], draws: Int64[Tensor, " n"], *, purpose: int = SAMPLE
-) -> Int64[Tensor, " n"]:
+def draw_keys(seeds: RowInts, positions: RowInts, draws: RowInts, *, purpose: int = SAMPLE) -> RowInts:
     """Return the key of each row's stream of random numbers.
 
     Args:
@@ -51,7 +51,7 @@ def draw_keys(
 
 
 @with_kernel("draws")
-def uniform(keys: Int64[Tensor, " n"], *, count: int, first: int = 0) -> Float32[Tensor, "n count"]:
+def uniform(keys: RowInts, *, count: int, first: int = 0) -> Float32[Tensor, "n count"]:
     """Return the number of each token id in each stream, computed by Philox: an odd multiple of 2**-24 in (0, 1).
 
     Args:
@@ -65,9 +65,7 @@ def uniform(keys: Int64[Tensor, " n"], *, count: int, first: int = 0) -> Float32
     return (bits.to(torch.float32) + 0.5) * 2.0**-23
 
 
-def philox(
-    one: Int64[Tensor, "..."], two: Int64[Tensor, "..."], key: Int64[Tensor, "..."]
-) -> tuple[Int64[Tensor, "..."], Int64[Tensor, "..."]]:
+def philox(one: Integers, two: Integers, key: Integers) -> tuple[Integers, Integers]:
     """Return the two words of Philox2x32-10 (`dlstep.core.draws.philox`) for each counter and key.
 
     Args:
@@ -83,7 +81,7 @@ def philox(
     return one, two & _WORD
 
 
-def integers(keys: Int64[Tensor, " n"], bound: int) -> Int64[Tensor, " n"]:
+def integers(keys: RowInts, bound: int) -> RowInts:
     """Return the single number of each stream, computed by splitmix64, as an integer in [0, bound).
 
     Args:

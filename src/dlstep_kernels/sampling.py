@@ -12,6 +12,9 @@ from torch.nn.functional import pad
 from .choice import with_kernel
 from .draws import RENOISE, draw_keys, integers, uniform
 
+RowInts = Int64[Tensor, " n"]  # one number for each row
+RowFloats = Float32[Tensor, " n"]
+Scores = Float32[Tensor, "n vocab"]  # ... and each id
 Ties = Literal["highest", "lowest"]
 Statistic = Literal["entropy", "margin", "noise", "policy"]
 
@@ -20,11 +23,11 @@ Statistic = Literal["entropy", "margin", "noise", "policy"]
 class Noise:
     """Counters of each row's random numbers."""
 
-    seeds: Int64[Tensor, " n"]
+    seeds: RowInts
     """Seed of each row: 64 bits, read as a signed integer."""
-    positions: Int64[Tensor, " n"]
+    positions: RowInts
     """Position of each row."""
-    draws: Int64[Tensor, " n"]
+    draws: RowInts
     """Draw number of each row."""
 
 
@@ -32,9 +35,9 @@ class Noise:
 class Penalty:
     """An amount to subtract from the logit of one id in each row."""
 
-    ids: Int64[Tensor, " n"]
+    ids: RowInts
     """The id of each row; -1: none."""
-    amounts: Float32[Tensor, " n"]
+    amounts: RowFloats
     """The amount of each row."""
 
 
@@ -44,7 +47,7 @@ class TokenMasks:
 
     words: Int32[Tensor, "lines words"]
     """Masks: bit i of word w of a line is id 32 * w + i."""
-    rows: Int64[Tensor, " n"]
+    rows: RowInts
     """The line of each row."""
 
 
@@ -52,13 +55,13 @@ class TokenMasks:
 class Settings:
     """How to sample each row; a field is None if no row needs it."""
 
-    temperatures: Float32[Tensor, " n"] | None = None
+    temperatures: RowFloats | None = None
     """Temperature of each row; 0: greedy."""
-    top_k: Int64[Tensor, " n"] | None = None
+    top_k: RowInts | None = None
     """Number of most probable ids to sample from; 0: all."""
-    top_p: Float32[Tensor, " n"] | None = None
+    top_p: RowFloats | None = None
     """Sample from the most probable ids that together have this probability; 1: all."""
-    min_p: Float32[Tensor, " n"] | None = None
+    min_p: RowFloats | None = None
     """Sample from ids with at least this fraction of the best id's probability; 0: all."""
     noise: Noise | None = None
     """Counters, required with `temperatures` and for the statistic `noise`."""
@@ -112,15 +115,15 @@ SIMPLE = SamplerConfig()
 class Drawn:
     """The result for each row. Statistics that were not requested are None."""
 
-    tokens: Int64[Tensor, " n"]
+    tokens: RowInts
     """Sampled ids; -1 in rows with non-finite logits."""
-    probabilities: Float32[Tensor, " n"]
+    probabilities: RowFloats
     """Probability of each sampled id; 0 in rows with non-finite logits."""
-    entropies: Float32[Tensor, " n"] | None = None
+    entropies: RowFloats | None = None
     """Entropies in nats."""
-    margins: Float32[Tensor, " n"] | None = None
+    margins: RowFloats | None = None
     """Best minus second-best probability."""
-    noise: Int64[Tensor, " n"] | None = None
+    noise: RowInts | None = None
     """Uniform random ids below `vocab_size`."""
     best_ids: Int64[Tensor, "n best"] | None = None
     """The most probable ids, the most probable first."""
@@ -148,7 +151,7 @@ def sampled_by_kernel(logits: Tensor, settings: Settings, *, sampler: SamplerCon
     return not filtered(settings) and sampler.best <= MAX_BEST and (settings.temperatures is None or settings.noise is not None)
 
 
-def capped(logits: Float[Tensor, "n vocab"], cap: float | None) -> Float32[Tensor, "n vocab"]:
+def capped(logits: Float[Tensor, "n vocab"], cap: float | None) -> Scores:
     """Return cap * tanh(logits / cap) in fp32, or only convert the logits if `cap` is None."""
     logits = logits.float()
     return logits if cap is None else torch.tanh(logits / cap) * cap
@@ -242,9 +245,7 @@ def policy_of(
     return numbers.masked_fill(broken, 0.0).clamp(min=torch.finfo(torch.float32).min)
 
 
-def _allowed(
-    logits: Float32[Tensor, "n vocab"], settings: Settings, vocab_size: int, mask_id: int | None
-) -> Float32[Tensor, "n ids"]:
+def _allowed(logits: Scores, settings: Settings, vocab_size: int, mask_id: int | None) -> Float32[Tensor, "n ids"]:
     """Return the logits of ids below `vocab_size` with penalties, in which forbidden ids have -inf."""
     allowed = logits[:, :vocab_size].clone()
     if settings.penalty is not None:
@@ -264,14 +265,14 @@ def _forbid(allowed: Float32[Tensor, "n ids"], masks: TokenMasks) -> None:
     allowed.masked_fill_(pad(own, (0, allowed.shape[1] - own.shape[1])) == 0, float("-inf"))
 
 
-def _penalise(allowed: Float32[Tensor, "n vocab"], penalty: Penalty) -> None:
+def _penalise(allowed: Scores, penalty: Penalty) -> None:
     """Subtract each row's penalty, in place."""
     penalised = (penalty.ids >= 0) & (penalty.ids < allowed.shape[1])
     ids = penalty.ids.clamp(0, allowed.shape[1] - 1)[:, None]
     allowed.scatter_add_(1, ids, torch.where(penalised, -penalty.amounts, 0.0)[:, None])
 
 
-def _filtered(scores: Float32[Tensor, "n vocab"], settings: Settings) -> Float32[Tensor, "n vocab"]:
+def _filtered(scores: Scores, settings: Settings) -> Scores:
     """Apply temperatures and filters to `scores`, whose maximum is 0; dropped ids become -inf."""
     if settings.temperatures is not None:
         divisors = torch.where(settings.temperatures > 0, settings.temperatures, 1.0)  # 1 in greedy rows
@@ -284,11 +285,11 @@ def _filtered(scores: Float32[Tensor, "n vocab"], settings: Settings) -> Float32
 
 
 def _statistics(
-    measured: Float32[Tensor, "n vocab"],
-    weights: Float32[Tensor, "n vocab"],
+    measured: Scores,
+    weights: Scores,
     broken: Bool[Tensor, " n"],
     statistics: AbstractSet[Statistic],
-) -> tuple[Float32[Tensor, " n"] | None, Float32[Tensor, " n"] | None]:
+) -> tuple[RowFloats | None, RowFloats | None]:
     """Return entropies of the distribution `measured` and margins of the sampled one; None if not requested."""
     entropies = margins = None
     if "entropy" in statistics:
@@ -302,9 +303,9 @@ def _statistics(
 
 
 def _best(
-    ranked: Float32[Tensor, "n vocab"],
-    measured: Float32[Tensor, "n vocab"],
-    total: Float32[Tensor, " n"],
+    ranked: Scores,
+    measured: Scores,
+    total: RowFloats,
     broken: Bool[Tensor, " n"],
     sampler: SamplerConfig,
 ) -> dict[str, Tensor]:
@@ -329,7 +330,7 @@ def _best(
 
 
 def _scored(
-    measured: Float32[Tensor, "n vocab"], total: Float32[Tensor, " n"], ids: Int64[Tensor, "n k"], broken: Bool[Tensor, " n"]
+    measured: Scores, total: RowFloats, ids: Int64[Tensor, "n k"], broken: Bool[Tensor, " n"]
 ) -> Float32[Tensor, "n k"]:
     """Return the probability of each scored id; 0 for an id outside the vocabulary."""
     last = measured.shape[1] - 1
@@ -337,14 +338,14 @@ def _scored(
     return probabilities.masked_fill((ids < 0) | (ids > last) | broken[:, None], 0.0)
 
 
-def _random_ids(settings: Settings, vocab_size: int) -> Int64[Tensor, " n"]:
+def _random_ids(settings: Settings, vocab_size: int) -> RowInts:
     """Return a uniform id below `vocab_size` for each row."""
     assert settings.noise is not None, "random ids need the counters of each row"
     noise = settings.noise
     return integers(draw_keys(noise.seeds, noise.positions, noise.draws, purpose=RENOISE), vocab_size)
 
 
-def _truncated(scores: Float32[Tensor, "n vocab"], settings: Settings) -> Float32[Tensor, "n vocab"]:
+def _truncated(scores: Scores, settings: Settings) -> Scores:
     """Apply top-p, then top-k to `scores`; dropped ids become -inf."""
     ordered, ids = scores.sort(dim=-1, descending=True, stable=True)
     if settings.top_p is not None:
@@ -359,7 +360,7 @@ def _truncated(scores: Float32[Tensor, "n vocab"], settings: Settings) -> Float3
     return torch.empty_like(scores).scatter_(1, ids, ordered)
 
 
-def _perturbed(scores: Float32[Tensor, "n vocab"], settings: Settings) -> Float32[Tensor, "n vocab"]:
+def _perturbed(scores: Scores, settings: Settings) -> Scores:
     """Add Gumbel noise to `scores`, except in greedy rows."""
     if settings.temperatures is None or settings.noise is None:
         return scores
@@ -369,7 +370,7 @@ def _perturbed(scores: Float32[Tensor, "n vocab"], settings: Settings) -> Float3
     return torch.where((settings.temperatures > 0)[:, None], scores + gumbel, scores)
 
 
-def _first_best(scores: Float32[Tensor, "n vocab"], ties: Ties) -> Int64[Tensor, " n"]:
+def _first_best(scores: Scores, ties: Ties) -> RowInts:
     """Return the id of the largest score; `argmax` returns the first of equal ones."""
     if ties == "lowest":
         return scores.argmax(-1)

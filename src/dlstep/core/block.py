@@ -210,15 +210,16 @@ class Block:
         """Return the block with some positions replaced, so that later ones move.
 
         Args:
-            replaced: The replacements.
+            replaced: The replacements, ascending.
             mask_id: Token id of the mask.
         """
-        start, counts, masked = self.start, {each.position: each.count for each in replaced}, {*self.masked}
-        cells: list[tuple[int, float, bool, int]] = []  # token, probability, whether it is masked, whether it is given
-        for offset, (token, probability) in enumerate(zip(self.tokens, self.probabilities, strict=True)):
-            position = start + offset
-            own = (token, probability, position in masked, self.given >> offset & 1)
-            cells += [own] if (count := counts.get(position)) is None else [(mask_id, 0.0, True, 0)] * count
+        start, masked = self.start, {*self.masked}
+        # Token, probability, whether it is masked, and whether it is given.
+        pairs = enumerate(zip(self.tokens, self.probabilities, strict=True))
+        cells = [(*pair, start + offset in masked, self.given >> offset & 1) for offset, pair in pairs]
+        for each in reversed(replaced):
+            offset = each.position - start
+            cells[offset : offset + 1] = [(mask_id, 0.0, True, 0)] * each.count
         return replace(
             self,
             tokens=tuple([cell[0] for cell in cells]),

@@ -161,17 +161,13 @@ def _open(hint: Any, default: object) -> tuple[type[int] | type[float], int, int
         return None
     (kind,) = kinds
     number = default if isinstance(default, int | float) and isfinite(default) else 0
-    match [*limits_of(hint)]:
-        case []:
-            return kind, min(0, floor(number)), max(8, 2 * ceil(number))
-        case [("at least" | "more than" as side, bound)]:
-            low = ceil(bound) + (side == "more than")
-            return kind, low, max(low + 8, 2 * ceil(number))
-        case [("at most" | "less than" as side, bound)]:
-            high = floor(bound) - (side == "less than")
-            return kind, min(high - 8, floor(number)), high
-        case _:
-            return None
+    lows = [ceil(bound) + (side == "more than") for side, bound in limits_of(hint) if side in ("at least", "more than")]
+    highs = [floor(bound) - (side == "less than") for side, bound in limits_of(hint) if side in ("at most", "less than")]
+    if lows and highs:
+        return None
+    low = lows[0] if lows else 0
+    high = highs[0] if highs else max(low + 8, 2 * ceil(number))
+    return kind, low if lows else min(high - 8 if highs else 0, floor(number)), high
 
 
 def open_fields(value: Options) -> Iterator[tuple[str, type[int] | type[float], int, int]]:
