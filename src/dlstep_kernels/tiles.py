@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int32
 from torch import Tensor
 
-from .attention import Spans
+from .attention import Pages, Spans
 from .choice import with_kernel
 
 TILE_HEIGHT = 128  # maximum (row, query head of one group) pairs of a tile
@@ -221,8 +221,8 @@ def lay_tiles(spans: Spans, *, group: int, device: torch.device) -> Tiles:
 @with_kernel("attention")
 def tiled_attention(
     queries: Float[Tensor, "n heads head_dim"],
-    key_pages: Float[Tensor, "slots kv_heads head_dim"],
-    value_pages: Float[Tensor, "slots kv_heads head_dim"],
+    key_pages: Pages,
+    value_pages: Pages,
     tiles: Tiles,
     *,
     scale: float,

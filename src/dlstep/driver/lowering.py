@@ -23,7 +23,6 @@ from dlstep_kernels.sampling import TokenMasks
 from dlstep_kernels.tiles import Tiles, lay_tiles
 
 from ..core import Plan, Samples, SamplingParams, Span, SpanSamples
-from ..core.plan import Merge
 from ..core.request import SEEDS
 from ..models.networks import Batch, View, batch_of
 from .arena import staged
@@ -226,7 +225,9 @@ def _soft(spans: tuple[Span, ...]) -> dict[str, np.ndarray]:
     probabilities = of_ids("probabilities", "d")
     # Summed from left to right, so that padding changes no bit. Rounded probabilities may sum to slightly more than 1.
     residuals = np.maximum(1.0 - np.ascontiguousarray(probabilities.reshape(len(rows), -1).T).sum(axis=0), 0.0)
-    modes = np.repeat([_merge_mode(soft.merge) for soft, _ in found], counts)
+    of_topk = {True: RENORMALIZED, False: BLENDED}
+    own = [of_topk[soft.merge.renormalize] if soft.merge.mode == "dmax_topk" else ADDED for soft, _ in found]
+    modes = np.repeat(own, counts)
     weights = np.repeat([soft.merge.weight for soft, _ in found], counts)
     return {
         "soft_rows": rows,
@@ -235,10 +236,6 @@ def _soft(spans: tuple[Span, ...]) -> dict[str, np.ndarray]:
         "soft_modes": modes,
         "soft_factors": np.where(modes == ADDED, weights, residuals).astype(np.float32),
     }
-
-
-def _merge_mode(merge: Merge) -> int:
-    return ADDED if merge.mode == "iter_smooth_topk" else RENORMALIZED if merge.renormalize else BLENDED
 
 
 def _carried(spans: tuple[Span, ...], slots: Mapping[int, int]) -> dict[str, np.ndarray]:

@@ -1,21 +1,20 @@
 """Find devices, and check that the options fit into memory before weights are loaded."""
 
 import os
-from collections.abc import Mapping
 
 from ..core.errors import Refused
 
 _changed: dict[str, int] = {}  # `before`: torch's own number; `after`: the number set here
 
 
-def chosen_threads(parameters: int, requested: int | None, environment: Mapping[str, str], default: int) -> int | None:
-    """Return the threads for a network on a CPU: `requested`, else by `environment`, else by size.
+def chosen_threads(parameters: int, requested: int | None, default: int) -> int | None:
+    """Return the threads for a network on a CPU: `requested`, else by the environment, else by size.
 
     None means that torch has already read the number from the environment.
     """
     if requested is not None:
         return requested
-    if environment.get("OMP_NUM_THREADS") or environment.get("MKL_NUM_THREADS"):
+    if os.environ.get("OMP_NUM_THREADS") or os.environ.get("MKL_NUM_THREADS"):
         return None
     from ..models.checkpoint import SMALL
 
@@ -31,7 +30,7 @@ def set_threads(parameters: int, requested: int | None = None) -> None:
 
     now = torch.get_num_threads()
     default = _changed["before"] if _changed.get("after") == now else now
-    threads = chosen_threads(parameters, requested, os.environ, default)
+    threads = chosen_threads(parameters, requested, default)
     if threads is not None:
         torch.set_num_threads(threads)
         _changed.update(before=default, after=threads)
@@ -85,11 +84,11 @@ def device_of(device: str | None, number: int) -> str | None:
     return f"cuda:{number % count}" if count > 1 else device
 
 
-def first_device(environment: Mapping[str, str] = os.environ) -> int:
+def first_device() -> int:
     """Return the number of the CUDA device of rank 0. Other ranks use the next devices."""
-    return int(environment.get(FIRST_DEVICE, 0))
+    return int(os.environ.get(FIRST_DEVICE, "0"))
 
 
-def device_of_rank(rank: int, environment: Mapping[str, str] = os.environ) -> str:
+def device_of_rank(rank: int) -> str:
     """Return a rank's CUDA device: LOCAL_RANK if set (torchrun), else counted from rank 0's."""
-    return f"cuda:{int(environment.get('LOCAL_RANK', first_device(environment) + rank))}"
+    return f"cuda:{int(os.environ.get('LOCAL_RANK', first_device() + rank))}"

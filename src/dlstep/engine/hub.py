@@ -193,12 +193,9 @@ class HubModel:
         except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
             cause = _cause(silent=self._silent)
             raise ValueError(f"{name} is not complete in the cache {constants.HF_HUB_CACHE}, and {cause}; {there}") from error
-        except (client.HTTPError, client.InvalidURL) as error:
-            raise ValueError(f"{name} cannot be downloaded from {constants.ENDPOINT}: {error}; check HF_ENDPOINT") from error
-        except JSONDecodeError as error:  # for example, because the network answered with its login page
-            raise ValueError(
-                f"{constants.ENDPOINT} does not answer like a hub: check the network and HF_ENDPOINT ({error})"
-            ) from error
+        except (client.HTTPError, client.InvalidURL, JSONDecodeError) as error:  # no JSON: the login page of a network
+            message = f"{name} cannot be downloaded from {constants.ENDPOINT}: {error}; check the network and HF_ENDPOINT"
+            raise ValueError(message) from error
 
 
 def _client() -> Any:

@@ -66,6 +66,11 @@ def part(facts: Facts, name: str) -> Facts:
     return inner
 
 
+def off(*names: str) -> dict[str, tuple[Any, ...]]:
+    """Return that facts of these names must be false, for `accept`."""
+    return dict.fromkeys(names, (False,))
+
+
 QUANTIZATION = "quantization_config"
 # Supported fields of a group's weights and input activations. Whether inputs are quantized depends on dlstep's option
 # `quantization`, so what a checkpoint states about inputs can be ignored if their scales are computed at run time.
@@ -174,7 +179,7 @@ QK_NORM = "qk_norm"
 
 def qwen3(facts: Facts, *, causal_masks: bool = False) -> Arguments:
     """Return options of a network with norms on queries and keys."""
-    accept(facts, PLAIN | {CAUSAL_MASKS: (causal_masks,), "use_relay": (False,), "mlp_bias": (False,), "is_causal": (False,)})
+    accept(facts, {**PLAIN, **off("use_relay", "mlp_bias", "is_causal"), CAUSAL_MASKS: (causal_masks,)})
     return dense(facts) | {"attention_bias": facts.get("attention_bias") or False}
 
 
@@ -247,19 +252,21 @@ def llada_moe(facts: Facts) -> Arguments:
 
 LLADA_HARMLESS = {
     "activation_type": ("silu",),
-    "alibi": (False,),
-    "attention_layer_norm": (False,),
-    "bias_for_layer_norm": (False,),
     "block_group_size": (1,),
     "block_type": ("llama",),
-    "include_bias": (False,),
-    "input_emb_norm": (False,),
     "layer_norm_type": ("rms",),
     "layer_norm_with_affine": (True,),
-    "multi_query_attention": (False,),
     "rope": (True,),
     "rope_full_precision": (True,),
-    "scale_logits": (False,),
+    **off(
+        "alibi",
+        "attention_layer_norm",
+        "bias_for_layer_norm",
+        "include_bias",
+        "input_emb_norm",
+        "multi_query_attention",
+        "scale_logits",
+    ),
 }
 
 
@@ -289,15 +296,11 @@ LLADA2_HARMLESS = {
     "split_token_id": (),
     "hidden_act": ("silu",),
     "moe_router_enable_expert_bias": (True,),
-    "multi_gate": (False,),
-    "norm_head": (False,),
-    "norm_softmax": (False,),
     "num_nextn_predict_layers": (0,),
     "router_dtype": ("fp32", "float32"),
     "score_function": ("sigmoid",),
-    "use_bias": (False,),
     "use_rmsnorm": (True,),
-    "use_sliding_window": (False,),
+    **off("multi_gate", "norm_head", "norm_softmax", "use_bias", "use_sliding_window"),
 }
 LLADA2_SAME = ("num_experts_per_tok", "moe_intermediate_size", "n_group", "topk_group", "first_k_dense_replace")
 
@@ -326,12 +329,11 @@ def llada2(facts: Facts) -> Arguments:
     )
 
 
-NEMOTRON_HARMLESS = DLM | {
-    "hidden_act": ("silu",),
-    "attention_bias": (False,),
-    "mlp_bias": (False,),
+NEMOTRON_HARMLESS = {
+    **DLM,
+    **PLAIN,
+    **off("attention_bias", "mlp_bias"),
     "sliding_window": (),
-    "use_sliding_window": (False,),
     "num_ar_layers": (0,),
     "num_diffusion_layers": (0,),
 }

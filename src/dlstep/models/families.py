@@ -196,13 +196,14 @@ NEMOTRON_NAMES = (
 
 END_OF_TEXT = Token(("<|endoftext|>",), 151643)  # in tokenizers derived from Qwen's
 END_OF_TURN = Token(("<|im_end|>",), 151645)
+QWEN_ENDS = (END_OF_TEXT, END_OF_TURN)
 DREAM = Family(  # a Qwen2 with bidirectional attention, whose row p-1 predicts position p
     "dream",
     Qwen2ForCausalLM,
     Signs(("DreamModel", "DreamForCausalLM"), ("Dream",)),
     configs.qwen2,
     mask=Token(("<|mask|>",), 151666),
-    ends=(END_OF_TEXT, END_OF_TURN),
+    ends=QWEN_ENDS,
     head_shift=1,
     decoding_strategy="dual_cache",
     training=BIDIRECTIONAL,
@@ -225,7 +226,7 @@ SDAR = Family(  # a Qwen3 with small blocks; its authors accept at a fixed proba
     Signs(("SDARForCausalLM",), ("sdar",)),
     configs.qwen3,
     mask=QWEN3_MASK,
-    ends=(END_OF_TEXT, END_OF_TURN),
+    ends=QWEN_ENDS,
     decoding_strategy="multi_bd",
     training=BLOCK_CAUSAL,
     options={"block_size": 4, "accept_threshold": 0.95},
@@ -237,7 +238,7 @@ WEDLM = Family(  # a Qwen2 or a Qwen3; its authors' engine uses id 151665 as mas
     Signs((r"WeDLMFor\w+",), ("wedlm",)),
     configs.wedlm,
     mask=Token(("<|mask|>", "<tool_response>"), 151665),
-    ends=(END_OF_TEXT, END_OF_TURN),
+    ends=QWEN_ENDS,
     decoding_strategy="wedlm",
     training=REORDERED,
     options={"block_size": 16},
@@ -257,7 +258,7 @@ SDLM = Family(  # a Qwen2 whose windows repeat the last token
     Signs(("SDLMQwen2ForCausalLM",)),
     configs.sdlm,
     mask=Token(("<text_mask>",), 151665),
-    ends=(END_OF_TEXT, END_OF_TURN),
+    ends=QWEN_ENDS,
     head_shift=1,
     decoding_strategy="sdlm",
     training=WINDOWS,
@@ -297,7 +298,7 @@ def _a2d(kind: str, network: type[PreTrainedModel], config: Callable[[Facts], Ar
         signs,
         config,
         mask=Token(("<|mask|>",), mask_id),
-        ends=(END_OF_TEXT, END_OF_TURN),
+        ends=QWEN_ENDS,
         decoding_strategy="dual_cache",
         training=BIDIRECTIONAL,
     )

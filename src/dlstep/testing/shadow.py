@@ -357,8 +357,9 @@ class ShadowDriver:
             known |= {token: exp(plain[token]) for token in ids if spec.all_ids and token >= 0}
             scored += [known[token] if token in known else self._chance(token, 1 - answer[1], *parts[:3]) for token in ids]
 
-        tokens, chances = zip(*drawn, strict=True) if drawn else ((), ())
-        best_ids, best_chances = zip(*best, strict=True) if best else ((), ())
+        (tokens, chances), (best_ids, best_chances) = (
+            zip(*pairs, strict=True) if pairs else ((), ()) for pairs in (drawn, best)
+        )
         optional = tuple(spread), tuple(spread), best_ids, best_chances, tuple(noise), tuple(scored), tuple(policy)
         return SpanSamples(tokens, chances, *optional).trimmed(replace(spec, statistics=STATISTICS), spec)
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from triton.language import constexpr
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from ..attention import Pages
 from ..tiles import Tiles, TileShape
 from .launch import Parameters, architecture, compiled_with, divided_up, kernel, parameters, power_of_two
 
@@ -262,8 +263,8 @@ def _precision(queries: Float[Tensor, "n heads head_dim"]) -> str:
 
 def tiled_attention(
     queries: Float[Tensor, "n heads head_dim"],
-    key_pages: Float[Tensor, "slots kv_heads head_dim"],
-    value_pages: Float[Tensor, "slots kv_heads head_dim"],
+    key_pages: Pages,
+    value_pages: Pages,
     tiles: Tiles,
     *,
     scale: float,
@@ -371,8 +372,8 @@ def _store_rows(
 def store_kv(
     keys: Float[Tensor, "n kv_heads head_dim"],
     values: Float[Tensor, "n kv_heads head_dim"],
-    key_pages: Float[Tensor, "slots kv_heads head_dim"],
-    value_pages: Float[Tensor, "slots kv_heads head_dim"],
+    key_pages: Pages,
+    value_pages: Pages,
     slots: Int64[Tensor, " n"] | Int32[Tensor, " n"],
 ) -> None:
     """Write row i to slot `slots[i]` in place; -1 is not stored, other slots are untouched.

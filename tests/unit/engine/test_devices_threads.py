@@ -28,8 +28,10 @@ LARGE = 10 * SMALL
         (1000, 2, {"OMP_NUM_THREADS": "4"}, 2),
     ],
 )
-def test_the_choice(parameters, asked, environment, expected):
-    assert chosen_threads(parameters, asked, environment, default=8) == expected
+def test_the_choice(parameters, asked, environment, expected, monkeypatch):
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.setenv(name, environment.get(name, ""))
+    assert chosen_threads(parameters, asked, default=8) == expected
 
 
 @pytest.fixture
