@@ -409,7 +409,7 @@ MUTANTS = (
     ),
     *in_file(
         "rules/credit.py",
-        ("Credit._answer", "draw tokens that a filter dropped", "filtered(request.params)", "False"),
+        ("Credit._answer", "draw tokens that a filter dropped", "params.top_k or params.min_p or params.top_p < 1.0", "False"),
         noticed_by=("property/test_rules.py",),
     ),
     *in_file(
@@ -660,7 +660,7 @@ MUTANTS = (
     *in_file(
         "core/block.py",
         ("Block.resized", "forget which positions were given", "self.given >> offset & 1", "0"),
-        ("Block.resized", "remove no position", "* count", "* max(count, 1)"),
+        ("Block.resized", "remove no position", "* each.count", "* max(each.count, 1)"),
         noticed_by=("unit/strategies/test_dreamon.py",),
     ),
     *in_file(

@@ -23,7 +23,7 @@ from dlstep.core import (
     init,
     schedule,
 )
-from dlstep.core.draws import key, uniform
+from dlstep.core.draws import integer, key
 from dlstep.strategies.causal_blocks import CausalBlocks
 from dlstep.strategies.d2f import D2F
 from dlstep.strategies.dual_cache import DualCache
@@ -77,7 +77,7 @@ class Wavering(Rule):
         if done + 1 >= self.turns:  # a constraint may have left masks in the last of these forwards
             return block
         sampled = block.sampled(block_pass.limit)
-        masks = [p for p in sampled if uniform(key(seed, p, number, "remask")) < self.share]
+        masks = [p for p in sampled if integer(key(seed, p, number, "remask"), 1 << 23) + 0.5 < self.share * (1 << 23)]
         return block.remask(masks or sampled[-1:], mask)
 
     def measure(self, planned):

@@ -56,11 +56,6 @@ def token_uniform(draw_key: int, token: int) -> float:
     return ((word >> 9) + 0.5) * 2.0**-23
 
 
-def uniform(draw_key: int) -> float:
-    """Return the single number of a stream: an odd multiple of 2**-24 in (0, 1), exact in float32."""
-    return ((mix(draw_key ^ mix(0)) >> 41) + 0.5) * 2.0**-23
-
-
 def integer(draw_key: int, bound: int) -> int:
     """Return the single number of a stream as an integer in [0, bound); `bound` is at most 2**31."""
     return ((mix(draw_key ^ mix(0)) >> 33) * bound) >> 31
@@ -68,7 +63,7 @@ def integer(draw_key: int, bound: int) -> int:
 
 @lru_cache(maxsize=8192)
 def below(seed: int, start: int, stop: int, draw: int, purpose: Purpose, chance: float) -> tuple[int, ...]:
-    """Return the positions in `[start, stop)`, ascending, whose `uniform` number is below `chance`."""
+    """Return the positions in `[start, stop)`, ascending, whose `(integer(key, 2**23) + 0.5) / 2**23` is below `chance`."""
     bound = max(0, min(1 << 23, ceil(chance * (1 << 23) - 0.5)))  # `chance` as a bound on the 23-bit integers
     ones, _, _, kept, _ = _lanes(stop - start)
     values = (_placed(seed, start, stop, draw, purpose) >> 33) & kept
@@ -98,7 +93,7 @@ def _lanes(count: int) -> tuple[int, int, int, int, int]:
 
 
 def _placed(seed: int, start: int, stop: int, draw: int, purpose: Purpose) -> int:
-    """Return the 64 bits from which `uniform` and `integer` are computed, one lane per position.
+    """Return the 64 bits from which `below` and `integer` are computed, one lane per position.
 
     The upper halves of the lanes contain leftover bits.
     """

@@ -18,7 +18,7 @@ from .automaton import Automaton
 from .checks import check_ranges, did_you_mean, listed, pairs_of, plain, short
 from .errors import Refused
 from .options import Options, PluginGroup, StrategyOptions, sorted_options, unknown_option, with_options
-from .spec import Share, Spec
+from .spec import LARGEST, Share, Spec
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -125,7 +125,7 @@ class SamplingParams:
     Python reduces it, with a warning unless it is the default."""
     temperature: Annotated[float, Interval(ge=0.0, le=1e30)] = 0.0
     """0 samples the most probable token; higher values flatten the distribution."""
-    top_k: Annotated[int, Interval(ge=0, le=(1 << 31) - 1)] = 0
+    top_k: Annotated[int, Interval(ge=0, le=LARGEST)] = 0
     """Sample from this many most probable tokens; 0 samples from all. No effect at temperature 0, like `top_p`, `min_p` and
     seeds."""
     top_p: Share = 1.0

@@ -8,15 +8,16 @@ from annotated_types import Ge, Gt, Interval
 from .checks import check_ranges
 from .errors import Refusal, Refused
 
+LARGEST = (1 << 31) - 1  # devices count in 32 bits
 PositiveInt = Annotated[int, Gt(0)]
 NonNegativeInt = Annotated[int, Ge(0)]
 PositiveFloat = Annotated[float, Interval(gt=0.0, lt=float("inf"))]
 NonNegativeFloat = Annotated[float, Interval(ge=0.0, lt=float("inf"))]
 Share = Annotated[float, Interval(gt=0.0, le=1.0)]
 AcceptRule = Literal["A", "B"]
-Count = Annotated[int, Interval(ge=1, le=(1 << 31) - 1)]  # devices count in 32 bits
+Count = Annotated[int, Interval(ge=1, le=LARGEST)]
 Seats = Annotated[int, Interval(ge=1, le=1 << 20)]  # each seat takes memory
-Length = Annotated[int, Interval(ge=2, le=(1 << 31) - 1)]
+Length = Annotated[int, Interval(ge=2, le=LARGEST)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Spec:
         Refused: For a field that is out of range or contradicts another one.
     """
 
-    mask_id: Annotated[int, Interval(ge=0, le=(1 << 31) - 1)] | None
+    mask_id: Annotated[int, Interval(ge=0, le=LARGEST)] | None
     """Token id of the mask. None: a uniform-state model, whose masked positions hold random ids."""
     eos_ids: tuple[int, ...]
     """Ids that end an answer."""

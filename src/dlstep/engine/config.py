@@ -17,7 +17,7 @@ from ..core import Refused, Strategy
 from ..core.checks import check_ranges, short
 from ..core.options import StrategyOptions, sorted_options
 from ..core.request import Seed, processors_of
-from ..core.spec import Count, Length, NonNegativeInt, PositiveInt, Seats, Share
+from ..core.spec import LARGEST, Count, Length, NonNegativeInt, PositiveInt, Seats, Share
 
 RANK_TIMEOUT = 300.0  # seconds; the default of several ranks
 DEVICE = re.compile(r"cpu|cuda(:\d+)?", re.ASCII)
@@ -58,7 +58,7 @@ class EngineConfig:
     """Options of the strategy and of its rule by name, as a mapping or pairs; `dlstep strategies` lists them."""
     page_size: Count | None = None
     """Positions of a KV cache page; None: 1/64 of max_model_len, at most 32."""
-    num_pages: Annotated[int, Interval(ge=-1, le=(1 << 31) - 1)] | None = None
+    num_pages: Annotated[int, Interval(ge=-1, le=LARGEST)] | None = None
     """Number of KV cache pages; -1: as many as fit in memory; None: -1 on cuda; on a CPU enough for
     max_num_reqs requests of max_model_len, limited to 65536 positions or one such request."""
     kv_cache_gib: Annotated[float, Gt(0.0)] | None = None

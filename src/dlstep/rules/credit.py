@@ -16,7 +16,7 @@ from typing import Annotated, final
 
 from annotated_types import Interval
 
-from ..core import Block, BlockPass, Extra, Probability, Rule, SampleSpec, SamplingParams
+from ..core import Block, BlockPass, Extra, Probability, Rule, SampleSpec
 from ..core.draws import key, token_uniform
 
 BEST = 8
@@ -99,13 +99,13 @@ class Credit(Rule):
         best_ids = samples.best_ids[place * BEST : place * BEST + BEST]
         best_probabilities = samples.best_probabilities[place * BEST : place * BEST + BEST]
         weighted, total = fused(best_ids, best_probabilities, credit, self.credit_weight)
-        divisor = request.params.temperature
+        params, divisor = request.params, request.params.temperature
         if not divisor:
             token = max(weighted, key=weighted.__getitem__)
             return token, weighted[token] / total
         if request.strategy.sample_spec.tempered:
             divisor = 1.0  # the probabilities are those after temperature and filters
-        elif filtered(request.params):
+        elif params.top_k or params.min_p or params.top_p < 1.0:
             best_ids = best_ids[: kept(best_probabilities, divisor, samples.margins[place])]
         factors = {token: (1.0 + credit[token]) ** self.credit_weight for token in weighted if token in best_ids}
         sampled = samples.tokens[place]
@@ -154,11 +154,6 @@ def fused(
             weighted[token] = raised = probability * (1.0 + credit[token]) ** weight
             total += raised - probability
     return weighted, total
-
-
-def filtered(params: SamplingParams) -> bool:
-    """Return whether a request has a filter."""
-    return bool(params.top_k or params.min_p) or params.top_p < 1.0
 
 
 def kept(probabilities: Sequence[float], temperature: float, margin: float) -> int:

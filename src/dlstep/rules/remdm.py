@@ -15,7 +15,7 @@ from typing import Annotated, Literal, final
 from annotated_types import Interval
 
 from ..core import Block, BlockPass, Extra, NonNegativeInt, PlannedPass, PositiveInt, Probability, Refused, Rule, check_ranges
-from ..core.draws import below, key, uniform
+from ..core.draws import below
 from ._shares import due, highest, length, remasked, share
 
 Variant = Literal["llada", "cap", "rescale", "conf", "loop"]
@@ -231,8 +231,8 @@ class ReMDM(Rule):
         scale = bound / fsum(weights)
         # No weight is above 1, so only positions with a number below `scale` can be chosen.
         hit = below(seed, start, block.end, step, "remask", scale)
-        weight_of = dict(zip(held, weights, strict=True))
-        return [p for p in hit if p in weight_of and uniform(key(seed, p, step, "remask")) < scale * weight_of[p]]
+        chances = {position: scale * weight for position, weight in zip(held, weights, strict=True)}
+        return [p for p in hit if p in chances and below(seed, p, p + 1, step, "remask", chances[p])]
 
 
 def _steps_done(block: Block) -> int:

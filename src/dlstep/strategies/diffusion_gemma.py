@@ -41,7 +41,6 @@ from ..core import (
     Span,
     SpanSamples,
     Spec,
-    Strategy,
     Wanted,
     check_ranges,
     positions,
@@ -51,6 +50,7 @@ from ..core.draws import integers
 from ..core.filtering import FilteredBlock, WindowFilter, passes_left, passes_to_come, window_filter_of
 from ..core.request import COLDEST
 from ..rules.entropy_bound import accepted
+from ._verified import Causal
 
 _SAMPLE_SPEC = SampleSpec(statistics=frozenset({"entropy", "noise"}), ties="lowest", best=1)
 _PLAIN = SamplingParams()
@@ -77,7 +77,7 @@ def _fp32(number: float) -> float:
 
 @final
 @dataclass(frozen=True, slots=True)
-class DiffusionGemma(Strategy):
+class DiffusionGemma(Causal):
     """Canvases of `canvas_length` positions, each denoised in at most `max_denoising_steps` passes.
 
     The temperature falls linearly from `t_max` to just above `t_min`; requests set none, and no
@@ -88,7 +88,6 @@ class DiffusionGemma(Strategy):
 
     holds_pins = True
     takes_canvas = True  # the given ids replace as many random ones
-    takes_constraints = True  # a canvas commits the tokens that are valid together; further passes denoise its other positions
     carries = True  # predictions are inputs of the canvas's next pass (self-conditioning)
     SWEEP = ("entropy_bound", (0.03, 0.1, 0.3, 1.0, 3.0))
     OWN_PARAMS = ("temperature", "top_k", "top_p", "min_p")
@@ -181,10 +180,6 @@ class DiffusionGemma(Strategy):
     def lost_passes(self, sequence: SequenceState) -> int:
         """Return the number of passes of the canvas, all of which repeat: only the device had the data that they carried."""
         return sequence.steps - sequence.progress.window[0].opened
-
-    def grid(self, request: Request) -> Grid:
-        """Return single positions as groups: final tokens are encoded causally."""
-        return Grid(0, 1)
 
     def rows_at_once(self, request: Request) -> int:
         """Return the length of a canvas."""

@@ -9,9 +9,7 @@ arXiv 2604.08302; for `iter_smooth_topk`, the iteration smoothing of dInfer.
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import ne
-from typing import Annotated, final
-
-from annotated_types import Ge
+from typing import final
 
 from ..core import (
     Block,
@@ -71,7 +69,7 @@ class DMax(Revising):
     """Fill masks from the left while the probability of their token is at least this."""
     token_merge_mode: MergeMode = "dmax_topk"
     """Blend a token with the mask (`dmax_topk`) or add the best ones (`iter_smooth_topk`)."""
-    token_merge_top_k: Annotated[int, Ge(1)] = 1
+    token_merge_top_k: PositiveInt = 1
     """`iter_smooth_topk`: the number of tokens to add."""
     token_merge_renormalize: bool = True
     """`dmax_topk`: keep the expected norm of the blended embedding."""

@@ -161,10 +161,10 @@ def _open(hint: Any, default: object) -> tuple[type[int] | type[float], int, int
         return None
     (kind,) = kinds
     number = default if isinstance(default, int | float) and isfinite(default) else 0
-    lows = [ceil(bound) + (side == "more than") for side, bound in limits_of(hint) if side in ("at least", "more than")]
-    highs = [floor(bound) - (side == "less than") for side, bound in limits_of(hint) if side in ("at most", "less than")]
-    if lows and highs:
+    if len(limits := limits_of(hint)) > 1:
         return None
+    lows = [ceil(bound) + (side == "more than") for side, bound in limits if side in ("at least", "more than")]
+    highs = [floor(bound) - (side == "less than") for side, bound in limits if side in ("at most", "less than")]
     low = lows[0] if lows else 0
     high = highs[0] if highs else max(low + 8, 2 * ceil(number))
     return kind, low if lows else min(high - 8 if highs else 0, floor(number)), high

@@ -22,7 +22,7 @@ from dlstep.core import (
     refusal,
     schedule,
 )
-from dlstep.core.draws import below, integer, integers, key, uniform
+from dlstep.core.draws import below, integer, integers, key
 from dlstep.strategies.diffusion_gemma import DiffusionGemma
 from dlstep.testing.generators import hyperparameters
 from dlstep.testing.scripted import ScriptedDriver
@@ -55,7 +55,9 @@ def test_the_temperature_falls_from_its_maximum_and_never_reaches_its_minimum(st
 def test_many_draws_at_once_are_the_single_ones(seed, start, count, bound):
     singly = tuple(integer(key(seed, position, 3, "open"), bound) for position in range(start, start + count))
     assert integers(seed, start, start + count, 3, "open", bound) == singly
-    uniformly = [uniform(key(seed, position, 5, "choose")) for position in range(start, start + count)]
+    uniformly = [
+        (integer(key(seed, position, 5, "choose"), 1 << 23) + 0.5) / (1 << 23) for position in range(start, start + count)
+    ]
     for chance in (0.0, 0.3, 1.0, bound / 2**31, *uniformly):
         hit = [position for position, number in enumerate(uniformly, start) if number < chance]
         assert list(below(seed, start, start + count, 5, "choose", chance)) == hit
