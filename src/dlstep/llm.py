@@ -10,6 +10,7 @@ from .core import Refused, Request, SamplingParams, State, Strategy, Trace, Upda
 from .core.checks import listed as evaluation_items
 from .core.options import StrategyOptions
 from .core.request import explains
+from .engine.buffer_policy import BufferPolicy
 from .engine.config import ENGINE_FIELDS, EngineConfig, engine_config
 from .engine.decode import Decode, MemoryUse, SharedDecode, Subscription
 from .engine.loader import LoadedEngine, changed, load_engine
@@ -64,6 +65,8 @@ class LLM:
         kv_cache_gib: GiB for the KV cache, instead of num_pages; None on cuda: the remaining memory.
         gpu_memory_utilization: On cuda, instead of num_pages: share of the device's memory that may be
             in use, by this LLM and by other programs, once the KV cache is allocated; None: 0.9.
+        buffer_policy: Options for requests that set none, by the number of live requests; a list of
+            mappings.
         session_pages: KV cache pages of each session; None: as many as its unfinished requests need, at
             least for one request of max_model_len and at most num_pages or what fits into free memory.
         max_sessions: Maximum number of sessions with pages; others recompute their KV cache when
@@ -120,6 +123,7 @@ class LLM:
         num_pages: int | None = None,
         kv_cache_gib: float | None = None,
         gpu_memory_utilization: float | None = None,
+        buffer_policy: BufferPolicy | Sequence[Mapping[str, Any]] | None = None,
         session_pages: int | None = None,
         max_sessions: int = 8,
         max_model_len: int | None = None,
@@ -144,8 +148,8 @@ class LLM:
         self._start(load_engine(engine_config(engine | options)))
 
     def _start(self, engine: LoadedEngine) -> None:
-        self._engine = engine
-        self._shared = SharedDecode(Decode(engine.first, engine.driver), engine.turn)
+        self._engine, policy = engine, engine.buffer_policy
+        self._shared = SharedDecode(Decode(engine.first, engine.driver), engine.turn, policy and policy.applied)
         self._reads: Reads | None = None
         self._scoring = Lock()  # held by reads and likelihoods; a change of the weights waits for it
 

@@ -236,7 +236,7 @@ class PageRunner:
         arguments = [self.replaced(argument) for argument in on_this_machine(arguments)]
         if arguments[:1] == ["serve"] and "--help" not in arguments and "dlstep: error" not in (block.printed or ""):
             options = vars(parsed(arguments)[0])
-            own = {"config", "open", *(field.name for field in fields(ServeOptions))}
+            own = {"config", "open", "buffer_policy", *(field.name for field in fields(ServeOptions))}
             self.engine = {name: value for name, value in options.items() if name not in own}
             return 0
         if not self.exact and block.printed is None:

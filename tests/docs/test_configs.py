@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from dlstep import EngineConfig, strategies
-from dlstep.cli.options import options_in
+from dlstep import LLM, EngineConfig, strategies
+from dlstep.cli.options import load, options_in
 from dlstep.core import Spec
 from dlstep.core.spec import PROMPT_IN_FULL
 from dlstep.engine.compatibility import refusal_of_family
@@ -104,3 +104,10 @@ def test_there_is_one_for_each():
     }
     embedded = {name for name in strategies.own() if embedded_models_for(EngineConfig(decoding_strategy=name))}
     assert {path.stem for path in FILES} == of_families | {f"tiny.{strategy}" for strategy in embedded}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs" / "policies").glob("*.yaml")), ids=lambda path: path.name)
+def test_a_buffer_policy_fits_the_model_of_its_name(path):
+    name = path.name.partition(".")[0]
+    llm = LLM(name, buffer_policy=load(path.read_text()))
+    assert llm.engine.buffer_policy.rungs[-1][0] is None

@@ -11,6 +11,7 @@ from types import FunctionType, MethodType
 from docstring_parser import parse_from_object
 
 from dlstep import rules, strategies
+from dlstep.engine.buffer_policy import BufferPolicy
 from dlstep.engine.config import EngineConfig
 from dlstep.llm import LLM
 
@@ -29,7 +30,7 @@ def reexported(module):
 
 def public():
     """Return the public classes and functions by path."""
-    found = [EngineConfig]
+    found = [BufferPolicy, EngineConfig]
     found += [group.load(name) for group in (strategies.PLUGINS, rules.PLUGINS) for name in group.own()]
     for name in PUBLIC:
         module = import_module(name)

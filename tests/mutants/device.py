@@ -317,6 +317,10 @@ MUTANTS = (
         ),
     ),
     *in_file(
+        "engine/buffer_policy.py",
+        ("BufferPolicy.applied", "override options of a request by the policy", "request.params.strategy_options or ", ""),
+    ),
+    *in_file(
         "engine/decode.py",
         (
             "Decode._catch_up",
@@ -366,6 +370,12 @@ MUTANTS = (
     *in_file(
         "engine/decode.py",
         ("SharedDecode._restart", "keep the state of a pass that failed", "self.decode.rewind(self._first)", "pass"),
+        (
+            "SharedDecode._settle",
+            "leave queued requests out of the load",
+            "(self.decode.state.live) + len(self._entering)",
+            "(self.decode.state.live)",
+        ),
         ("SharedDecode._settle", "decode streams that no caller holds", "subscription is None or", ""),
         (
             "Turn.run",
@@ -373,7 +383,7 @@ MUTANTS = (
             "with earlier, self._running:",
             "with self._running:",
         ),
-        noticed_by=("unit/engine/test_decode.py", "unit/test_llm_faults.py"),
+        noticed_by=("unit/engine/test_decode.py", "unit/engine/test_buffer_policy.py", "unit/test_llm_faults.py"),
     ),
     *in_file(
         "models/quantization.py",

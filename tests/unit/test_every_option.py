@@ -85,6 +85,7 @@ ENGINE = {
     "num_pages": ({}, {"num_pages": 99}, of_core("num_pages")),
     "kv_cache_gib": ({"kv_cache_gib": 0.1}, {"kv_cache_gib": 0.2}, of_core("num_pages")),
     "gpu_memory_utilization": ({}, {"gpu_memory_utilization": 0.5}, "need cuda"),
+    "buffer_policy": ({}, {"buffer_policy": [{"buffer_size": 1}]}, answer),
     "session_pages": ({}, {"session_pages": 77}, lambda llm: llm.session().state.config.num_pages),
     "max_model_len": ({}, {"max_model_len": 32}, lambda llm: answer(llm, max_tokens=512)),
     "max_num_batched_tokens": ({}, {"max_num_batched_tokens": 40}, of_core("max_num_batched_tokens")),
@@ -151,7 +152,7 @@ LINES = {
         "!progress terminal",
     ],
     "serve": [
-        "--port 99999 | --print_config",
+        "--port 99999 | --buffer_policy nowhere.yaml | --print_config",
         "--print_config | --config short.yaml",
         "!open browser",
     ],
@@ -313,12 +314,15 @@ def test_a_command_passes_on_every_option_of_the_engine(command, prepared, monke
 
     for place in ("llm.load_engine", "engine.loader.load_engine", "serve.http.server.serve"):
         monkeypatch.setattr(f"dlstep.{place}", receive)
-    lacking = {"strategy_options"} | {*OF_SESSIONS} & {"generate": {*OF_SESSIONS}, "batch": {*OF_SESSIONS}}.get(command, set())
+    lacking = {"strategy_options"} | (set() if command == "serve" else {"buffer_policy"})
+    lacking |= {*OF_SESSIONS} & {"generate": {*OF_SESSIONS}, "batch": {*OF_SESSIONS}}.get(command, set())
     lacking |= {"seed", "processors"} if command == "generate" else set()  # options of the request
     first = {"generate": [STORY], "batch": ["requests.jsonl", "out.jsonl"]}.get(command, [])
+    (prepared / "policy.yaml").write_text(json.dumps(GIVEN["buffer_policy"]))
     for instead in ({"gpu_memory_utilization": None}, {"kv_cache_gib": None, "capture_graphs": "start", "enforce_eager": True}):
         values = {name: value for name, value in (GIVEN | instead).items() if name not in lacking and value is not None}
-        flags = [f"--{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in values.items()]
+        typed = values | ({"buffer_policy": "policy.yaml"} if "buffer_policy" in values else {})
+        flags = [f"--{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in typed.items()]
         assert main([command, *first, *flags]) == 2
         found = received.pop()
         assert not received and found == engine_config(values)

@@ -45,8 +45,8 @@ IMPORTED = ("decoding_strategy", "family", "processors", *HOLDERS)  # options wh
 ENGINE = "engine"
 SECTIONS = (ENGINE, "eval")  # in an option file: for every command with an engine, and for `dlstep eval`
 Owner = TypeVar("Owner")
-# Strategy options have separate flags that replace this field.
-OF_STRATEGY = ("strategy_options",)
+# Strategy options have separate flags that replace these fields.
+OF_STRATEGY = ("strategy_options", "buffer_policy")
 # Options of sessions and reads, for commands that have neither.
 OF_SESSIONS = ("session_pages", "max_sessions")
 FULL = {

@@ -18,6 +18,7 @@ from ..core.checks import check_ranges, short
 from ..core.options import StrategyOptions, sorted_options
 from ..core.request import Seed, processors_of
 from ..core.spec import LARGEST, Count, Length, NonNegativeInt, PositiveInt, Seats, Share
+from .buffer_policy import BufferPolicy, policy_of
 
 RANK_TIMEOUT = 300.0  # seconds; the default of several ranks
 DEVICE = re.compile(r"cpu|cuda(:\d+)?", re.ASCII)
@@ -66,6 +67,8 @@ class EngineConfig:
     gpu_memory_utilization: Share | None = None
     """On cuda, instead of num_pages: share of the device's memory that may be in use, by this LLM and
     by other programs, once the KV cache is allocated; None: 0.9."""
+    buffer_policy: BufferPolicy | None = None
+    """Options for requests that set none, by the number of live requests; a list of mappings."""
     session_pages: Count | None = None
     """KV cache pages of each session; None: as many as its unfinished requests need, at least for one
     request of max_model_len and at most num_pages or what fits into free memory."""
@@ -109,6 +112,8 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         processors_of(self.processors)  # they stay as given: a class from a file could not be pickled for other processes
+        if self.buffer_policy is not None:
+            object.__setattr__(self, "buffer_policy", policy_of(self.buffer_policy))
         check_ranges(self)
         if self.family is not None and type(self.family) is not str:
             from ..models.families import Family  # transformers, which a name does not need

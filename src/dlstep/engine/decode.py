@@ -53,6 +53,7 @@ from ..core.lifecycle import apply, checked
 from ..text.constraints import compiled
 
 Result = TypeVar("Result")
+Policy = Callable[[Request, int], Request]
 PassKey = tuple[int, int]  # id of a request, number of its pass
 SampledSpan = tuple[Span, SpanSamples]
 
@@ -401,11 +402,11 @@ class SharedDecode:
     A thread that waits for an update runs the next forward pass itself, for the requests of all.
     Whatever is raised in a pass, such as KeyboardInterrupt or an error of the device, ends all these
     requests, and the next call begins with an empty state. Nothing has to be cleaned up at the
-    moment of the interrupt.
+    moment of the interrupt. A `policy` adds options to a request, chosen by the number of live requests.
     """
 
-    def __init__(self, decode: Decode, turn: Turn) -> None:
-        self.decode, self._turn = decode, turn
+    def __init__(self, decode: Decode, turn: Turn, policy: Policy | None = None) -> None:
+        self.decode, self._turn, self._policy = decode, turn, policy
         self._first, self._ids = decode.state, count()
         self._entering: deque[tuple[Request, ref[Subscription]]] = deque()
         # Only the thread that has the turn uses these two attributes.
@@ -488,13 +489,14 @@ class SharedDecode:
 
     def _settle(self) -> None:
         """Add the new requests, and abort those whose caller has left."""
+        live = len(self.decode.state.live) + len(self._entering)
         while self._entering and not self._held:
             request, caller = self._entering[0]
             self._callers[request.id] = caller  # before it leaves the queue, so that `_restart` finds it
             self._entering.popleft()
             if (subscription := caller()) is not None:
                 subscription.weights_version = self.decode.weights_version
-            self.decode.add(request)
+            self.decode.add(request if self._policy is None else self._policy(request, live))
         for request_id, caller in list(self._callers.items()):
             subscription = caller()
             if subscription is None or subscription.closed or subscription.error:

@@ -18,6 +18,7 @@ from ..core import Config, Driver, Refused, SamplingParams, Spec, State, Weights
 from ..core.checks import did_you_mean
 from ..core.lifecycle import least_pages
 from ..text.detokenize import Tokenizer
+from .buffer_policy import BufferPolicy
 from .config import EngineConfig
 from .decode import Turn
 from .devices import TABLE_ROW_BYTES, check_room, device_of_rank, memory_of, set_threads
@@ -52,7 +53,7 @@ class LoadedEngine:
     is appended to text prompts that do not end with it. `chat_template` renders conversations; None:
     the tokenizer's template. Each step of an `LLM` or a session holds the lock `turn`, so no other
     thread can evict its pages during the step. `folder` is the checkpoint's, or None for an engine built by hand.
-    `ranks` share the network.
+    `ranks` share the network. Sessions ignore `buffer_policy`.
     `max_tokens` is the maximum length of answers in calls without sampling parameters.
     """
 
@@ -64,6 +65,7 @@ class LoadedEngine:
     chat_template: str | None = None
     session_pages: int = 0
     folder: Path | None = None
+    buffer_policy: BufferPolicy | None = None
     ranks: "Ranks | None" = None
     max_tokens: int = SamplingParams().max_tokens
     turn: Turn = field(default_factory=Turn, repr=False, compare=False)
@@ -75,6 +77,8 @@ class LoadedEngine:
                 "out_of_range",
                 f"{self.session_pages} cannot hold one longest request: give at least {longest}",
             )
+        if self.buffer_policy is not None:
+            self.buffer_policy.check(self.first.config, self.first.strategy)
 
     @property
     def _longest(self) -> int:
@@ -212,6 +216,7 @@ def _load(config: EngineConfig, gather: Gather, undone: ExitStack) -> LoadedEngi
         chat_template=None if model.tokenizer.chat_template else fallback,
         session_pages=options.session_pages,
         folder=model.path,
+        buffer_policy=options.buffer_policy,
         ranks=group.ranks,
         max_tokens=options.max_tokens,
     )

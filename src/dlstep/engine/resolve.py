@@ -9,6 +9,7 @@ from ..core.checks import values_of
 from ..core.lifecycle import least_pages
 from ..core.request import processors_of
 from ..core.spec import TRAININGS
+from .buffer_policy import BufferPolicy
 from .config import RANK_TIMEOUT, EngineConfig
 from .devices import find_device, first_device
 from .hub import folder_of
@@ -38,6 +39,8 @@ class ResolvedConfig:
     """Strategy with its options and its rule."""
     processors: tuple[Processor, ...]
     """Processors of every request."""
+    buffer_policy: BufferPolicy | None
+    """Options by load; None: no policy."""
     device: str
     """Device of the network, or of rank 0."""
     dtype: "Dtype"

@@ -99,6 +99,7 @@ class EngineLoop:
         self._engine, self._decode = engine, Decode(engine.first, engine.driver, record=self._count)
         self._reads: Reads | None = None  # created by the first read
         self._reading = False  # whether the current forward pass runs reads
+        self._policy = engine.buffer_policy
         self._failures, self._stale = 0, ""  # `_stale`: other engines have newer weights
         self._submits: dict[int, Submit] = {}  # of live requests, by id
         self._usage: dict[int, RequestUsage] = {}  # of live requests, by sequence number
@@ -115,14 +116,15 @@ class EngineLoop:
 
     def execute(self, commands: Iterable[Command]) -> list[Facts]:
         """Execute commands: queue requests, end cancelled ones, drop the steps of kept ones. Return the facts after changes."""
-        facts: list[Facts] = []
+        commands, facts = tuple(commands), list[Facts]()
         if self.idle:
             self._passed = perf_counter()
+        live = len(self._decode.state.live) + sum(isinstance(command, Submit) for command in commands)
         for command in commands:
             match command:
                 case Submit():
                     self._submits[command.id] = command
-                    self._start(command)
+                    self._start(command, live)
                 case Cancel():
                     sequence = self._decode.state.find(command.id)
                     if sequence is None or not (command.unstarted and sequence.nfe):
@@ -153,14 +155,14 @@ class EngineLoop:
             problem = str(error)
         return known_facts(self._engine)._replace(problem=problem, result=result, refusal=refusal)
 
-    def _start(self, submit: Submit) -> None:
-        """Queue a request, a read or a fork."""
+    def _start(self, submit: Submit, live: int) -> None:
+        """Queue a request, a read or a fork. `live` counts live requests, including new ones."""
         if submit.template is not None:
             self._reads = self._reads or Reads(self._engine)
             self._reads.add(submit.request)
             return
         if submit.origin is None:
-            self._decode.add(submit.request)
+            self._decode.add(submit.request if self._policy is None else self._policy.applied(submit.request, live))
         else:
             self._decode.adopt(self._steps.at(submit.origin, self._decode.state), submit.id)
         if (seq_id := self._decode.state.live.get(submit.id)) is not None:

@@ -11,6 +11,7 @@ from dlstep.core.errors import Refused
     [
         ("max_tokens", "--max_tokens: "),
         ("pins.3", "--pinned.3: "),
+        ("buffer_policy.0.max_requests", "--buffer_policy.0.max_requests: "),
         ("prompt", "PROMPT: "),
         ("", ""),
     ],

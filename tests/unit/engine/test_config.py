@@ -35,6 +35,10 @@ from ...helpers.refusals import refused
         ({"enforce_eager": True, "capture_graphs": "lazy"}, "capture_graphs", "conflict"),
         ({"rank_timeout": 300.0}, "rank_timeout", "conflict"),
         ({"decoding_strategy": D2F(), "block_size": 8}, "strategy_options", "conflict"),
+        ({"buffer_policy": [{"max_requests": 0}]}, "buffer_policy.0.max_requests", "out_of_range"),
+        ({"buffer_policy": [{"buffer_size": 1}, {"buffer_size": 2}]}, "buffer_policy.1", "conflict"),
+        ({"buffer_policy": 5}, "buffer_policy", "invalid_type"),
+        ({"buffer_policy": [5]}, "buffer_policy.0", "invalid_type"),
     ],
 )
 def test_a_wrong_option_is_refused_by_its_field(options, field, code):

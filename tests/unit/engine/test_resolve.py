@@ -13,7 +13,7 @@ from dlstep.engine.resolve import ResolvedConfig, resolve
 from ...helpers.descriptions import Facts
 from ...helpers.refusals import refused
 
-UNDECIDED = {"adapter", "quantization", "num_threads", "kv_cache_gib"}  # None: there is none, or torch decides
+UNDECIDED = {"adapter", "buffer_policy", "quantization", "num_threads", "kv_cache_gib"}  # None: there is none, or torch decides
 
 
 def test_what_is_not_given_is_decided():

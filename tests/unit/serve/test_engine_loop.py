@@ -14,6 +14,7 @@ from dlstep.core.automaton import ANY
 from dlstep.core.constraint import bound
 from dlstep.core.lifecycle import checked
 from dlstep.driver import tables
+from dlstep.engine.buffer_policy import policy_of
 from dlstep.engine.decode import constrained
 from dlstep.processes import Heart, Heartbeat
 from dlstep.serve.engine_loop import EngineLoop, execute_commands
@@ -138,6 +139,16 @@ def test_engine_ends_when_the_pipe_closes_or_when_asked():
         ours.close()
         thread.join(5)
         assert not thread.is_alive()
+
+
+def test_a_policy_counts_the_requests_that_come_together():
+    policy = policy_of([{"max_requests": 2, "accept_threshold": 0.9}, {"accept_threshold": 0.1}])
+    loop = EngineLoop(replace(shadow_engine(), buffer_policy=policy))
+    params = SamplingParams(max_tokens=40)
+    loop.execute([Submit(Request(0, PROMPT, params)), Submit(Request(1, PROMPT, params))])
+    loop.execute([Submit(Request(2, PROMPT, params))])
+    waiting = loop._decode.state.waiting
+    assert [dict(sequence.request.params.strategy_options)["accept_threshold"] for sequence in waiting] == [0.9, 0.9, 0.1]
 
 
 class NotedEdges(PlainEdges):
