@@ -377,24 +377,25 @@ class LLM:
     ) -> list[LogLikelihood]:
         """Return how probable each completion is after its prompt, in nats.
 
-        Exact for networks with causal attention and for `multi_bd` with blocks of one token; LLaDA's
-        Monte-Carlo estimate on a canvas. `Output.log_likelihood` scores an answer of any strategy.
-        With `trajectory`, run the recorded passes of answers again instead, and score each recorded token
-        under the current weights, in the plain softmax of the pass that set it; any strategy is possible.
+        The value is exact for networks with causal attention and for `multi_bd` with blocks of one token. On a
+        canvas, it is LLaDA's Monte-Carlo estimate. `Output.log_likelihood` scores an answer of any strategy.
+        With `trajectory`, run the recorded passes of answers of any strategy again instead. Score each recorded
+        token in the plain softmax of the pass that set it, under the current weights.
 
         Args:
             prompts: One prompt or several; each is text or token ids.
             completions: One for each prompt. Text is encoded without special tokens: give ids to score
                 an end token.
             trajectory: Outputs with step maps, of this strategy and tokenizer, instead of prompts and completions.
-            mc_num: Samples of an estimate; a multiple of `mc_batch`. Exact values need none.
-            mc_batch: Samples whose numbers of masks are evenly spread; errors are measured between batches.
+            mc_num: Samples of an estimate, a multiple of `mc_batch`; exact values need none.
+            mc_batch: Samples per batch, whose numbers of masks are evenly spread. The standard error compares batches.
             mc_seed: Seed of the masks.
 
         Raises:
-            ValueError: For an argument of the wrong type, a completion without tokens, another
-                number of completions than of prompts, or an output that was rejected or has no recorded steps.
-            DlstepError: For a strategy without a published estimator, or a pair that is too long.
+            ValueError: For an argument of the wrong type, a completion without tokens, another number of completions
+                than of prompts, or an output that failed, has no recorded steps or is of another strategy or mask id.
+            DlstepError: For a strategy without a published estimator, a pair that is too long, or a trajectory that
+                cannot be repeated.
         """
         from .engine.likelihood import Likelihoods, MonteCarlo
         from .engine.trajectories import recorded_in, trajectory_likelihoods
@@ -431,9 +432,9 @@ class LLM:
         """Return an iterator of pieces of the answer to a prompt, or of the outputs of a list of prompts as they finish.
 
         Joined, the pieces are the text of `generate`. Each output is yielded when its request has ended, with its index
-        in the list that `generate` would return. Requests start waiting at once. Leaving the loop early aborts those
-        that have not ended. Iterating over pieces raises ValueError for a request that could never run, and DlstepError
-        if the model fails on it; outputs report both in `finish_reason` and `error` instead.
+        in the list that `generate` would return. The call queues all requests; leaving the loop early aborts unfinished
+        ones. An iterator of pieces raises ValueError for a request that could never run, and DlstepError for one that
+        fails; outputs have the finish reason `rejected` or `error` instead.
 
         Args:
             prompt: Text or token ids, or a list of such prompts.
@@ -480,13 +481,13 @@ class LLM:
     def update_weights(self, source: "str | Path | Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]") -> int:
         """Replace the weights in place, and return their version: the number of updates so far.
 
-        Requests that have begun finish on the old weights first. Later ones wait; they use the new weights and reuse no
+        Requests that have begun finish on the old weights first. Later requests wait for the new weights, and reuse no
         KV page from before the update, so their answers equal those of a new LLM with these weights. CUDA graphs and
         compiled layers stay valid, and `lora_path` and `quantization` apply as in the constructor. Sessions that began
         before the update can no longer step: create new ones. Never modify `engine.driver.network.model` yourself: KV
         pages computed with the old weights would stay in use.
 
-        If an update fails or is interrupted once it writes, all requests are refused until another one succeeds.
+        If an update fails or is interrupted while it writes, all requests are refused until an update succeeds.
 
         Args:
             source: Folder of a checkpoint of the same network, or all of its tensors under the names of the
@@ -496,7 +497,7 @@ class LLM:
         Raises:
             FileNotFoundError: For a folder without a checkpoint. Nothing changes.
             ValueError: For tensors that are missing, unused or misshaped; the message lists them. Nothing changes. Also for
-                tied tensors that differ.
+                tied tensors that differ, found while writing.
         """
         from .models.updating import tensors_of
 
@@ -510,8 +511,8 @@ class LLM:
         LLM already sleeps at level 1, level 2 also drops the weights.
 
         Args:
-            level: 1: move the weights to host memory; on a CPU, they stay where they are. 2: drop them, so that
-                requests are refused until `update_weights`, which may be called before or after `wake_up`.
+            level: 1: move the weights to host memory; on a CPU, they stay where they are. 2: drop them. Requests then
+                also need `update_weights`, before or after `wake_up`.
 
         Raises:
             ValueError: For another level.
@@ -521,9 +522,9 @@ class LLM:
         return MemoryUse(*self._change(lambda driver: driver.sleep(level)))
 
     def wake_up(self) -> MemoryUse:
-        """Allocate what `sleep` freed, and capture the CUDA graphs again that were captured at the start.
+        """Allocate what `sleep` freed, and capture again the CUDA graphs that were captured at the start.
 
-        Return the memory in use before and after. If the LLM does not sleep, do nothing.
+        Return the memory in use before and after. If the LLM is not asleep, change nothing.
         """
         return MemoryUse(*self._change(lambda driver: driver.wake_up()))
 

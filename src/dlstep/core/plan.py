@@ -616,8 +616,8 @@ class WeightsDriver(Driver, Protocol):
             source: Folder of a checkpoint, or its tensors by name.
 
         Raises:
-            ValueError: For tensors that do not fit, which changes nothing. After any other error, no plan can run until an
-                update succeeds.
+            ValueError: For tensors that do not fit, which changes nothing. If the update fails while writing, no plan can run
+                until one succeeds.
         """
         ...
 

@@ -17,15 +17,15 @@ NOT_SAMPLED = (None, None, None)
 
 @dataclass(frozen=True, slots=True)
 class StepMap:
-    """How the tokens of an answer came about, also those after its visible end.
+    """Which forward pass set each token of an answer, including tokens after its visible end.
 
-    `token_changes` and `steps` have an entry for each of `token_ids`; that of a given or masked position is None.
+    `token_changes` and `steps` have an entry for each of `token_ids`; it is None for masked and given tokens.
     """
 
     prompt_ids: tuple[int, ...]
     """Token ids of the prompt."""
     token_ids: tuple[int | None, ...]
-    """Token of each position of the answer that was in a block; None for those that stayed masked, and past `max_tokens`."""
+    """Token of each position of the answer that was in a block; None if it stayed masked or lies past `max_tokens`."""
     suffix_ids: tuple[int, ...]
     """Token ids after the answer that every pass fed; not part of the answer (`SamplingParams.suffix`)."""
     block_starts: tuple[int, ...]
@@ -35,7 +35,7 @@ class StepMap:
     changes: tuple[TokenChange, ...]
     """All changes, by pass and offset. The first change of a position unmasks it; later ones edit or remask it."""
     recorded: SequenceState | None = field(default=None, repr=False, compare=False)
-    """The sequence that `LLM.log_likelihood` scores again; None in a map that was read from JSON."""
+    """The recorded sequence, for `LLM.log_likelihood`; None in a map that was read from JSON."""
 
     @property
     def token_changes(self) -> tuple[TokenChange | None, ...]:
@@ -49,7 +49,7 @@ class StepMap:
         return tuple([change and change.step for change in self.token_changes])
 
     def played(self) -> Iterator[tuple[list[Cell], list[TokenChange]]]:
-        """Yield the answer before each pass that changed it, with the changes; then the whole answer, without changes."""
+        """Yield the answer before each pass that changed it, with the pass's changes; then the final answer, with none."""
         changed = {change.offset for change in self.changes}
         added = [change.masks - 1 for change in self.changes if change.masks is not None]
         cells: list[Cell] = [None if at in changed else token for at, token in enumerate(self.token_ids)]
@@ -70,7 +70,7 @@ class StepMap:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "StepMap":
-        """Return the map that `to_json` returned, without `recorded`.
+        """Return the map of data from `to_json`, without `recorded`.
 
         Args:
             data: The JSON data, such as `dlstep.step_map` of a response.
@@ -83,14 +83,14 @@ class StepMap:
 
 
 class TrainingExample(NamedTuple):
-    """A training example: what the network was fed, and the tokens that it had to give."""
+    """A training example: the input of a forward pass, and the tokens to predict."""
 
     input_ids: tuple[int, ...]
-    """Prompt, answer and suffix before the pass; the mask id at masked positions, also those past the blocks open then."""
+    """Prompt, answer and suffix before the pass; the mask id at masked positions, also after the blocks open then."""
     positions: tuple[int, ...]
     """Indices in `input_ids`, ascending, that the pass set."""
     targets: tuple[int, ...]
-    """The token of each of them."""
+    """The token to predict at each of `positions`."""
     log_probabilities: tuple[float | None, ...]
     """The log-probability of each token in the distribution that it was drawn from, as in `TokenChange`."""
     plain_log_probabilities: tuple[float | None, ...]
@@ -100,17 +100,17 @@ class TrainingExample(NamedTuple):
 def examples(answer: Any, merge: int | Literal["block", "answer"] = 1) -> Iterator[TrainingExample]:
     """Yield the training examples of an answer, oldest first.
 
-    A number merges so many consecutive passes that changed the answer: the input is that of the first, and the targets are
+    A number k merges k consecutive passes that changed the answer: the input precedes the first pass, and the targets are
     the tokens after the last (the shrinking of TraceRL, arXiv 2509.06949). `block` yields an example for each block, with
-    all earlier blocks unmasked, and `answer` one in which the whole answer is masked; both have the final tokens as targets.
+    all earlier blocks unmasked; `answer` yields one example with the whole answer masked. Both target the final tokens.
 
     Args:
         answer: An `Output` with a step map, or a `StepMap`.
         merge: The number of passes to merge, `block` or `answer`.
 
     Raises:
-        ValueError: Without a step map; for another `merge`; for a model without a mask token; and for merged passes of an
-            answer whose length changed (dreamon).
+        ValueError: Without a step map; for another `merge`; for a model without a mask token; and for a `merge` other than 1
+            if the length of the answer changed (dreamon).
     """
     found = getattr(answer, "step_map", answer)
     if not isinstance(found, StepMap):

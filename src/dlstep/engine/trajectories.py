@@ -1,4 +1,4 @@
-"""Recorded trajectories under the current weights: the passes that step maps recorded, run again with the recorded tokens."""
+"""Score recorded trajectories under the current weights: run the passes of step maps again with the recorded tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,16 +28,16 @@ from ..text.output import LogLikelihood, Output, log_of
 from .decode import sampled_passes
 from .loader import LoadedEngine
 
-KEPT = ("max_tokens", "pinned", "suffix", "canvas")  # the parameters that decide which positions a request has
+KEPT = ("max_tokens", "pinned", "suffix", "canvas")  # parameters that decide which positions a request has
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Replayed(Strategy):
-    """A strategy that feeds what recorded passes fed, in their order, and asks for the probabilities of the tokens they set.
+    """A strategy that repeats recorded passes in order, and requests the probabilities of the tokens that they set.
 
-    The strategy of each recorded sequence plans its passes from the recorded progress, so also passes that blend tokens,
-    carry state or read outdated keys and values are repeated as they were.
+    The strategy of each recorded sequence plans its passes from the recorded progress. Passes that blend tokens, carry
+    state or read outdated keys and values are therefore repeated exactly.
     """
 
     holds_pins = takes_canvas = takes_suffix = True
@@ -48,7 +48,7 @@ class Replayed(Strategy):
 
     @property
     def carries(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether the strategies carry state, which all of a model do alike."""
+        """Whether the strategies carry state; all strategies of a model agree."""
         return self.recorded[0].request.strategy.carries
 
     @property
@@ -60,7 +60,7 @@ class Replayed(Strategy):
         return self.recorded[request.id].request.strategy
 
     def grid(self, request: Request) -> Grid:
-        """Return the groups of the recorded strategy."""
+        """Return the grid of the recorded strategy."""
         return self._inner(request).grid(request)
 
     def rows_at_once(self, request: Request) -> int:
@@ -125,14 +125,14 @@ def _recorded(number: int, output: object, first: State) -> SequenceState:
         ours = type(first.strategy).__name__, first.config.spec.mask_id
         if theirs == ours:
             return recorded
-        problem = f"has strategy and mask id {theirs}, this LLM {ours}: score it with an LLM like its own"
+        problem = f"has strategy and mask id {theirs}, this LLM {ours}: score it with an LLM of the same strategy and model"
     raise Refused("trajectory", "invalid_value", f"output {number} {problem}")
 
 
 def trajectory_likelihoods(engine: LoadedEngine, recorded: Sequence[SequenceState]) -> list[LogLikelihood]:
-    """Return the log-likelihood of each trajectory, from as many forward passes as the longest one has.
+    """Return the log-likelihood of each trajectory. Trajectories that fit one batch take as many forward passes as the longest.
 
-    Passes of other threads wait meanwhile. Raises DlstepError for a trajectory that the engine cannot repeat.
+    Other threads wait meanwhile. Raises DlstepError for a trajectory that the engine cannot repeat.
     """
     if not recorded:
         return []

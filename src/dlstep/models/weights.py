@@ -42,10 +42,10 @@ class WeightRule(Checked):
 
 Shape = tuple[int, ...]
 Part = tuple[int | None, int | None]  # expert and half; None: all
-# Called with the number of bytes to load; the context yields what is called with the size of each loaded piece.
+# Called with the number of bytes to load. The context yields a function to call with the size of each loaded piece.
 Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
-MAPPED_BYTES = 128 << 20  # read of a file before it is closed, which frees the pages; a larger tensor is mapped whole
-READABLE_LINES = 20  # shown of a list of problems
+MAPPED_BYTES = 128 << 20  # to read before closing a file, which frees its pages; a larger tensor is mapped whole
+READABLE_LINES = 20  # of a list of problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,10 +317,10 @@ def parameter_part(parameter: Tensor, part: Part) -> Tensor:
 
 
 def _opened(chosen: list[Stored], given: Mapping[str, Tensor] | None) -> Iterator[tuple[Stored, Callable[[str], Tensor]]]:
-    """Yield each tensor and a function that reads it from its opened file; the result is valid until the next request.
+    """Yield each tensor and a function that reads it from its opened file; the result is valid until the next tensor.
 
-    Pages of a mapped file count as memory of this process until the file is closed, so a file is reopened for every
-    `MAPPED_BYTES` of it.
+    Pages of a mapped file count as memory of this process until the file is closed, so a file is reopened after every
+    `MAPPED_BYTES`.
     """
     if given is not None:
         yield from [(tensor, given.__getitem__) for tensor in chosen]

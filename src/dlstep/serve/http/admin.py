@@ -1,4 +1,4 @@
-"""The routes for administrators, with SGLang's names: they update weights, free memory and pause."""
+"""The routes for administrators, with SGLang's names: update weights, free memory, and pause requests."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -50,7 +50,7 @@ class Admin:
         }
 
     async def pause(self, body: BareRequest = BARE) -> Response:
-        """Make later requests wait, at most `--queue_timeout`, and return once no request is running."""
+        """Make new requests wait, at most `--queue_timeout`, and return once no request is running."""
         del body
         await self._router.pause()
         return _reply("paused")
@@ -64,18 +64,18 @@ class Admin:
     async def update(self, body: UpdateRequest) -> Response:
         """Load the weights of a checkpoint's folder into all engines, once their running requests have finished.
 
-        Other requests wait, and get the new weights, as do those of engines that restart later. Kept steps are dropped.
-        A folder that does not fit the network changes nothing. If some engines fail, the others answer with the new weights;
-        the failed ones get no requests until an update succeeds.
+        Other requests wait for the new weights. Engines that restart later also load them. Kept steps are dropped, even if
+        the update fails. A folder that does not fit the network changes no weights. If only some engines fail, they get no
+        requests until an update succeeds; the others continue with the new weights.
         """
         return _reply("updated", await self._router.change("update", Path(body.model_path), aborts=body.abort_all_requests))
 
     async def release(self, body: ReleaseRequest = RELEASE) -> Response:
-        """Free the KV caches and the memory of the weights, once running requests have finished. Others get status 503."""
+        """Free the KV caches and the memory of the weights, once running requests have finished; refuse others with 503."""
         return _reply("released", await self._router.change("sleep", body.level))
 
     async def resume(self, body: BareRequest = BARE) -> Response:
-        """Allocate what `/release_memory_occupation` freed. Weights of level 2 need an update, before or after."""
+        """Allocate what `/release_memory_occupation` freed. After level 2, also update the weights, before or after this."""
         del body
         return _reply("resumed", await self._router.change("wake_up"))
 
