@@ -67,8 +67,6 @@ class LLM:
             in use, by this LLM and by other programs, once the KV cache is allocated; None: 0.9.
         buffer_policy: Options for requests that set none, by the number of live requests; a list of
             mappings.
-        session_pages: KV cache pages of each session; None: as many as its unfinished requests need, at
-            least for one request of max_model_len and at most num_pages or what fits into free memory.
         max_sessions: Maximum number of sessions with pages; others recompute their KV cache when
             they resume.
         max_model_len: Maximum number of tokens of a prompt and its answer together; None: the
@@ -124,7 +122,6 @@ class LLM:
         kv_cache_gib: float | None = None,
         gpu_memory_utilization: float | None = None,
         buffer_policy: BufferPolicy | Sequence[Mapping[str, Any]] | None = None,
-        session_pages: int | None = None,
         max_sessions: int = 8,
         max_model_len: int | None = None,
         max_num_batched_tokens: int = 4096,

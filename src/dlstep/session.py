@@ -47,7 +47,7 @@ class Session:
     """A state and the events that led to it. A forward pass can be inspected, undone and repeated.
 
     `LLM.session` and `LLM.resume` create sessions. Each session of an `LLM` has its own pages, as many as its
-    unfinished requests need (see the option `session_pages`). They are freed when the session is closed or
+    unfinished requests need. They are freed when the session is closed or
     collected. If another session has evicted them, the next step recomputes their content. A session keeps the
     states of its own steps, about 50 KiB per request of 24 tokens: for many requests use `LLM.generate` or several
     sessions.

@@ -32,7 +32,7 @@ def pages(name, page_size, times=1.0):
     """The fewest pages that hold one request of 128 tokens, or so many times as many."""
     least = -(-fed_end(name, 128) // page_size)
     held = int(times * least)
-    return {"max_num_reqs": 8, "max_model_len": 128, "page_size": page_size, "num_pages": held, "session_pages": held}
+    return {"max_num_reqs": 8, "max_model_len": 128, "page_size": page_size, "num_pages": held}
 
 
 ENGINES = {

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep import LLM, SamplingParams, Trace
+from dlstep import SamplingParams, Trace
 from dlstep.core import Grow, Rebuild, Samples
 
 from ..helpers.shadow_llm import make_llm
@@ -216,15 +216,13 @@ def test_a_session_takes_the_pages_that_its_requests_need(lengths, num_pages, se
     assert not any(isinstance(event, Rebuild) for event in session.trace.events)
 
 
-def test_a_session_grows_no_further_than_memory_or_its_option():
+def test_a_session_grows_no_further_than_memory():
     llm = make_llm(num_pages=300)
     llm.engine.driver.room = lambda: 40  # free pages of a GPU
-    fixed = LLM.of(replace(llm.engine, session_pages=20))
-    for engine, pages in ((llm, 40), (fixed, 20)):
-        session = engine.session()
-        numbers = [session.submit(PROMPT, PARAMS) for _ in range(12)]
-        assert session.run().config.num_pages == pages
-        assert all(session.output(number).finish_reason == "length" for number in numbers)
+    session = llm.session()
+    numbers = [session.submit(PROMPT, PARAMS) for _ in range(12)]
+    assert session.run().config.num_pages == 40
+    assert all(session.output(number).finish_reason == "length" for number in numbers)
 
 
 def test_going_back_before_a_submission_takes_its_pages_back(session):

@@ -3,13 +3,13 @@
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from annotated_types import Ge
 from rich.console import Console
 
 from .. import strategies
 from ..core.checks import short
+from ..core.spec import PositiveInt
 from ..engine.config import ENGINE_FIELDS, EngineConfig
 from ..text.words import printable
 from .eval import report_failures
@@ -51,7 +51,7 @@ class CompareCommand:
     """Options to vary, as '{"accept_threshold": [0.5, 0.9]}', every combination; null: what each rule or strategy names."""
     tasks: list[str] | str | None = None
     """Tasks, as those of `dlstep eval`. null: shells, or questions where a file of them is given."""
-    problems: Annotated[int, Ge(1)] = 100
+    problems: PositiveInt = 100
     """Most problems of each task, the first ones."""
     seed: int = 0
     """Seed of the stories, and of samples."""

@@ -5,9 +5,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from inspect import getdoc
-from typing import Annotated, Any
+from typing import Any
 
-from annotated_types import Ge
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
@@ -15,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import tiny
+from ..core.spec import PositiveInt
 from ..evaluate.comparing import ComparisonRow, EvalEntry, compared, curves_of
 from ..evaluate.frontier import decoder_entries
 from ..evaluate.options import EvalOptions
@@ -33,9 +33,9 @@ SECONDS_PER_STEP = 0.2  # slow enough to watch on a terminal
 class DemoCommand:
     """Watch embedded models decode word problems, then compare accuracy and speed."""
 
-    problems: Annotated[int, Ge(1)] = 64
+    problems: PositiveInt = 64
     """Held-out problems per row of the table."""
-    shown: Annotated[int, Ge(1)] = 2
+    shown: PositiveInt = 2
     """Problems whose decode is shown; none with --json."""
     seed: int = 0
     """Seed of the problems."""

@@ -4,8 +4,9 @@ import sys
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 
-from annotated_types import Ge, Interval
+from annotated_types import Interval
 
+from ..core.spec import PositiveInt
 from ..extras import require
 from .options import Namespace
 
@@ -21,7 +22,7 @@ class LawsCommand:
     name: str
     """A .py file, dotted path or name of a strategy or of a rule."""
     _: KW_ONLY
-    examples: Annotated[int, Ge(1)] = 100
+    examples: PositiveInt = 100
     """Random cases for each law."""
     seed: int = 0
     """Seed of the cases."""

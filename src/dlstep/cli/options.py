@@ -48,7 +48,7 @@ Owner = TypeVar("Owner")
 # Strategy options have separate flags that replace these fields.
 OF_STRATEGY = ("strategy_options", "buffer_policy")
 # Options of sessions and reads, for commands that have neither.
-OF_SESSIONS = ("session_pages", "max_sessions")
+OF_SESSIONS = ("max_sessions",)
 FULL = {
     "-h",
     "--help",

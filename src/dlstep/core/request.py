@@ -12,13 +12,13 @@ from inspect import signature
 from itertools import chain
 from typing import Annotated, Any, ParamSpec, TypeVar, cast
 
-from annotated_types import Ge, Gt, Interval
+from annotated_types import Gt, Interval
 
 from .automaton import Automaton
 from .checks import check_ranges, did_you_mean, listed, pairs_of, plain, short
 from .errors import Refused
 from .options import Options, PluginGroup, StrategyOptions, sorted_options, unknown_option, with_options
-from .spec import LARGEST, Share, Spec
+from .spec import LARGEST, PositiveInt, Share, Spec
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -118,7 +118,7 @@ class SamplingParams:
         Refused: For a field that is out of range or contradicts another one.
     """
 
-    max_tokens: Annotated[int, Ge(1)] = 512
+    max_tokens: PositiveInt = 512
     """Maximum number of tokens of an answer. On the command line and over HTTP, null means all that
     `max_model_len` leaves after the prompt; for a network whose canvas is as long as the answer, 512
     unless the model's folder sets another default. A value that does not fit after the prompt is refused there.
@@ -144,7 +144,7 @@ class SamplingParams:
     """Ids that end an answer."""
     stop: tuple[str, ...] = ()
     """Texts that end an answer; the answer is cut before the first one (needs a tokenizer)."""
-    max_nfe: Annotated[int, Ge(1)] | None = None
+    max_nfe: PositiveInt | None = None
     """Maximum number of sampling forward passes."""
     max_repetition_run: Annotated[int, Gt(1)] | None = None
     """End an answer once this many tokens in a row are equal."""
@@ -164,7 +164,7 @@ class SamplingParams:
     """A grammar in GBNF or Lark's syntax that derives the whole answer; on the command line, a file or its text."""
     json_schema: str | None = None
     """A JSON schema that the answer conforms to; also a dictionary or a pydantic class."""
-    end_reserve: Annotated[int, Ge(1)] | None = None
+    end_reserve: PositiveInt | None = None
     """Under a constraint, keep this many times as many tokens free as the shortest valid rest of the answer takes, if
     possible, so that a long string does not use up all tokens. 1 excludes no valid answer. By default 2 with `json_schema`,
     otherwise 1. No effect with `pinned`."""

@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt, Interval
+from annotated_types import Ge, Interval
 
 from .checks import check_ranges
 from .errors import Refusal, Refused
 
 LARGEST = (1 << 31) - 1  # devices count in 32 bits
-PositiveInt = Annotated[int, Gt(0)]
+PositiveInt = Annotated[int, Ge(1)]
 NonNegativeInt = Annotated[int, Ge(0)]
 PositiveFloat = Annotated[float, Interval(gt=0.0, lt=float("inf"))]
 NonNegativeFloat = Annotated[float, Interval(ge=0.0, lt=float("inf"))]

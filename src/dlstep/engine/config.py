@@ -69,9 +69,6 @@ class EngineConfig:
     by other programs, once the KV cache is allocated; None: 0.9."""
     buffer_policy: BufferPolicy | None = None
     """Options for requests that set none, by the number of live requests; a list of mappings."""
-    session_pages: Count | None = None
-    """KV cache pages of each session; None: as many as its unfinished requests need, at least for one
-    request of max_model_len and at most num_pages or what fits into free memory."""
     max_sessions: Seats = 8
     """Maximum number of sessions with pages; others recompute their KV cache when they resume."""
     max_model_len: Length | None = None

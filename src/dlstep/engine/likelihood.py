@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from statistics import fmean, stdev
-from typing import Annotated, NamedTuple
-
-from annotated_types import Gt
+from typing import NamedTuple
 
 from ..core import DlstepError, Request, SpanSamples, init
 from ..core.checks import check_ranges
 from ..core.request import SamplingParams, Seed
+from ..core.spec import PositiveInt
 from ..strategies._canvas import Canvas
 from ..strategies._verified import Causal
 from ..strategies.causal_blocks import CausalBlocks
@@ -37,8 +36,8 @@ LONGEST_PART = 512  # tokens of an answer that a causal network scores in one fo
 class MonteCarlo:
     """Settings of the estimator; each batch of samples has mask counts spread over 1..L."""
 
-    num: Annotated[int, Gt(0)] = 128
-    batch: Annotated[int, Gt(0)] = 32
+    num: PositiveInt = 128
+    batch: PositiveInt = 32
     seed: Seed = 0
 
     def __post_init__(self) -> None:

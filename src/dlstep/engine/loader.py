@@ -49,9 +49,8 @@ class MeasuringDriver(Driver, Protocol):
 class LoadedEngine:
     """Parts of an `LLM`: the state before any request, the driver, and the tokenizer.
 
-    `session_pages`: KV cache pages of a session; 0: as many as its requests need. `prompt_end`
-    is appended to text prompts that do not end with it. `chat_template` renders conversations; None:
-    the tokenizer's template. Each step of an `LLM` or a session holds the lock `turn`, so no other
+    `prompt_end` is appended to text prompts that do not end with it. `chat_template` renders conversations;
+    None: the tokenizer's template. Each step of an `LLM` or a session holds the lock `turn`, so no other
     thread can evict its pages during the step. `folder` is the checkpoint's, or None for an engine built by hand.
     `ranks` share the network. Sessions ignore `buffer_policy`.
     `max_tokens` is the maximum length of answers in calls without sampling parameters.
@@ -63,7 +62,6 @@ class LoadedEngine:
     name: str
     prompt_end: str = ""
     chat_template: str | None = None
-    session_pages: int = 0
     folder: Path | None = None
     buffer_policy: BufferPolicy | None = None
     ranks: "Ranks | None" = None
@@ -71,31 +69,19 @@ class LoadedEngine:
     turn: Turn = field(default_factory=Turn, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if 0 < self.session_pages < (longest := self._longest):
-            raise Refused(
-                "session_pages",
-                "out_of_range",
-                f"{self.session_pages} cannot hold one longest request: give at least {longest}",
-            )
         if self.buffer_policy is not None:
             self.buffer_policy.check(self.first.config, self.first.strategy)
-
-    @property
-    def _longest(self) -> int:
-        config = self.first.config
-        return least_pages(self.first.strategy, config.max_model_len, config.page_size)
 
     def pages_of_session(self, needed: int = 0) -> int:
         """Return the number of pages for a session whose requests need `needed` pages.
 
         It is at least enough for one longest request, and at most the engine's number or what fits into free memory.
         """
-        if self.session_pages:
-            return self.session_pages
-        most = self.first.config.num_pages
+        config = self.first.config
+        most, longest = config.num_pages, least_pages(self.first.strategy, config.max_model_len, config.page_size)
         if needed and isinstance(self.driver, MeasuringDriver):
             needed = min(needed, self.driver.room())
-        pages = max(self._longest, min(needed, most))
+        pages = max(longest, min(needed, most))
         # Must differ from the LLM's number: drivers recognise KV caches of sessions by it.
         return pages + (pages == most)
 
@@ -214,7 +200,6 @@ def _load(config: EngineConfig, gather: Gather, undone: ExitStack) -> LoadedEngi
         model.name,
         prompt_end="\n" if embedded else "",
         chat_template=None if model.tokenizer.chat_template else fallback,
-        session_pages=options.session_pages,
         folder=model.path,
         buffer_policy=options.buffer_policy,
         ranks=group.ranks,

@@ -4,11 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from annotated_types import Ge
 from jaxtyping import Float, Float32, Int64
 from torch import Tensor, nn
 
@@ -18,6 +17,7 @@ from dlstep_kernels.sampling import capped
 
 from ..core import EMPTY_CACHE, NO_SAMPLES, Plan, Samples, Span, State, Trace, commit, rebuild, schedule
 from ..core.checks import Checked, plain, short, whole_numbers
+from ..core.spec import PositiveInt
 from ..driver import TorchDriver
 from ..driver.lowering import Gathered, pack, unpack
 from ..models.layers import stacked_experts
@@ -35,7 +35,7 @@ Row = dict[str, str | int | float | None]
 class Chosen(Checked):
     """The results to observe; the fields are the arguments of `Session.observe`."""
 
-    best: Annotated[int, Ge(1)] = 5
+    best: PositiveInt = 5
     logits: bool = False
     hidden_states: Layers = ()
     lens: Layers = ()

@@ -63,8 +63,6 @@ class ResolvedConfig:
     """GiB for the pages; None: `gpu_memory_utilization` limits them."""
     gpu_memory_utilization: float
     """Share of the device's memory that may be in use."""
-    session_pages: int
-    """Pages of a session; 0: enough for one longest request."""
     max_sessions: int
     """Maximum number of sessions with pages."""
     max_model_len: int
@@ -156,7 +154,6 @@ def resolve(config: EngineConfig, description: "Description") -> ResolvedConfig:
         "page_size": page_size,
         "num_pages": _num_pages(config, device, least_pages(strategy, max_model_len, page_size), page_size),
         "gpu_memory_utilization": config.gpu_memory_utilization or MEMORY_SHARE,
-        "session_pages": config.session_pages or 0,
         "max_model_len": max_model_len,
         "max_tokens": model.max_tokens or max_model_len,
         "rank_timeout": config.rank_timeout or RANK_TIMEOUT,

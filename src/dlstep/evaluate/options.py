@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Annotated, Any
 
-from annotated_types import Ge, Gt
+from annotated_types import Gt
 
 from ..core import Config, Refusal, SamplingParams, Strategy, probe, refusal
 from ..core.checks import check_ranges, did_you_mean, short
 from ..core.options import StrategyOptions, sorted_options
+from ..core.spec import NonNegativeInt, PositiveInt
 
 OWN_TASKS = {"shells": 64, "questions": 256}  # tasks of this package, and the most tokens of an answer
 SAMPLING = (  # options that are passed on as they are
@@ -36,7 +37,7 @@ class EvalOptions:
     each."""
     out: str = "dlstep-eval"
     """Folder of the results; an interrupted run resumes there."""
-    dataset_limit: Annotated[int, Ge(1)] | None = None
+    dataset_limit: PositiveInt | None = None
     """Maximum number of problems of each task, from the first on; null: all of them, 500 for
     shells."""
     problem_seed: int = 0
@@ -44,7 +45,7 @@ class EvalOptions:
     chat: bool = False
     """Ask in conversations, with the model's chat template, instead of giving a text to
     continue."""
-    shots: Annotated[int, Ge(0)] | None = None
+    shots: NonNegativeInt | None = None
     """Worked examples before each question of lm_eval's tasks; null: as many as the task sets."""
     confirm_run_unsafe_code: bool = False
     """Run programs that the model wrote, as humaneval and mbpp do, without the sandbox, which needs
@@ -52,7 +53,7 @@ class EvalOptions:
     grid: tuple[StrategyOptions, ...] = ((),)
     """Options of the strategy to try, as '{"accept_threshold": [0.5, 0.9]}'; every combination
     answers every problem."""
-    max_tokens: Annotated[int, Ge(1)] | None = None
+    max_tokens: PositiveInt | None = None
     """Maximum number of tokens of an answer; null: 64 for shells, 256 for questions, and the limit
     of the task for the others."""
     temperature: float = 0.0
@@ -69,7 +70,7 @@ class EvalOptions:
     """Texts that end an answer; empty: those of the task."""
     stop_token_ids: tuple[int, ...] = ()
     """Ids that end an answer."""
-    max_nfe: Annotated[int, Ge(1)] | None = None
+    max_nfe: PositiveInt | None = None
     """Maximum number of sampling forward passes of an answer."""
     max_repetition_run: Annotated[int, Gt(1)] | None = None
     """End an answer whose last so many tokens are equal."""

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from annotated_types import Ge, Gt, Interval
+from annotated_types import Interval
 
 from ..core import Refused
 from ..core.checks import check_ranges
+from ..core.spec import NonNegativeInt, PositiveInt
 from ..text.chat import variables_of
 
 # Options that list names: the regex of a name, and the remedy for other texts.
@@ -52,7 +53,7 @@ class ServeOptions:
     allowed_hosts: tuple[str, ...] = ()
     """Host names that clients may use, like `chat.example.com` or `*.example.com`; IP addresses are always allowed. By default
     localhost if the server listens only on this machine, else any name."""
-    max_queue: Annotated[int, Ge(1)] = 256
+    max_queue: PositiveInt = 256
     """Maximum number of requests waiting for the engine; further requests get status 429."""
     queue_timeout: Seconds = 60.0
     """Seconds a request may wait for the engine."""
@@ -74,7 +75,7 @@ class ServeOptions:
     idle_timeout: Seconds = 30.0
     """Seconds after which a connection is closed if its client sends no request, or stops sending a body or reading an answer.
     A client that waits for an answer is not idle."""
-    max_connections: Annotated[int, Ge(1)] = 1000
+    max_connections: PositiveInt = 1000
     """Maximum number of open connections, each of which needs a file descriptor. If there are more, those that have been idle
     longest are closed; if none is idle, requests on new connections get status 503, except health checks. The server raises
     the limit on descriptors (`ulimit -n`) as far as it may; if that is not enough, it allows fewer connections and logs how
@@ -83,16 +84,16 @@ class ServeOptions:
     """Seconds that running requests may take after SIGTERM, SIGHUP or Ctrl-C; then they end with their settled tokens."""
     ping_seconds: Seconds = 15.0
     """Seconds of silence after which a stream sends a comment line, so that proxies keep it open."""
-    max_body_bytes: Annotated[int, Gt(0)] = 1 << 20
+    max_body_bytes: PositiveInt = 1 << 20
     """Maximum size of a request body in bytes."""
     replicas: Annotated[int, Interval(ge=1, le=64)] = 1
     """Number of engines. Each runs in a separate process with its own weights and KV pages. If there are several CUDA devices,
     each engine uses one, or N with --tp N."""
-    max_restarts: Annotated[int, Ge(0)] = 3
+    max_restarts: NonNegativeInt = 3
     """How often an engine that died is restarted; the count resets once it has been ready for a minute."""
     kept_requests: Annotated[int, Interval(ge=0, le=10_000)] = 64
     """Maximum number of answers whose steps are kept for forks; the oldest are dropped first. 0: keep none."""
-    kept_positions: Annotated[int, Gt(0)] | None = None
+    kept_positions: PositiveInt | None = None
     """Maximum number of positions in kept steps, 100 to 200 bytes each; the oldest requests are dropped first. None:
     8,000,000."""
     share_prefix_cache: bool = False

@@ -68,7 +68,7 @@ def test_help_explains_the_options_of_the_strategy_and_the_rule_that_are_chosen(
     plain = help_of(capsys)
     assert "strategy multi_bd: --block_size" in plain and "rule threshold: --accept_threshold" in plain
     text = help_of(capsys, "--decoding-strategy", "dual_cache", "--rule=quota")
-    assert "strategy dual_cache: --block_size INT Positions of a block. (more than 0; default 32)" in text
+    assert "strategy dual_cache: --block_size INT Positions of a block. (at least 1; default 32)" in text
     assert "rule quota: --steps_per_block" in text and "--cache {none,prefix,dual}" in text
     assert "--accept_threshold" not in text.partition("examples:")[2].partition("engine:")[2] and "--num_pages" in text
     assert "strategy diffusion_gemma: --canvas_length" in help_of(capsys, "--model", "tiny-canvas")

@@ -81,10 +81,10 @@ BAD = {
     ),
     "layers below none": (native(num_hidden_layers=-2), "num_hidden_layers"),
     "a width beyond everything": (config(hidden_size=10**15, head_dim=10**12), "no Qwen3ForCausalLM can be made"),
-    "block_size 0": (config(block_size=0), "block_size: must be more than 0, got 0"),
+    "block_size 0": (config(block_size=0), "block_size: must be at least 1, got 0"),
     "block_size as text": (config(block_size="4"), "block_size: must be a whole number of 64 bits, got '4'"),
     "block_size true": (config(block_size=True), "block_size: must be a whole number of 64 bits, got True"),
-    "buffer_size in the section": (config(dlstep={"buffer_size": -3}), "buffer_size: must be more than 0, got -3"),
+    "buffer_size in the section": (config(dlstep={"buffer_size": -3}), "buffer_size: must be at least 1, got -3"),
     "a threshold as text": (
         config(dlstep={"accept_threshold": "high"}),
         "accept_threshold: must be a number, got 'high'",
