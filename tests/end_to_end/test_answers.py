@@ -29,10 +29,10 @@ def expected(name, count=PROBLEMS):
 
 
 def pages(name, page_size, times=1.0):
-    """The fewest pages that hold one request of 128 tokens, or so many times as many."""
+    """One page more than `times` requests of 128 tokens need."""
     least = -(-fed_end(name, 128) // page_size)
     held = int(times * least)
-    return {"max_num_reqs": 8, "max_model_len": 128, "page_size": page_size, "num_pages": held}
+    return {"max_num_reqs": 8, "max_model_len": 128, "page_size": page_size, "num_pages": held + 1}
 
 
 ENGINES = {
@@ -50,7 +50,10 @@ ENGINES = {
 )
 @pytest.mark.parametrize("count", COUNTS)
 def test_answers_do_not_depend_on_the_engine(name, engine, count):
-    session = DECODERS[name].llm(**ENGINES[engine](name)).session()
+    llm = DECODERS[name].llm(**ENGINES[engine](name))
+    if engine == "least pages":
+        llm.engine.driver.room = lambda: 0  # a session gets the pages of one longest request
+    session = llm.session()
     numbers = [session.submit(prompt, LIMIT) for prompt in prompts(count)]
     preempted = set()
     while not session.state.done:
