@@ -88,7 +88,7 @@ def join_ranks(rank: int, size: int, meeting: Path | None, timeout: float = TIME
     """
     if dist.is_initialized():
         raise ValueError(
-            "tensor_parallel_size: this process already belongs to a group of ranks: close the other LLM first, or run it in "
+            "tensor_parallel_size: this process already belongs to a group of ranks: delete the other LLM first, or run it in "
             "another process"
         )
     os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")  # else torch exits, too
