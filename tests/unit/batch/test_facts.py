@@ -13,7 +13,12 @@ PACKAGE = Path(dlstep.__file__).parent
 
 
 def test_a_rule_of_a_file_is_among_the_facts(tmp_path):
-    source = (PACKAGE / "rules" / "threshold.py").read_text().replace("from ..core", "from dlstep.core")
+    source = (
+        (PACKAGE / "rules" / "threshold.py")
+        .read_text()
+        .replace("from ..core", "from dlstep.core")
+        .replace("from ._", "from dlstep.rules._")
+    )
     found = []
     for number, text in enumerate((source, f"{source}\n# changed\n")):
         path = tmp_path / f"mine{number}.py"
