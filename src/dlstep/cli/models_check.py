@@ -132,7 +132,7 @@ def _memory_line(needs: Json) -> str:
     kind = needs["dtype"] + (f" with quantization={needs['quantization']}" if needs["quantization"] else "")
     from ..models.shapes import in_gib
 
-    weights, cache, total = (in_gib(needs[name]) for name in ("weights", "kv_cache", "total"))
+    weights, cache, work, total = (in_gib(needs[name]) for name in ("weights", "kv_cache", "work", "total"))
     room = "" if needs["memory"] is None else f" of {in_gib(needs['memory'])}"
     verdict = "fits into" if needs["fits"] else "does not fit into"
-    return f"memory in {kind}: {total} (weights {weights}, KV cache {cache}) {verdict} {needs['device']}{room}"
+    return f"memory in {kind}: {total} (weights {weights}, KV cache {cache}, work {work}) {verdict} {needs['device']}{room}"

@@ -15,16 +15,21 @@ if TYPE_CHECKING:
     from ..models.description import Description
 
 CHOICES = (("bfloat16", None), ("float32", None), ("bfloat16", "fp8"))  # dtype and quantization of each prediction
+LOGITS = 4  # copies of the logits that sampling holds, in float32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryNeeds:
-    """Bytes that a model takes on a device besides the working memory of a pass, and those that it has (None: unknown)."""
+    """Bytes that a model takes on a device, and those that the device has (None: unknown).
+
+    `work` estimates the working memory of one forward pass; the other sizes are exact.
+    """
 
     dtype: str
     quantization: str | None
     weights: int
     kv_cache: int
+    work: int
     total: int
     device: str
     memory: int | None
@@ -62,13 +67,14 @@ def memory_needs(model: "Description", requests: int, length: int | None) -> Ite
             weights = Layout.of(network, quantized=quantization is not None).size
         except ValueError:  # the device or the experts do not support this quantization
             continue
-        kv_cache = _kv_cache(options, network)
+        kv_cache, work = _kv_cache(options, network), _work(options, network)
         yield MemoryNeeds(
             dtype=dtype,
             quantization=quantization,
             weights=weights,
             kv_cache=kv_cache,
-            total=weights + kv_cache,
+            work=work,
+            total=weights + kv_cache + work,
             device=options.device,
             memory=memory_of(options.device),
         )
@@ -80,3 +86,17 @@ def _kv_cache(options: ResolvedConfig, network: "PreTrainedModel") -> int:
 
     pages = options.max_num_reqs * least_pages(options.strategy, options.max_model_len, options.page_size)
     return pages * options.page_size * kv_bytes_per_token(kv_shapes(network.config), options.dtype)
+
+
+def _work(options: ResolvedConfig, network: "PreTrainedModel") -> int:
+    """Estimate the bytes that the largest forward pass holds: rows of one layer, a mask for attention, and logits."""
+    from ..driver.memory import largest_forwards
+
+    facts = network.config.get_text_config().to_dict()
+    plans, _ = largest_forwards(options.core_config(options.model.spec), options.strategy)
+    rows = max(sum(len(span.rows.tokens) for span in plan.spans) for plan in plans)
+    sampled = max(sum(len(span.wanted.sampled) for span in plan.spans) for plan in plans)
+    experts = (facts.get("num_experts_per_tok") or 0) * (facts.get("moe_intermediate_size") or 0)
+    width = 4 * facts["hidden_size"] + 3 * max(facts.get("intermediate_size") or 0, experts)
+    mask = rows * options.max_model_len * 4 if options.device == "cpu" else 0  # kernels for cuda need none
+    return rows * width * options.dtype.itemsize + mask + sampled * LOGITS * facts["vocab_size"] * 4

@@ -30,4 +30,11 @@ def test_weights_and_kv_cache_are_those_of_the_loaded_model(family, facts, tmp_p
         assert needs.weights == taken(llm.engine.driver.network.model)
         memory = llm.engine.driver._caches.main.memory
         assert needs.kv_cache == sum(its[1:].nbytes for its in (*memory.key_pages, *memory.value_pages))  # one slot is padding
-        assert needs.total == needs.weights + needs.kv_cache and needs.fits
+        assert needs.total == needs.weights + needs.kv_cache + needs.work and needs.fits
+
+
+def test_work_grows_with_rows_and_requests(tmp_path):
+    write_checkpoint(tmp_path, "sdar")
+    description = read_description(tmp_path)
+    one, more, longer = (next(memory_needs(description, *given)).work for given in ((1, 64), (3, 64), (1, 128)))
+    assert one < longer < 4 * one and one < more <= 3 * one
