@@ -5,7 +5,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.checks import Json, short
+from ..core.checks import short
 from ..extras import require
 from ..text.words import clipped, counted, printable
 from .comparing import ComparisonRow, curves_of
@@ -43,7 +43,7 @@ def tasks_figure(rows: Sequence[ComparisonRow]) -> "Figure":
     figure.supxlabel("tokens per forward pass", fontsize=10)
     figure.supylabel("right answers, %", fontsize=10)
     frames = list(figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flat)
-    handles: Json = {}
+    handles: dict[str, Any] = {}
     for axes, (task, curves) in zip(frames, tasks.items(), strict=False):
         axes.set_title(f"{task}, {counted(next(iter(curves.values()))[0].answers, 'problem')}", fontsize=10)
         axes.grid(alpha=0.25)
