@@ -1,7 +1,8 @@
-"""Triton's interpreter, made fit to be trusted: bf16 and FP8 as a device computes them, and no access outside a tensor.
+"""Triton's interpreter, made fit to be trusted: bf16 and FP8 as a device computes them, no access outside a tensor, and
+nothing known where a mask is false.
 
-Importing this installs both. As it is, the interpreter does arithmetic on the bit patterns of bf16 numbers, rounds 127 to
-64 in FP8, and reads whatever lies at an address.
+Importing this installs all of it. As it is, the interpreter does arithmetic on the bit patterns of bf16 numbers, rounds 127
+to 64 in FP8, reads whatever lies at an address, and loads 0 where a mask is false.
 """
 
 import os
@@ -117,6 +118,20 @@ def _bounded(method: Callable[..., Any], pointers_at: int, mask_at: int | None) 
     return access
 
 
+def _open(method: Callable[..., TensorHandle]) -> Callable[..., TensorHandle]:
+    """A load without `other` gives NaN or -1 where its mask is false: on a device, it may give anything."""
+
+    @wraps(method)
+    def load(self: InterpreterBuilder, pointers: TensorHandle, mask: TensorHandle, other: Any, *more: Any, **named: Any) -> Any:
+        if other is None:
+            kind = pointers.get_element_ty()
+            ones = np.full((*pointers.data.shape, np.dtype(interpreter._get_np_dtype(kind)).itemsize), 255, np.uint8)
+            other = TensorHandle(ones.view(interpreter._get_np_dtype(kind))[..., 0], kind)
+        return method(self, pointers, mask, other, *more, **named)
+
+    return load
+
+
 def _noted(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The interpreter's way of passing an argument, with a note of the memory that it stands for."""
 
@@ -145,6 +160,7 @@ def _install() -> None:
     for name in ("cast_impl", "create_fp_to_fp"):
         setattr(InterpreterBuilder, name, _cast_by_torch(getattr(InterpreterBuilder, name)))
     InterpreterBuilder.create_dot = _exact_dot(InterpreterBuilder.create_dot)
+    InterpreterBuilder.create_masked_load = _open(InterpreterBuilder.create_masked_load)
     accesses = {
         "create_masked_load": (0, 1),
         "create_masked_store": (0, 2),

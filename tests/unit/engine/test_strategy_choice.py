@@ -11,7 +11,7 @@ from dlstep.core import Grid
 from dlstep.core.errors import Refused
 from dlstep.core.spec import BIDIRECTIONAL, PROMPT_IN_FULL, TRAININGS
 from dlstep.engine.config import engine_config
-from dlstep.engine.strategy_choice import embedded_models_for, strategy_for, trained_further
+from dlstep.engine.strategy_choice import chosen, embedded_models_for, strategy_for, trained_further
 from dlstep.rules.early_commit import EarlyCommit
 from dlstep.rules.quota import Quota
 from dlstep.rules.threshold import Threshold
@@ -37,6 +37,14 @@ def test_what_is_given_wins_over_what_the_checkpoint_states(facts):
     assert made(facts) == MultiBD(block_size=8, buffer_size=2)
     given = {"decoding_strategy": "d2f", "block_size": 4, "accept_threshold": 0.5}
     assert made(facts, **given) == D2F(block_size=4, buffer_size=2, rule=Threshold(0.5))
+
+
+@pytest.mark.parametrize("mode", [None, "naive", "edit"])
+@pytest.mark.parametrize("alias, name", strategies.ALIASES.items())
+def test_an_alias_stands_for_its_name_in_each_mode(alias, name, mode):
+    assert chosen(EngineConfig(decoding_strategy=alias, sampling_mode=mode)) == chosen(
+        EngineConfig(decoding_strategy=name, sampling_mode=mode)
+    )
 
 
 @pytest.mark.parametrize(
