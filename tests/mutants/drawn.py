@@ -10,12 +10,14 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from difflib import unified_diff
 from functools import cache
 from pathlib import Path
 from random import Random
+from subprocess import TimeoutExpired
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -29,6 +31,7 @@ from .mirror import link_sources, run_tests, unit_tests
 from .mutant import SRC
 
 BY_LAWS = (("dlstep", "core"), ("dlstep", "rules"), ("dlstep", "strategies"))  # packages that the catalogue covers
+LONGEST = 600.0  # seconds for the tests of a fault
 
 
 @dataclass(frozen=True)
@@ -124,23 +127,26 @@ def imports() -> grimp.ImportGraph:
 
 
 def tests_of(name: str) -> list[str]:
-    """Return the tests of a file: those of the mirrored layout, then the test modules that import it."""
+    """Return the tests of a file: those of the mirrored layout, the test modules that import it, those of files that do."""
     module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     importing = sorted(imports().find_modules_that_directly_import(module))
     paths = [each.replace(".", "/") + ".py" for each in importing if each.startswith("tests.") and ".test_" in each]
-    found = [*unit_tests(name.removeprefix("dlstep/")), *paths]
+    users = [each.removeprefix("dlstep.").replace(".", "/") + ".py" for each in importing if not each.startswith("tests.")]
+    found = [*unit_tests(name.removeprefix("dlstep/")), *paths, *(path for user in users for path in unit_tests(user))]
     return [path for path in dict.fromkeys(found) if not path.startswith("tests/gpu/")]
 
 
 def noticed(fault: Fault, *options: str) -> bool:
-    """Return whether a test fails with the fault; `options` are pytest's."""
+    """Return whether a test fails with the fault within `LONGEST` seconds; `options` are pytest's."""
     tests = tests_of(fault.name)
     with TemporaryDirectory() as name:
         link_sources(Path(name))
         changed = Path(name) / fault.path.relative_to(SRC)
         changed.unlink()
         changed.write_text(fault.changed)
-        return bool(tests) and run_tests(tests, Path(name), *options).returncode != 0
+        with suppress(TimeoutExpired):
+            return bool(tests) and run_tests(tests, Path(name), *options, timeout=LONGEST).returncode != 0
+    return False
 
 
 def main() -> None:

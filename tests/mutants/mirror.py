@@ -42,8 +42,10 @@ def link_sources(folder: Path) -> None:
     folder.chmod(0o755)  # a test starts a process of another user, which must read the sources
 
 
-def run_tests(tests: list[str], sources: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run pytest on the sources in a folder, until the first failure."""
+def run_tests(tests: list[str], sources: Path, *options: str, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
+    """Run pytest on the sources in a folder, until the first failure. Raises TimeoutExpired after `timeout` seconds."""
     environment = {**os.environ, "PYTHONPATH": str(sources), "HYPOTHESIS_PROFILE": "mutants", "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-rf", "--tb=line", "-p", "no:cacheprovider", "--timeout=240"]
-    return subprocess.run([*command, *options, *tests], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-rf", "--tb=line", "-p", "no:cacheprovider"]
+    # By a thread, which ends the process: after an exception from a signal, Hypothesis would repeat an endless example.
+    command += ["--timeout=240", "--timeout-method=thread", *options, *tests]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=timeout)
