@@ -9,7 +9,7 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from ...unit.cli.test_serve import LONG, START, command, engines_of, until_gone
+from ...unit.cli.test_serve import LONG, START, check_requests_of_a_killed_process, command, engines_of, until_gone
 
 
 def rank_of(server):
@@ -24,21 +24,7 @@ def test_a_killed_rank_ends_its_requests_and_the_group_starts_again(tmp_path, re
         engine, rank = server.engine, rank_of(server)
         question = {**LONG, "max_tokens": 16, "ignore_eos": False}
         answer = server.http.post("/v1/completions", json=question).json()["choices"][0]["text"]
-
-        def ended(stream):
-            with server.http.stream("POST", "/v1/completions", json={**LONG, "stream": stream, "n": 4}) as response:
-                text = "".join(response.iter_text())
-            return time.monotonic(), text
-
-        with ThreadPoolExecutor(2) as threads:
-            under_way = [threads.submit(ended, stream) for stream in (False, True)]
-            server.until_metric("vllm:num_requests_running 8.0", there=True)
-            killed = time.monotonic()
-            os.kill(rank.pid, signal.SIGKILL)
-            for each in under_way:
-                told, text = each.result()
-                report(f"told of a killed rank after {told - killed:.2f} s")
-                assert told - killed < 5 and "engine_died" in text
+        check_requests_of_a_killed_process(server, rank, report, 5)
         until_gone(engine, 5)
         server.until_ready()
         assert "rank 1 of 2 was killed by SIGKILL" in server.log.read_text()

@@ -101,9 +101,8 @@ def until_gone(process, seconds):
         time.sleep(0.05)
 
 
-def check_a_killed_engine(server, report):
-    """Those whose engine is killed fail at once; then it is started again."""
-    first = server.engine
+def check_requests_of_a_killed_process(server, process, report, deadline):
+    """Requests under way fail before the deadline, in seconds."""
 
     def failed(stream):
         with server.http.stream("POST", "/v1/completions", json={**LONG, "stream": stream, "n": 4}) as response:
@@ -114,11 +113,17 @@ def check_a_killed_engine(server, report):
         under_way = [threads.submit(failed, stream) for stream in (False, True)]
         server.until_metric("vllm:num_requests_running 8.0", there=True)
         killed = time.monotonic()
-        os.kill(first.pid, signal.SIGKILL)
+        os.kill(process.pid, signal.SIGKILL)
         for each in under_way:
             failed_at, text = each.result()
-            report(f"noticed a killed engine after {failed_at - killed:.2f} s")
-            assert failed_at - killed < NOTICED and "engine_died" in text
+            report(f"noticed a killed process after {failed_at - killed:.2f} s")
+            assert failed_at - killed < deadline and "engine_died" in text
+
+
+def check_a_killed_engine(server, report):
+    """Those whose engine is killed fail at once; then it is started again."""
+    first = server.engine
+    check_requests_of_a_killed_process(server, first, report, NOTICED)
     ready = server.http.get("/ready")
     assert ready.status_code == 503 and ready.json()["status"] == "restarting"
     assert server.http.post("/v1/completions", json=LONG).status_code == 503

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from dlstep import strategies
-from dlstep.core import Config, Request, SamplingParams, Spec, abort, add, commit, init, probe, schedule
+from dlstep.core import Config, Request, SamplingParams, abort, add, commit, init, schedule
 from dlstep.testing.harness import shadow
 
-SPECS = [Spec(mask_id=mask, eos_ids=(48,), vocab_size=50, head_shift=shift) for mask in (49, None) for shift in (0, 1)]
+from ...helpers.recorded import spec_for
+
 SIZES = {"block_size": [2, 4, 8], "buffer_size": [1, 2, 3], "canvas_length": [2, 4, 8], "max_denoising_steps": [2, 5]}
 
 
@@ -31,10 +32,9 @@ def random_run(seed, name):
     """The last state of a random schedule, and how many preemptions and aborts it had."""
     draw = random.Random(seed)
     value = random_value(draw, name)
-    spec = next(spec for spec in SPECS if not value.refusal(spec, probe(spec)))
     page_size = draw.choice([1, 3, 4, 8])
     least = -(-48 // page_size)
-    config = Config(spec, page_size, least + draw.randint(0, 2), 40, draw.randint(41, 120), draw.randint(1, 6))
+    config = Config(spec_for(value), page_size, least + draw.randint(0, 2), 40, draw.randint(41, 120), draw.randint(1, 6))
     state, device = init(config, value), shadow(config, value)
     waiting = [
         Request(n, tuple(draw.randrange(48) for _ in range(draw.randint(1, 20))), SamplingParams(max_tokens=20))

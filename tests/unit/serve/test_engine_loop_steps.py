@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep import LLM, SamplingParams, strategies
-from dlstep.core import Config, Refused, Request, Spec, init, options_of, probe, rebuild, with_options
+from dlstep.core import Config, Refused, Request, init, options_of, rebuild, with_options
 from dlstep.core.options import sorted_options
 from dlstep.engine.loader import LoadedEngine
 from dlstep.rules import with_values
@@ -15,6 +15,7 @@ from dlstep.serve.engine_loop import EngineLoop, Steps
 from dlstep.serve.messages import Cancel, Drop, Origin, Submit
 from dlstep.testing.harness import shadow
 
+from ...helpers.recorded import spec_for
 from ...helpers.serving import shadow_engine
 
 SIZES = {"block_size": 4, "buffer_size": 2, "canvas_length": 4, "max_denoising_steps": 4, "max_post_edit_steps": 2}
@@ -29,8 +30,7 @@ def engine_of(name):
     """A small engine without a network; its probabilities vary, so that options matter."""
     chosen = strategies.load(name)
     value = chosen(**{size: number for size, number in SIZES.items() if size in chosen.__dataclass_fields__})
-    specs = (Spec(mask, (48,), 50, head_shift=shift) for mask in (49, None) for shift in (0, 1))
-    config = Config(next(spec for spec in specs if not value.refusal(spec, probe(spec))), 4, 60, 48, 120, 8)
+    config = Config(spec_for(value), 4, 60, 48, 120, 8)
     return LoadedEngine(init(config, value), shadow(config, value), None, name)
 
 

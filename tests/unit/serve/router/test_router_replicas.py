@@ -14,6 +14,7 @@ from dlstep.serve.router import router
 from dlstep.serve.settings import ServeOptions
 
 from ....helpers.serving import DeafHost, ThreadHost, served, shadow_engine
+from .test_replica_faults import asked
 
 GROUPS, IN_GROUP, PREFIX = 24, 10, 64
 
@@ -65,11 +66,6 @@ def test_two_engines_find_as_many_shared_prefixes_as_one(report):
     report(f"shared prefixes: {one:.3f} of prompt tokens found by one engine, {two:.3f} by two, {two / one:.3f} of it")
     assert two >= 0.95 * one and one > 0.6
     assert min(tokens) > 0.3 * sum(tokens), "both work"
-
-
-def asked(number):
-    """A request of its own."""
-    return {"prompt": [3 + number] * 20, "max_tokens": 40, "ignore_eos": True, "temperature": 0.5}
 
 
 def test_another_engine_answers_requests_whose_clients_received_nothing():
