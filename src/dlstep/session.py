@@ -66,7 +66,7 @@ class Session:
         trace = trace or Trace(init(replace(first.config, num_pages=engine.pages_of_session()), first.strategy))
         self._first, self._events = trace.first, list(trace.events)
         state = recompiled(trace).replay()
-        self._decode = Decode(state, engine.driver, record=self._events.append, prunes=False)
+        self._decode = Decode(state, engine.driver, record=self._events.append, prunes=False, ahead=False)
         self._prompts: dict[int, str] = {}
         self._weights_version = self._decode.weights_version
         self._needed = state.config.num_pages  # at least what unfinished requests need; recounted when it exceeds the pages

@@ -9,6 +9,8 @@ from transformers import AutoModelForCausalLM
 
 from dlstep import LLM, SamplingParams, tiny
 from dlstep.driver import tables as driver_tables
+from dlstep.driver.pass_ahead import PassAhead
+from dlstep.engine import decode
 from dlstep.models.shapes import GIB
 
 from ..helpers.draft_adapter import write_draft_adapter
@@ -51,6 +53,25 @@ def test_graphs_change_nothing(name, dtype, cuda_device):
         outputs.append(llm.generate(PROMPTS, params))
         assert driver.graph_count == captured  # none while requests run
     assert outputs[0] == outputs[1]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_passes_that_start_ahead_change_no_answer(temperature, cuda_device, monkeypatch):
+    taken, samples_of = [], PassAhead.samples_of
+
+    def counted(self, plan):
+        taken.append(found := samples_of(self, plan))
+        return found
+
+    monkeypatch.setattr(PassAhead, "samples_of", counted)
+    monkeypatch.setattr(decode, "LEAST_PASSES", 0)
+    llm = LLM("tiny-bd", device=cuda_device, dtype="float32", buffer_size=1, accept_threshold=0.999, max_num_reqs=10)
+    params = SamplingParams(max_tokens=48, temperature=temperature, seed=5)
+    assert llm.engine.driver.starts_ahead
+    ahead = [output.token_ids for output in llm.generate(PROMPTS, params)]
+    assert len(taken) > 20 and sum(found is None for found in taken) < 3
+    llm.engine.driver.starts_ahead = False
+    assert ahead == [output.token_ids for output in llm.generate(PROMPTS, params)]
 
 
 def test_graphs_of_all_sizes_share_compiled_layers(cuda_device):

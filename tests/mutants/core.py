@@ -297,6 +297,11 @@ MUTANTS = (
     ),
     *in_file(
         "core/schedule.py",
+        ("schedule", "admit requests that a pass ahead has not fed", "not (ahead and draft.spans)", "True"),
+        noticed_by=("unit/core/test_ahead.py",),
+    ),
+    *in_file(
+        "core/schedule.py",
         ("fit", "ignore a span's own shift", "window.wanted.row_shift(shift)", "shift"),
         ("_Draft.grant", "grant one page twice in a plan", "self.cache = self.cache.take(pages)", "pass"),
         (

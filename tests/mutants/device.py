@@ -4,6 +4,11 @@ from .mutant import in_file
 
 MUTANTS = (
     *in_file(
+        "driver/pass_ahead.py",
+        ("PassAhead.samples_of", "take samples of another KV cache", "plan.cache_digest == EMPTY_CACHE or ", ""),
+        ("unmasking_of", "read the answers of other positions", "if columns is None else np.array(columns)", ""),
+    ),
+    *in_file(
         "distributed/rank_zero.py",
         ("follow_rank_zero", "use a plan from before the last changes", "planned[0] is state", "True"),
         (

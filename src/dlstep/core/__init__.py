@@ -5,6 +5,7 @@ such as `strategies._blocks`. `lifecycle` adds and ends requests; `contract` cal
 details.
 """
 
+from .ahead import AheadDriver as AheadDriver, PlanAhead as PlanAhead, plan_ahead as plan_ahead
 from .block import (
     Block as Block,
     Extra as Extra,

@@ -17,14 +17,14 @@ from .spec import Spec
 from .state import Cache, State, new_keys
 
 
-def fit(sequence: SequenceState, window: Span, shift: int, budget: int) -> Span | None:
+def fit(sequence: SequenceState, window: Span, shift: int, budget: int, *, joins: bool = True) -> Span | None:
     """Return the span to feed within `budget` rows; None if nothing fits.
 
-    It is `window`, with unstored final rows before it, or only final rows, cut at group ends.
+    It is `window`, with unstored final rows before it if `joins`, or only final rows, cut at group ends.
     `shift` is the model's `head_shift`.
     """
     if sequence.storage.stored < sequence.progress.final:
-        return _fit_unstored(sequence, window, budget)
+        return _fit_unstored(sequence, window, budget, joins=joins and window.storing.joins)
     rows, start = len(window.rows.tokens), window.rows.start
     sampled = window.wanted.sampled
     if start and sampled and sampled[0] == start and window.wanted.row_shift(shift):
@@ -33,10 +33,10 @@ def fit(sequence: SequenceState, window: Span, shift: int, budget: int) -> Span 
     return window if rows <= budget else None
 
 
-def _fit_unstored(sequence: SequenceState, window: Span, budget: int) -> Span | None:
+def _fit_unstored(sequence: SequenceState, window: Span, budget: int, *, joins: bool) -> Span | None:
     """Return what `fit` returns for a sequence with unstored final rows."""
     stored, final, grid = sequence.storage.stored, sequence.progress.final, sequence.request.grid
-    if window.storing.joins and window.rows.start == final and window.rows.grid == grid and window.rows.stop - stored <= budget:
+    if joins and window.rows.start == final and window.rows.grid == grid and window.rows.stop - stored <= budget:
         # One forward pass both stores the final rows and samples the window.
         return window.with_prefix(stored, sequence.tokens(stored, final), final_rows=final - stored)
     # Store as many whole groups of final rows as fit; the window waits for a later pass.
@@ -83,18 +83,21 @@ class _Draft:
         self.budget -= len(span.rows.tokens)
 
 
-def schedule(state: State) -> Plan:
+def schedule(state: State, *, ahead: bool = False) -> Plan:
     """Return the plan of the next forward pass. A plan without spans means that the state is done.
 
     Args:
         state: The current state.
+        ahead: Whether the device already runs a pass from `plan_ahead`, which has all rows of this plan: nothing is admitted,
+            and final rows are stored without the window.
 
     Raises:
         RequestFault: If the strategy or rule of a request fails, or returns a span that can never
             fit. A reachable state raises no other error.
     """
     draft = _Draft(state.cache, state.config.max_num_batched_tokens)
-    if _continue_running(state, draft) and state.waiting and not draft.preemptions:
+    fits = _continue_running(state, draft, joins=not ahead)
+    if fits and state.waiting and not draft.preemptions and not (ahead and draft.spans):
         _admit_waiting(state, draft)
     if not draft.spans and not state.done:
         raise _stuck(state)
@@ -177,14 +180,14 @@ def _stuck(state: State) -> RequestFault:
 # A plan that preempts admits nothing: the waiting sequences would take the pages of the victim, which is
 # older than they are. A shared page with an owner costs nothing. A shared page without an owner counts as
 # available, so sharing it leaves one page fewer for grants.
-def _continue_running(state: State, draft: _Draft) -> bool:
+def _continue_running(state: State, draft: _Draft, *, joins: bool) -> bool:
     """Plan the running sequences. Return whether all that keep their pages got a span."""
     page_size, shift = state.config.page_size, state.config.spec.head_shift
     running, count, index = state.running, len(state.running), 0
     while index < count:
         sequence = running[index]
         window = scheduled_span(state, sequence)
-        span = fit(sequence, window, shift, draft.budget)
+        span = fit(sequence, window, shift, draft.budget, joins=joins)
         if span is None:
             return False
         missing = -(-window.rows.end // page_size) - len(sequence.storage.table)

@@ -399,6 +399,16 @@ class Strategy(Options, ABC):
             request: The request.
         """
 
+    @property
+    def certain_from(self) -> float | None:
+        """The probability from which on a pass unmasks each position that it samples, with the sampled token.
+
+        If no position is that certain, the pass unmasks the most probable one, the first of equals. None, the default, if
+        anything else decides. A device can unmask by it, and start the next pass before the host knows the samples
+        (`plan_ahead`).
+        """
+        return None
+
     @abstractmethod
     def measure(self, sequence: SequenceState) -> int:
         """Return an upper bound on the remaining sampling passes; each pass must lower it.

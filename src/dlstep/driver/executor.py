@@ -1,9 +1,10 @@
 """Executors: start a forward pass, and return packed samples once the device is done."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float32, Int64
 from torch import Tensor
 
 from ..models.networks import Batch, Memory, PagedNetwork
@@ -12,20 +13,24 @@ from .lowering import Gathered, LoweringTarget, lower, pack, with_masks
 from .profile import region
 
 Packed = Float32[Tensor, "k w"]
+Unmask = Callable[[Int64[Tensor, " n"]], None]  # changes the tokens of a pass on the device
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Packed samples on their way to the host. `packed` is None if no row is sampled."""
+    """Packed samples on their way to the host. `packed` is None if no row is sampled; of `columns`, None are all."""
 
     packed: Packed | None
     copied: torch.cuda.Event | None = None
+    columns: list[int] | None = None
 
     def wait(self) -> Packed | None:
         """Block until the samples have arrived and return them."""
         if self.copied is not None:
             self.copied.synchronize()
-        return self.packed
+        if self.packed is None or self.columns is None:
+            return self.packed
+        return self.packed[:, self.columns] if self.columns else None
 
 
 NOTHING = Pending(None)
@@ -37,12 +42,23 @@ class Executor:
     def __init__(self, network: PagedNetwork, memory: Memory, target: LoweringTarget) -> None:
         self._network, self._memory, self._target = network, memory, target
         self.graph_count = 0  # number of captured graphs
+        self.answer: Packed | None = None  # of the last forward pass that sampled, on the device
 
     @torch.inference_mode()
-    def submit(self, gathered: Gathered) -> Pending:
-        """Start a forward pass and the sampling of its rows."""
-        packed = self._step(self._lowered(gathered), gathered)
-        return NOTHING if packed is None else to_host(packed)
+    def submit(self, gathered: Gathered, unmask: Unmask | None = None) -> Pending:
+        """Start a forward pass and the sampling of its rows. `unmask` first changes its tokens."""
+        batch = self._lowered(gathered)
+        if unmask is not None:
+            unmask(batch.tokens[0])
+        packed = self._step(batch, gathered)
+        if packed is None:
+            return NOTHING
+        self.answer = packed
+        return to_host(packed)
+
+    def is_quick(self, gathered: Gathered) -> bool:
+        """Return whether the host only has to launch a forward pass."""
+        return True
 
     def drop_graphs(self) -> None:
         """Free all graphs; this executor has none."""

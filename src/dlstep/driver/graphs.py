@@ -4,6 +4,7 @@ Padding rows store nothing and attend to nothing, and their samples are dropped.
 """
 
 import gc
+from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from torch import Tensor
 from ..models.networks import Batch, Memory, PagedNetwork
 from .arena import Arena
 from .buckets import MAX_PADDED_ROWS, Bucket, Kind, Laid, batch_in, fill, room_for, smallest_bucket
-from .executor import Executor, Packed, Pending, to_host
+from .executor import Executor, Packed, Pending, Unmask, to_host
 from .lowering import Gathered, LoweringTarget, masked_by
 from .profile import region
 
@@ -25,27 +26,36 @@ UNCAPTURED = {"top_k", "top_p", "min_p"}
 
 
 @dataclass(slots=True)
-class Captured:
-    """Graphs, the arena that they send to the device, the answer that they copy to the host, and the event after them.
+class Side:
+    """Host memory for the answer of a replay, the event after its copy, and the spans of the tiles in the arena's buffer.
 
-    If positions have token masks, a second graph samples; `mask_rows` sends the index of each mask in the table. `laid` has
-    the spans for which the tiles of the arena were computed; None before, and if an update of the arena failed.
+    The spans are None before the first replay, and if an update of the arena failed.
+    """
+
+    received: Packed
+    copied: torch.cuda.Event
+    laid: Laid | None = None
+
+
+@dataclass(slots=True)
+class Captured:
+    """Graphs, the arena that they read, the answer that they write, and two sides on the host, the current one first.
+
+    If positions have token masks, a second graph samples; `mask_rows` sends the index of each mask in the table.
     """
 
     graphs: list[torch.cuda.CUDAGraph]
     arena: Arena
-    received: Packed
-    copied: torch.cuda.Event
+    answer: Packed
+    sides: deque[Side]
     mask_rows: Arena
-    laid: Laid | None = None
 
 
 # What a graph reads and writes, and when the host may touch it.
 #
-# A graph holds addresses. So each bucket has an arena, host and device memory of fixed size, and the graph
-# begins with the copy from its host part and ends with the copy of the samples to pinned memory. One replay
-# is then all that the host launches. The host fills an arena only when no replay reads it: `TorchDriver.start`
-# first waits for the plan before (`settle`), because the next replay also overwrites its samples.
+# A graph holds addresses. So each bucket has an arena and memory for the answer, both of fixed size on the device. A replay
+# stands between a copy from pinned host memory and a copy back. A pass may start ahead, while the host still needs the
+# memory of the pass before: so each bucket has host memory for two passes, which take turns.
 # Rows beyond those of the plan are padding: they store nothing, see nothing, and the host drops their samples.
 # The kernels and their tiles depend on the bucket alone, and passes without a graph are padded to the same
 # bucket, so a result does not change by a bit when a bucket is captured. Sorting filters (`UNCAPTURED`) launch
@@ -74,9 +84,13 @@ class PaddedExecutor(Executor):
         self._aside: Any = torch.cuda.Stream(target.device) if captures else None
 
     @torch.inference_mode()
-    def submit(self, gathered: Gathered) -> Pending:
+    def submit(self, gathered: Gathered, unmask: Unmask | None = None) -> Pending:
         """Start a forward pass. Pad it if it samples and is not too large; replay its graph if there is one."""
-        return self._padded(gathered) if _pads(gathered) else super().submit(gathered)
+        return self._padded(gathered, unmask) if _pads(gathered) else super().submit(gathered, unmask)
+
+    def is_quick(self, gathered: Gathered) -> bool:
+        """Return whether there is a graph of the forward pass."""
+        return _pads(gathered) and self._usable_graph(smallest_bucket(gathered, self._network.canvas_length)) is not None
 
     @torch.inference_mode()
     def capture(self, idle: Gathered, bucket: Bucket) -> None:
@@ -108,20 +122,28 @@ class PaddedExecutor(Executor):
         return self._captured.get(bucket)
 
     @region("padded")
-    def _padded(self, gathered: Gathered) -> Pending:
+    def _padded(self, gathered: Gathered, unmask: Unmask | None = None) -> Pending:
         sampled = len(gathered.arrays["sampled_rows"])
         bucket = smallest_bucket(gathered, self._network.canvas_length)
         captured = self._usable_graph(bucket)
         if captured is None:
             if not self._is_due(bucket):
-                return to_host(self._answer(self._filled(bucket, gathered)[1], gathered)[:, :sampled])
+                self.answer = self._answer(self._filled(bucket, gathered)[1], gathered)
+                return to_host(self.answer[:, :sampled])
             captured = self._captured[bucket] = self._capture(bucket, gathered)
-        captured.copied.synchronize()  # an interrupt may have left a graph that still reads the arena
-        laid, captured.laid = captured.laid, None
+        captured.arena.turn()
+        captured.sides.rotate()
+        side = captured.sides[0]
+        for each in captured.sides if bucket.kind.masked else [side]:
+            each.copied.synchronize()  # an interrupt may have left a graph that still reads the host's memory
+        laid, side.laid = side.laid, None
         fill(captured.arena, bucket, gathered, self._target, laid)
-        captured.laid = gathered.spans
+        side.laid = gathered.spans
+        captured.arena.send()
+        if unmask is not None:
+            unmask(captured.arena.tensors["tokens"])
         captured.graphs[0].replay()
-        captured.copied.record()
+        side.copied.record()
         if bucket.kind.masked:
             rows = self._target.masks.rows_of(gathered.masked)
             if self._mask_words is not self._target.masks.words:
@@ -129,8 +151,10 @@ class PaddedExecutor(Executor):
             host = captured.mask_rows.hosts["rows"]
             host[:sampled], host[sampled:] = rows, 0
             captured.graphs[1].replay()
-            captured.copied.record()
-        return Pending(captured.received[:, :sampled], captured.copied)
+        side.received.copy_(captured.answer, non_blocking=True)
+        side.copied.record()
+        self.answer = captured.answer
+        return Pending(side.received[:, :sampled], side.copied)
 
     def _is_due(self, bucket: Bucket) -> bool:
         """Return whether to capture this bucket now, which is when it occurs for the second time."""
@@ -144,9 +168,9 @@ class PaddedExecutor(Executor):
         assert answer is not None, "only forward passes that sample are padded"
         return answer
 
-    def _filled(self, bucket: Bucket, gathered: Gathered) -> tuple[Arena, Batch]:
+    def _filled(self, bucket: Bucket, gathered: Gathered, copies: int = 1) -> tuple[Arena, Batch]:
         """Return a new arena, filled with `gathered` on host and device, and the batch in it."""
-        arena = room_for(bucket, gathered, self._target)
+        arena = room_for(bucket, gathered, self._target, copies)
         fill(arena, bucket, gathered, self._target)
         arena.send()
         return arena, batch_in(arena, bucket, self._target)
@@ -164,8 +188,9 @@ class PaddedExecutor(Executor):
     @region("capture")
     def _capture(self, bucket: Bucket, gathered: Gathered) -> Captured:
         """Warm up the step for `gathered`, then capture it."""
-        arena, batch = self._filled(bucket, gathered)
+        arena, batch = self._filled(bucket, gathered, copies=2)
         received = self._host_copy(bucket, batch, gathered)
+        answer = torch.empty(received.shape, dtype=received.dtype, device=self._target.device)
         mask_rows = Arena({"rows": (np.dtype(np.int64), bucket.rows)}, self._target.device)
         if bucket.kind.masked:
             batch = masked_by(batch, self._target.masks, mask_rows.tensors["rows"])
@@ -173,17 +198,19 @@ class PaddedExecutor(Executor):
 
         def body() -> None:
             nonlocal rows
-            arena.send()
             rows = self._forward(batch)
 
         def sampling() -> None:
             assert rows is not None, "only forward passes that sample are padded"
-            received.copy_(self._sample(batch, rows), non_blocking=True)
+            answer.copy_(self._sample(batch, rows))
 
         parts = [(body,), (mask_rows.send, sampling)] if bucket.kind.masked else [(body, sampling)]
         graphs = [self._recorded(*part) for part in parts]
         self.graph_count += 1
-        return Captured(graphs, arena, received, torch.cuda.Event(), mask_rows)
+        sides = [
+            Side(each, torch.cuda.Event()) for each in (received, torch.empty_like(received, pin_memory=received.is_pinned()))
+        ]
+        return Captured(graphs, arena, answer, deque(sides), mask_rows)
 
     def _host_copy(self, bucket: Bucket, batch: Batch, gathered: Gathered) -> Packed:
         """Warm up the step. Return memory for its answer on the host."""

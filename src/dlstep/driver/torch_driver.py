@@ -16,7 +16,7 @@ import torch
 
 from dlstep_kernels.choice import has_kernels
 
-from ..core import EMPTY_CACHE, CacheMismatch, Config, DlstepError, Plan, Samples, Strategy
+from ..core import EMPTY_CACHE, CacheMismatch, Config, DlstepError, Plan, PlanAhead, Samples, Strategy
 from ..models import Checkpoint
 from ..models.networks import Batch, Memory, PagedNetwork, paged
 from ..models.shapes import embedding_of, kv_bytes_per_token
@@ -24,6 +24,7 @@ from ..models.updating import Weights
 from .executor import NOTHING, Executor, Pending
 from .graphs import PaddedExecutor
 from .lowering import NO_ERRORS, Gathered, LoweringTarget, Placed, gather, lower, unpack, with_masks
+from .pass_ahead import PassAhead, launched
 from .processing import Processing, Unguided, unguided_plan
 from .profile import region
 from .tables import MaskTable, PageTables
@@ -199,16 +200,17 @@ class StartedPlan:
     def __init__(
         self, plan: Plan, cache: KVCache, pending: Pending, marks: Sequence[int], errors: Mapping[int, str], lock: Lock
     ) -> None:
-        self._plan, self._cache, self._pending, self._lock = plan, cache, pending, lock
+        self.plan, self._cache, self._pending, self._lock = plan, cache, pending, lock
         self._marks, self._errors = marks, errors
+        self.columns = pending.columns
 
     @region("wait")
     def wait(self) -> Samples:
         """Return the samples once the device has computed them."""
         with self._lock:
-            samples = unpack(self._plan, self._pending.wait(), self._marks, self._errors)
+            samples = unpack(self.plan, self._pending.wait(), self._marks, self._errors)
             self._pending = NOTHING
-            if self._cache.last is self._plan:
+            if self._cache.last is self.plan:
                 self._cache.digest = samples.cache_digest
             return samples
 
@@ -262,6 +264,8 @@ class TorchDriver:
         self._lock = Lock()
         self._released: set[int] = set()
         self._started: StartedPlan | None = None
+        self.starts_ahead = self._captures and not checkpoint.ranks.several
+        self._pass_ahead: PassAhead | None = None  # behind the started plan
         self._allocate(config.num_pages)
 
     def _allocate(self, num_pages: int) -> None:
@@ -311,19 +315,39 @@ class TorchDriver:
         """
         with self._lock:
             self.check()
+            ahead = self._pass_ahead
             self._settle()
             self._forget_released()
             self.apply_ownership(plan, owner)
-            forwards = self.gather(plan)
-            agree()
-            pending = self.submit(forwards)
+            cache, forwards, pending = self._current, (), None
+            if ahead is not None and cache.placed is ahead.placed:  # no other pass has run on this cache
+                pending = ahead.samples_of(plan)
+            if pending is None:
+                forwards = self.gather(plan)
+                agree()
+                pending = self.submit(forwards)
             marks = [span.mark() for span in plan.spans]  # while the device works
             process = forwards[-1].process if forwards else None
             errors = process.errors if isinstance(process, Processing) else NO_ERRORS
-            self._started = StartedPlan(plan, self._current, pending, marks, errors, self._lock)
+            self._started = StartedPlan(plan, cache, pending, marks, errors, self._lock)
             return self._started
 
+    @region("start ahead")
+    def start_ahead(self, ahead: PlanAhead) -> bool:
+        """Launch `ahead.plan` behind the plan that was started last, if that is `ahead.before` and a graph exists."""
+        with self._lock:
+            cache, started, (forward, *others) = self._current, self._started, self.network.forwards(ahead.plan)
+            if not self.starts_ahead or others or started is None or started.plan is not ahead.before:
+                return False
+            gathered = gather(forward, cache.tables, self._target, cache.placed)
+            if not len(gathered.arrays["sampled_rows"]) or not cache.executor.is_quick(gathered):
+                return False
+            cache.placed = gathered.placed
+            self._pass_ahead = launched(ahead, gathered, cache.executor, started.columns, self._target.device)
+            return True
+
     def _settle(self) -> None:
+        self._pass_ahead = None
         if self._started is not None:
             self._started.settle()  # its caller may never wait for it, after an interrupt
             self._started = None

@@ -16,6 +16,7 @@ from ..core import (
     Abort,
     Add,
     Adopt,
+    AheadDriver,
     CacheMismatch,
     CachingDriver,
     DlstepError,
@@ -42,6 +43,7 @@ from ..core import (
     WeightsDriver,
     commit,
     overlapping,
+    plan_ahead,
     prepare,
     schedule,
     updates,
@@ -56,6 +58,10 @@ Result = TypeVar("Result")
 Policy = Callable[[Request, int], Request]
 PassKey = tuple[int, int]  # id of a request, number of its pass
 SampledSpan = tuple[Span, SpanSamples]
+MOST_AHEAD = 16  # passes that admit nothing although a request waits
+# A block whose next pass starts ahead is stored by a pass of its own. This pays if a block takes at least so many passes.
+LEAST_PASSES = 8
+MEMORY = 0.98  # weight of the past, per pass, in the mean number of passes
 
 
 _owners = count(1)  # numbers of decodes, the owners of KV caches
@@ -113,6 +119,9 @@ class Decode:
     order to the first state yields `state`. Unless `prunes` is False, ended requests are forgotten
     once a step has reported them. If another decode has the KV cache that `state` continues,
     this one gets a copy. Its KV cache is released when it is closed or collected. Not thread-safe.
+
+    Unless `ahead` is False, a driver that can do so starts the next pass before the samples of the current one are known
+    (`core.plan_ahead`).
     """
 
     def __init__(
@@ -122,6 +131,7 @@ class Decode:
         *,
         record: Callable[[Event], None] = lambda event: None,
         prunes: bool = True,
+        ahead: bool = True,
     ) -> None:
         self._state = self._reported = state
         self._owner = next(_owners)
@@ -130,6 +140,10 @@ class Decode:
         self._driver, self._record, self._prunes = driver, record, prunes
         self._overlapping = overlapping(self._leader or driver)
         self._weights = driver if isinstance(driver, WeightsDriver) else None
+        self._ahead_driver = driver if ahead and isinstance(driver, AheadDriver) else None
+        self._ahead = 0  # number of passes in a row that were started before their plans were known
+        self._sampled = self._stored = 0.0  # recent spans that sample, and those that store final rows
+        self._refused = state.waiting  # what the last plan that could admit requests did not admit
         self._forward_failed = False
         if isinstance(driver, CachingDriver):
             finalize(self, driver.release, self._owner).atexit = False
@@ -208,6 +222,7 @@ class Decode:
     def rewind(self, state: State) -> None:
         """Continue from `state`, an earlier or a modified one. No event is recorded."""
         self._state = self._reported = state
+        self._ahead = 0
 
     def close(self) -> None:
         """Release this decode's KV cache; its next step computes a new one."""
@@ -238,7 +253,7 @@ class Decode:
     def _plan(self) -> Plan | None:
         while not self._state.done:
             try:
-                return schedule(self._state)
+                return schedule(self._state, ahead=self._ahead > 0)
             except RequestFault as fault:
                 self._end(fault)
         return None
@@ -251,6 +266,7 @@ class Decode:
         try:
             pending = self._overlapping.start(plan, self._owner)
             prepared = prepare(self._state, plan)
+            self._ahead = self._ahead + 1 if self._starts_ahead(prepared) else 0
             samples = pending.wait()
         except CacheMismatch:
             self._forward_failed = False
@@ -260,13 +276,27 @@ class Decode:
         self._apply(samples, prepared)
         self._forward_failed = False
 
+    def _starts_ahead(self, prepared: Prepared | None) -> bool:
+        """Start the next pass if it is known and need not admit a waiting request. Return whether it was started."""
+        if self._ahead_driver is None or prepared is None:
+            return False
+        waiting, spans = prepared.waiting, prepared.plan.spans
+        self._sampled = MEMORY * self._sampled + sum([bool(span.wanted.sampled) for span in spans])
+        self._stored = MEMORY * self._stored + sum([span.rows.final_rows > 0 for span in spans])
+        if not self._ahead:
+            self._refused = waiting
+        elif waiting and (waiting is not self._refused or prepared.plan.releases or self._ahead >= MOST_AHEAD):
+            return False
+        ahead = plan_ahead(prepared) if self._stored * LEAST_PASSES <= self._sampled else None
+        return ahead is not None and self._ahead_driver.start_ahead(ahead)
+
     def _catch_up(self) -> None:
         """Rebuild the cache and run until the running requests have advanced further than before.
 
         One forward pass might only restore the cache: two states could evict each other forever.
         """
         running = [sequence.request.seq_id for sequence in self._state.running]
-        before = self._passes_left(running)
+        before, self._ahead = self._passes_left(running), 0
         self._apply(Rebuild())
         self._forward()
         while running and not self._state.done:  # else nothing was lost, or no request is left

@@ -8,6 +8,7 @@ values with the next forward pass.
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
+from math import inf, nextafter
 
 from ..core import (
     Block,
@@ -334,6 +335,14 @@ class Blockwise(Blocks):
     def sample_spec(self) -> SampleSpec:
         """The statistics that the rule needs."""
         return self.rule.sample_spec
+
+    @property
+    def certain_from(self) -> float | None:
+        """The threshold of the rule, if nothing but the probability of a token decides whether it is unmasked."""
+        rule = self.rule
+        if not isinstance(rule, Threshold) or rule.order != "confidence" or rule.falling or self.buffer_size > 1:
+            return None
+        return rule.accept_threshold if rule.inclusive else nextafter(rule.accept_threshold, inf)
 
     def sampled(self, sequence: SequenceState, block: Block) -> tuple[int, ...]:
         """Return the positions that the rule samples in a block with masks; none for other blocks."""

@@ -212,7 +212,7 @@ def test_what_is_taken_over_is_what_would_be_gathered(kind, lengths, pages, seed
 def unchecked(*values):
     """The value with these fields, the types of which are not checked: graphs on a host are none."""
     captured = object.__new__(Captured)
-    for field, value in zip(fields(Captured), (*values, None), strict=True):
+    for field, value in zip(fields(Captured), values, strict=True):
         object.__setattr__(captured, field.name, value)
     return captured
 

@@ -1,0 +1,71 @@
+"""Plans ahead: the next forward pass, before the samples of the current one are known.
+
+While a device waits for the host, it does nothing, and in small batches the host needs a fifth of the time of a pass. If a
+strategy unmasks by a threshold alone, a device can apply the threshold itself, and start the next pass at once. The host then
+commits the samples and schedules as usual. If the plan that it arrives at has only rows that the device has fed, the samples
+of these rows are those of the plan; otherwise, the plan runs like any other. So nothing is ever taken from a pass that
+differs from its plan.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
+
+from .commit import Prepared
+from .plan import Plan, Span
+from .schedule import fit, scheduled_span
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAhead:
+    """A forward pass that a device can start before the host has the samples of the pass before it."""
+
+    before: Plan
+    """The plan that the device runs."""
+    plan: Plan
+    """What follows, with the masks of `before` at the positions that it samples: the device has to replace them."""
+    certain_from: tuple[float, ...]
+    """`Strategy.certain_from` of each span of `plan`."""
+
+
+@runtime_checkable
+class AheadDriver(Protocol):
+    """A driver that can start a plan before the samples of the plan before it are known."""
+
+    def start_ahead(self, ahead: PlanAhead) -> bool:
+        """Start `ahead.plan` behind `ahead.before`, unless that is not the last plan that was started. Return whether it was.
+
+        The next `start` takes the samples from it if it can.
+
+        Args:
+            ahead: The plan.
+        """
+        ...
+
+
+def plan_ahead(prepared: Prepared) -> PlanAhead | None:
+    """Return the pass that follows a plan whatever its samples are, except that requests may end; None if that is unknown.
+
+    All rows are on pages that their requests have already. Nothing depends on the order in which requests end.
+
+    Args:
+        prepared: The plan that the device runs, and its state.
+    """
+    state, plan = prepared.state, prepared.plan
+    config, spans, certain = state.config, list[Span](), list[float]()
+    for sequence, index in prepared.running:
+        request, least = sequence.request, sequence.request.strategy.certain_from
+        # A sequence without a span may lack pages for its window; all others have them.
+        if least is None or index < 0 or request.constraint is not None or request.params.processors:
+            return None
+        window = scheduled_span(state, sequence)
+        span = fit(sequence, window, config.spec.head_shift, config.max_num_batched_tokens, joins=False)
+        sampled = plan.spans[index].wanted.sampled
+        # The row before the window is fed only while the first position is masked.
+        if span is None or span.rows.query_only or (sampled and span.wanted.sampled != sampled):
+            return None
+        spans.append(span)
+        certain.append(least)
+    if not spans or sum([len(span.rows.tokens) for span in spans]) > config.max_num_batched_tokens:
+        return None
+    following = replace(plan, step=plan.step + 1, spans=tuple(spans), releases=(), preemptions=(), admissions=(), grants=())
+    return PlanAhead(plan, following, tuple(certain))

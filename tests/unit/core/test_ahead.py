@@ -1,0 +1,60 @@
+"""Plans ahead: what the next plan feeds is what `plan_ahead` said, whatever the samples are, and no answer changes."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import event, given, strategies as st
+
+from dlstep.core import init
+from dlstep.engine import decode as decoding
+from dlstep.engine.decode import Decode
+from dlstep.rules.threshold import Threshold
+from dlstep.strategies.multi_bd import MultiBD
+from dlstep.testing.generators import cases, crowds, due
+from dlstep.testing.harness import answered_alone, check_device, check_ownership, shadow
+from dlstep.testing.sharing import MOST_TURNS, Fault
+
+from ...helpers.ahead import AheadDriver
+
+
+@pytest.fixture(autouse=True, scope="module")
+def always_ahead():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decoding, "LEAST_PASSES", 0)
+        yield
+
+
+RULES = st.builds(Threshold, accept_threshold=st.sampled_from([0.0, 0.3, 0.7, 0.9, 1.0]), inclusive=st.booleans())
+
+
+@given(st.data())
+def test_passes_ahead_feed_what_the_next_plans_feed(data):
+    case = data.draw(cases(MultiBD) | crowds(MultiBD))
+    strategy = replace(
+        case.strategy, buffer_size=data.draw(st.sampled_from([1, 1, case.strategy.buffer_size])), rule=data.draw(RULES)
+    )
+    faults = frozenset(data.draw(st.lists(st.integers(0, 20), max_size=1)))
+    device, first = shadow(case.config, strategy), init(case.config, strategy)
+    driver = AheadDriver(device, after=faults)
+    driver.most_rows = case.config.max_num_batched_tokens
+    decode, answers = Decode(first, driver), {}
+    for number in range(MOST_TURNS):
+        for request in case.arriving(number):
+            decode.add(request)
+        for request_id in due(case.aborts, number):
+            decode.abort(request_id)
+        try:
+            news = decode.step()
+        except Fault:
+            continue
+        answers |= {update.id: update.sequence for update in news if update.finish_info}
+        check_ownership(decode.state)
+        if decode.state.running:
+            check_device(decode.state, device)
+        if number >= max((*case.arrive, 0)) and decode.state.done:
+            break
+    for request in case.requests:
+        found = answers[request.id]
+        if found.finish not in ("abort", "rejected"):
+            assert found.answer == answered_alone(case.config.spec, strategy, request).answer
+    event(f"passes taken: {min(driver.taken, 8)}")
