@@ -3,8 +3,8 @@
 `--lmdeploy` is a folder with LMDeploy's sources, whose requirements must be installed; they are not part of this
 repository. Each engine runs in a separate process. A load is `requests x prompt x new tokens x requests at a time`, with
 new random prompts in each run. The first run warms up; then as many runs are timed as give 64 requests or more. `ratio`
-divides by LMDeploy's tokens per second. The thresholds give about 3 tokens per forward pass; LMDeploy runs one more pass
-for each block, which stores it.
+divides by LMDeploy's tokens per second. The thresholds give about 3 tokens per forward pass, of which one per block stores
+it. The engine "dlstep in turn" starts no pass before it has the samples of the last one.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ MASK, EOS = 151669, 151643
 THRESHOLDS = {"sdar-8b": 0.00106, "sdar-1.7b": 0.00028}
 LOADS = ("1x512x256x1", "8x512x256x8", "96x512x256x32", "64x4096x256x32")
 BLOCK, MAX_LENGTH, AT_ONCE, ROWS, MANY = 32, 8192, 32, 8192, 64
-ENGINES = {"dlstep": {}, "dlstep fp8": {"quantization": "fp8"}}
+ENGINES = {"dlstep": {}, "dlstep fp8": {"quantization": "fp8"}, "dlstep in turn": {"ahead": False}}
 COLUMNS = ("shape", "load", "engine", "seconds", "tokens_per_s", "ratio", "tokens_per_pass")
 
 Run = Callable[[list[list[int]], int, int], tuple[int, int]]  # prompts, new tokens, requests at a time; tokens and passes
@@ -64,9 +64,10 @@ def write_folder(shape: Shape, folder: Path) -> None:
 
 
 def dlstep_run(folder: str, threshold: float, options: dict[str, Any]) -> Run:
-    """Return a function that runs dlstep."""
+    """Return a function that runs dlstep. Without `ahead`, no pass starts ahead."""
     from dlstep import LLM, SamplingParams
 
+    ahead = options.pop("ahead", True)
     llm = LLM(
         folder,
         decoding_strategy="multi_bd",
@@ -78,6 +79,7 @@ def dlstep_run(folder: str, threshold: float, options: dict[str, Any]) -> Run:
         max_num_batched_tokens=ROWS,
         **options,
     )
+    llm.engine.driver.starts_ahead &= ahead
 
     def run(prompts: list[list[int]], new_tokens: int, at_once: int) -> tuple[int, int]:
         params = SamplingParams(max_tokens=new_tokens, ignore_eos=True, temperature=0.0)
@@ -197,7 +199,7 @@ if __name__ == "__main__":
             COLUMNS,
             lmdeploy=("", "Folder with LMDeploy's sources."),
             shapes=(tuple(THRESHOLDS), "Shapes."),
-            engines=(("LMDeploy", *ENGINES), "Engines."),
+            engines=(("LMDeploy", "dlstep", "dlstep fp8"), f"Engines: LMDeploy, {', '.join(ENGINES)}."),
             loads=(LOADS, "Loads."),
             layers=(0, "Only so many layers; 0: all."),
         )
