@@ -66,6 +66,7 @@ def write_folder(shape: Shape, folder: Path) -> None:
 def dlstep_run(folder: str, threshold: float, options: dict[str, Any]) -> Run:
     """Return a function that runs dlstep. Without `ahead`, no pass starts ahead."""
     from dlstep import LLM, SamplingParams
+    from dlstep.driver import TorchDriver
 
     ahead = options.pop("ahead", True)
     llm = LLM(
@@ -79,7 +80,9 @@ def dlstep_run(folder: str, threshold: float, options: dict[str, Any]) -> Run:
         max_num_batched_tokens=ROWS,
         **options,
     )
-    llm.engine.driver.starts_ahead &= ahead
+    driver = llm.engine.driver
+    assert isinstance(driver, TorchDriver)
+    driver.starts_ahead &= ahead
 
     def run(prompts: list[list[int]], new_tokens: int, at_once: int) -> tuple[int, int]:
         params = SamplingParams(max_tokens=new_tokens, ignore_eos=True, temperature=0.0)
