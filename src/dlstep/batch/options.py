@@ -5,7 +5,7 @@ from typing import Annotated
 
 from annotated_types import Interval
 
-from ..core.checks import check_ranges
+from ..core import check_ranges
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from .. import strategies
+from ..core import PositiveInt
 from ..core.checks import short
-from ..core.spec import PositiveInt
 from ..engine.config import ENGINE_FIELDS, EngineConfig
 from ..text.words import printable
 from .eval import report_failures
 from .options import OF_SESSIONS, OF_STRATEGY, ArgumentParser, Namespace, json_text
 
 if TYPE_CHECKING:
-    from ..evaluate.options import EvalOptions
+    from ..evaluate import EvalOptions
 
 EXAMPLES = """dlstep compare           every rule on blocks and on a canvas, embedded models
 dlstep compare --strategies all --rules threshold --problems 200 --out folder
@@ -70,7 +70,7 @@ COMMAND = CompareCommand
 
 def add_options(parser: ArgumentParser) -> None:
     """Add the options of the evaluation and of the engine."""
-    from ..evaluate.options import EvalOptions
+    from ..evaluate import EvalOptions
 
     parser.add_options(EvalOptions, "evaluation", without=OWN_OF_EVAL)
     parser.add_options(EngineConfig, "engine", without=OWN_OF_ENGINE)
@@ -129,7 +129,7 @@ def run(options: Namespace) -> int:
 
 def evaluation_of(options: Namespace) -> "EvalOptions":
     """Return the options of the evaluation. Raises ValueError for values out of range."""
-    from ..evaluate.options import EvalOptions
+    from ..evaluate import EvalOptions
 
     named = [options.tasks] if isinstance(options.tasks, str) else options.tasks
     own = {"tasks": named or ["shells" if options.questions is None else "questions"]}

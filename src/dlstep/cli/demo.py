@@ -14,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import tiny
-from ..core.spec import PositiveInt
+from ..core import PositiveInt
+from ..evaluate import EvalOptions
 from ..evaluate.comparing import ComparisonRow, EvalEntry, compared, curves_of
 from ..evaluate.frontier import decoder_entries
-from ..evaluate.options import EvalOptions
 from ..llm import LLM
 from ..views import frames_view, legend, recording
 from ..views.progress_bars import counting_bar, waiting_line

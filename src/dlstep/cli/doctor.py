@@ -75,7 +75,7 @@ def devices_of() -> Facts:
     """Return the devices that torch finds, why it cannot use CUDA, and whether Triton kernels run on them."""
     import torch
 
-    from dlstep_kernels.choice import has_kernels
+    from dlstep_kernels import has_kernels
 
     facts, able = Facts(), list[str]()
     try:

@@ -42,7 +42,7 @@ COMMAND = EvalCommand
 
 def add_options(parser: ArgumentParser) -> None:
     """Add the options of the evaluation and of the engine."""
-    from ..evaluate.options import EvalOptions
+    from ..evaluate import EvalOptions
 
     parser.add_options(EvalOptions, "evaluation", without=("grid",))
     parser.add_options(EngineConfig, "engine", without=OF_STRATEGY)
@@ -54,8 +54,8 @@ def run(options: Namespace) -> int:
     from ..engine.json_lines import check_free
     from ..engine.loader import load_engine
     from ..engine.step_limit import StepLimit
+    from ..evaluate import EvalOptions
     from ..evaluate.checkpoint import failure
-    from ..evaluate.options import EvalOptions
     from ..evaluate.runner import evaluate, problems_of, public_of
     from ..evaluate.table import lines_of, print_parts, run_parts
     from ..views.progress_bars import counting_bar

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from annotated_types import Interval
 
-from ..core.spec import PositiveInt
+from ..core import PositiveInt
 from ..extras import require
 from .options import Namespace
 

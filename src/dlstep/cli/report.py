@@ -11,7 +11,7 @@ from .options import IMPORTED, Namespace, json_text, paths_in
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..evaluate.checkpoint import EvalRun
+    from ..evaluate import EvalRun
 
 EXAMPLES = """dlstep report dlstep-eval
 dlstep report dlstep-eval --show shells/17      decode it again, step by step

@@ -5,8 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from .. import rules, strategies
-from ..core import Rule, needs_canvas
-from ..core.options import options_of
+from ..core import Rule, needs_canvas, options_of
 from ..engine.option_rows import paragraphs
 from ..strategies._canvas import Canvas
 from .options import Namespace

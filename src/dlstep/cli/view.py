@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ..core.checks import Json, short
 from ..text.words import counted
+from ..views import page_of
 from ..views.frames import KIND, VERSION, recording
-from ..views.page import page_of
 from .options import Namespace
 from .replay import OwnParts, trace_in
 

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dlstep_kernels.choice import has_kernels
+from dlstep_kernels import has_kernels
 from dlstep_kernels.commons import MOST, Commons, pad_bytes, pad_shape, room_bytes, suits
 
 TIMEOUT = 300.0  # seconds; `EngineConfig.rank_timeout` is the option

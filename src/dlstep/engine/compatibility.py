@@ -8,8 +8,7 @@ from .config import EngineConfig
 from .strategy_choice import refusal_of_model, strategy_for
 
 if TYPE_CHECKING:
-    from ..models.description import Description
-    from ..models.families import Family
+    from ..models import Description, Family
 
 
 def refusal_of_family(name: str, family: "Family") -> Refusal | None:

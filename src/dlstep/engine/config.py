@@ -113,7 +113,7 @@ class EngineConfig:
             object.__setattr__(self, "buffer_policy", policy_of(self.buffer_policy))
         check_ranges(self)
         if self.family is not None and type(self.family) is not str:
-            from ..models.families import Family  # transformers, which a name does not need
+            from ..models import Family  # transformers, which a name does not need
 
             if not isinstance(self.family, Family):
                 raise Refused("family", "invalid_value", f"must be a name or a dlstep.models.Family, got {short(self.family)}")

@@ -2,7 +2,7 @@
 
 import os
 
-from ..core.errors import Refused
+from ..core import Refused
 
 _changed: dict[str, int] = {}  # `before`: torch's own number; `after`: the number set here
 

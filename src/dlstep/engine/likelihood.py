@@ -12,10 +12,8 @@ from random import Random
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from ..core import DlstepError, Request, SpanSamples, init
-from ..core.checks import check_ranges
+from ..core import DlstepError, PositiveInt, Request, SpanSamples, check_ranges, init
 from ..core.request import SamplingParams, Seed
-from ..core.spec import PositiveInt
 from ..strategies._canvas import Canvas
 from ..strategies._verified import Causal
 from ..strategies.causal_blocks import CausalBlocks

@@ -14,9 +14,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from .. import tiny
-from ..core import Config, Driver, Refused, SamplingParams, Spec, State, WeightsDriver, init
+from ..core import Config, Driver, Refused, SamplingParams, Spec, State, WeightsDriver, init, least_pages
 from ..core.checks import did_you_mean
-from ..core.lifecycle import least_pages
 from ..text.detokenize import Tokenizer
 from .buffer_policy import BufferPolicy
 from .config import EngineConfig
@@ -29,8 +28,7 @@ from .strategy_choice import embedded_models_for
 if TYPE_CHECKING:
     from ..distributed.ranks import Ranks
     from ..distributed.worker_group import RankInfo, WorkerGroup
-    from ..models import Checkpoint
-    from ..models.description import Description
+    from ..models import Checkpoint, Description
 
 LOG = logging.getLogger("dlstep.engine")
 Result = TypeVar("Result")

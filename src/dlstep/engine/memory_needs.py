@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..core.lifecycle import least_pages
+from ..core import least_pages
 from .config import EngineConfig
 from .devices import memory_of
 from .resolve import ResolvedConfig, resolve
@@ -12,7 +12,7 @@ from .resolve import ResolvedConfig, resolve
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from ..models.description import Description
+    from ..models import Description
 
 CHOICES = (("bfloat16", None), ("float32", None), ("bfloat16", "fp8"))  # dtype and quantization of each prediction
 LOGITS = 4  # copies of the logits that sampling holds, in float32

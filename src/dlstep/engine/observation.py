@@ -15,9 +15,8 @@ from dlstep_kernels import Drawn
 from dlstep_kernels.head import logits_of
 from dlstep_kernels.sampling import capped
 
-from ..core import EMPTY_CACHE, NO_SAMPLES, Plan, Samples, Span, State, Trace, commit, rebuild, schedule
+from ..core import EMPTY_CACHE, NO_SAMPLES, Plan, PositiveInt, Samples, Span, State, Trace, commit, rebuild, schedule
 from ..core.checks import Checked, plain, short, whole_numbers
-from ..core.spec import PositiveInt
 from ..driver import TorchDriver
 from ..driver.lowering import Gathered, pack, unpack
 from ..models.layers import stacked_experts

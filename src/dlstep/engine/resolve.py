@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..core import Config, Processor, Refused, Spec, Strategy
+from ..core import Config, Processor, Refused, Spec, Strategy, least_pages
 from ..core.checks import values_of
-from ..core.lifecycle import least_pages
 from ..core.request import processors_of
 from ..core.spec import TRAININGS
 from .buffer_policy import BufferPolicy
@@ -18,8 +17,7 @@ from .strategy_choice import name_of, strategy_for, trained_further
 if TYPE_CHECKING:
     from torch import dtype as Dtype
 
-    from ..models.adapter import Adapter
-    from ..models.description import Description
+    from ..models import Adapter, Description
 
 DEFAULT_POSITIONS = 65_536  # default of the KV cache on a CPU: 128 answers of the embedded models
 MEMORY_SHARE = 0.9
@@ -114,7 +112,7 @@ def resolve(config: EngineConfig, description: "Description") -> ResolvedConfig:
     """
     import torch
 
-    from dlstep_kernels.choice import has_kernels
+    from dlstep_kernels import has_kernels
 
     from ..models.checkpoint import default_dtype
     from ..models.quantization import check_device

@@ -17,7 +17,7 @@ from .config import ENGINE_FIELDS, EngineConfig
 from .hints import ELSEWHERE, foreign
 
 if TYPE_CHECKING:
-    from ..models.description import Description
+    from ..models import Description
 
 StrategyChoice = str | type[Strategy] | Strategy
 EDIT = "multi_bd_edit"

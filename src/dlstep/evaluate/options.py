@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 from annotated_types import Gt
 
-from ..core import Config, Refusal, SamplingParams, Strategy, probe, refusal
+from ..core import Config, NonNegativeInt, PositiveInt, Refusal, SamplingParams, Strategy, probe, refusal
 from ..core.checks import check_ranges, did_you_mean, short
 from ..core.options import StrategyOptions, sorted_options
-from ..core.spec import NonNegativeInt, PositiveInt
 
 OWN_TASKS = {"shells": 64, "questions": 256}  # tasks of this package, and the most tokens of an answer
 SAMPLING = (  # options that are passed on as they are

@@ -20,8 +20,8 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
+from ..core import Refused
 from ..core.checks import Checked, short
-from ..core.errors import Refused
 from ..core.options import Plugins
 from ..core.spec import (
     BIDIRECTIONAL,

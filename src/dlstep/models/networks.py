@@ -25,6 +25,7 @@ from dlstep_kernels import (
     SamplerConfig,
     Settings,
     SoftRows,
+    Tiles,
     has_kernels,
     head_and_sample,
     merge_embeddings,
@@ -33,7 +34,6 @@ from dlstep_kernels import (
     token_shares,
 )
 from dlstep_kernels.head import logits_of
-from dlstep_kernels.tiles import Tiles
 from dlstep_kernels.vocabulary import Share, gather_columns
 
 from ..core import Plan, Spec

@@ -9,9 +9,7 @@ from typing import Annotated
 
 from annotated_types import Interval
 
-from ..core import Refused
-from ..core.checks import check_ranges
-from ..core.spec import NonNegativeInt, PositiveInt
+from ..core import NonNegativeInt, PositiveInt, Refused, check_ranges
 from ..text.chat import variables_of
 
 # Options that list names: the regex of a name, and the remedy for other texts.

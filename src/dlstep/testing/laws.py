@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from hypothesis.strategies import DataObject, integers, lists, sampled_from
 
 from ..core import (
+    Grid,
     Request,
     SamplingParams,
     SequenceState,
@@ -28,7 +29,6 @@ from ..core import (
     with_options,
 )
 from ..core.automaton import Automaton
-from ..core.block import Grid
 from ..core.lifecycle import answer_limit, refusal, sized
 from ..core.trace import from_json, to_json
 from .edges import PlainEdges

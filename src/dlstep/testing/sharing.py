@@ -11,7 +11,9 @@ from hypothesis.strategies import DataObject, booleans, integers, lists, sampled
 from ..core import (
     Config,
     Event,
+    Plan,
     Request,
+    Samples,
     SequenceState,
     State,
     Strategy,
@@ -22,7 +24,6 @@ from ..core import (
     with_options,
 )
 from ..core.lifecycle import Rebuild, apply
-from ..core.plan import Plan, Samples
 from ..engine.decode import Decode
 from .generators import EOS, MAX_MODEL_LEN, Kind, batches, cases, changes, engines, tight
 from .harness import answered_alone, check_device, check_ownership, outcome, run_case, shadow

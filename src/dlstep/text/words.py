@@ -4,7 +4,7 @@ from codecs import getincrementaldecoder
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..core.spec import Spec
+from ..core import Spec
 
 WIDTH = 80
 MASKED = "\N{MIDDLE DOT}"

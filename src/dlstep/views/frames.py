@@ -17,6 +17,7 @@ from ..core import (
     Adopt,
     Event,
     Fail,
+    Options,
     Rebuild,
     Samples,
     SequenceState,
@@ -26,10 +27,10 @@ from ..core import (
     State,
     Trace,
     Update,
+    options_of,
 )
 from ..core.checks import Json
 from ..core.lifecycle import apply
-from ..core.options import Options, options_of
 from ..core.sequence import Best, FinishInfo, token_masks
 from ..text.detokenize import cut
 from ..text.words import Pieces

@@ -9,7 +9,7 @@ from math import exp, nan
 from typing import TYPE_CHECKING, Any, NamedTuple
 from warnings import catch_warnings
 
-from ..core.trace import Trace
+from ..core import Trace
 from ..extras import require
 from ..text.words import piece, printable
 from .stays import stays

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
+from ..core import Trace
 from ..core.block import moved
-from ..core.trace import Trace
 
 
 class Stay(NamedTuple):
