@@ -6,7 +6,7 @@ from pathlib import Path, PurePath
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
-from .core import Refused, Request, SamplingParams, State, Strategy, Trace, Update, WeightsDriver
+from .core import Ids, Refused, Request, SamplingParams, State, Strategy, Trace, Update, WeightsDriver
 from .core.checks import listed as evaluation_items
 from .core.options import StrategyOptions
 from .core.request import explains
@@ -285,7 +285,7 @@ class LLM:
         *,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
-    ) -> tuple[int, ...]:
+    ) -> Ids:
         """Return the prompt (token ids) whose answer is the assistant's next turn.
 
         Args:
@@ -318,7 +318,7 @@ class LLM:
         """
         return encode_pins(self._engine, texts)
 
-    def suffix(self, text: str) -> tuple[int, ...]:
+    def suffix(self, text: str) -> Ids:
         """Return the token ids of a suffix and an end-of-sequence token, for `SamplingParams(suffix=...)`.
 
         Args:

@@ -116,8 +116,10 @@ from .sequence import (
     TokenChange as TokenChange,
 )
 from .spec import (
+    Ids as Ids,
     NonNegativeFloat as NonNegativeFloat,
     NonNegativeInt as NonNegativeInt,
+    Positions as Positions,
     PositiveFloat as PositiveFloat,
     PositiveInt as PositiveInt,
     Share as Share,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from .checks import Checked
 from .frozen import built_fast
-from .spec import NonNegativeInt
+from .spec import Ids, NonNegativeInt, Positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Grid:
 _SHARED = tuple(range(1 << 18))
 
 
-def positions(start: int, stop: int) -> tuple[int, ...]:
+def positions(start: int, stop: int) -> Positions:
     """Return the positions `[start, stop)`, ascending.
 
     Args:
@@ -118,9 +118,9 @@ class Block:
 
     start: int
     """First position."""
-    tokens: tuple[int, ...]
+    tokens: Ids
     """Token of each position; the mask id at masked and void positions."""
-    masked: tuple[int, ...]
+    masked: Positions
     """Positions of the answer that have no token yet, ascending; they are fed as masks."""
     probabilities: tuple[float, ...]
     """Probability of each token when it was unmasked; 1.0 if given, 0.0 if masked."""
@@ -233,7 +233,7 @@ class Block:
         chosen: Sequence[int],
         tokens: Sequence[int],
         probabilities: Sequence[float],
-        masked: tuple[int, ...],
+        masked: Positions,
         extra: Extra | None,
     ) -> "Block":
         """Return the block with other tokens at some positions, other masked positions and other state.
@@ -306,7 +306,7 @@ class Block:
         given = self.given
         return self.start + (~given & (given + 1)).bit_length() - 1  # the lowest zero bit
 
-    def sampled(self, limit: int) -> tuple[int, ...]:
+    def sampled(self, limit: int) -> Positions:
         """Return the positions below `limit` that were not given, ascending.
 
         Args:
@@ -342,7 +342,7 @@ def open_block(
     start: int,
     size: int,
     limit: int,
-    prompt: tuple[int, ...],
+    prompt: Ids,
     mask_id: int,
     opened: int = 0,
     pinned: tuple[tuple[int, int], ...] = (),

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from .block import Block
 from .plan import Span, SpanSamples
 from .sequence import SequenceState
-from .spec import Spec
+from .spec import Ids, Positions, Spec
 
 
 class PlannedPass(NamedTuple):
@@ -41,7 +41,7 @@ class BlockSamples(NamedTuple):
     take 1 us per block.
     """
 
-    sampled: tuple[int, ...]
+    sampled: Positions
     """Positions that the span sampled."""
     of_span: SpanSamples
     """Samples of the span."""
@@ -51,12 +51,12 @@ class BlockSamples(NamedTuple):
     """Index after its last entry."""
 
     @property
-    def positions(self) -> tuple[int, ...]:
+    def positions(self) -> Positions:
         """The position of each entry, ascending."""
         return self.sampled[self.first : self.last]
 
     @property
-    def tokens(self) -> tuple[int, ...]:
+    def tokens(self) -> Ids:
         """Sampled token ids."""
         return self.of_span.tokens[self.first : self.last]
 
@@ -76,7 +76,7 @@ class BlockSamples(NamedTuple):
         return self.of_span.margins[self.first : self.last]
 
     @property
-    def best_ids(self) -> tuple[int, ...]:
+    def best_ids(self) -> Ids:
         """The `SampleSpec.best` most probable ids of each entry, one entry after the other."""
         return self._of_entries(self.of_span.best_ids)
 
@@ -86,7 +86,7 @@ class BlockSamples(NamedTuple):
         return self._of_entries(self.of_span.best_probabilities)
 
     @property
-    def noise(self) -> tuple[int, ...]:
+    def noise(self) -> Ids:
         """One uniform random id per entry; empty unless requested."""
         return self.of_span.noise[self.first : self.last]
 
@@ -128,7 +128,7 @@ class BlockPass(NamedTuple):
         return self.sequence.request.limit
 
     @property
-    def sampled(self) -> tuple[int, ...]:
+    def sampled(self) -> Positions:
         """Positions of the block that the pass sampled, ascending: those that the rule's `sampled` returned."""
         return self.samples.positions
 
@@ -145,7 +145,7 @@ class BlockPass(NamedTuple):
         """
         return self._replace(block=block)
 
-    def only(self, positions: tuple[int, ...]) -> "BlockPass":
+    def only(self, positions: Positions) -> "BlockPass":
         """Return the pass with the samples of some positions.
 
         Args:

@@ -38,6 +38,7 @@ from .automaton import (
 )
 from .block import Block
 from .errors import DlstepError
+from .spec import Ids, Positions
 
 MOST_BLOCKS = 1 << 10  # entries of the cache of letters, 0.7 kB for 32 positions
 MOST_BYTES = 1 << 20  # of cached sets in one direction
@@ -118,7 +119,7 @@ class Constraint:
     """
 
     automaton: Automaton
-    stop_ids: tuple[int, ...]
+    stop_ids: Ids
     stop_class: int
     """The class of stop ids; its number follows those of the automaton's classes."""
     done: int
@@ -144,7 +145,7 @@ class Constraint:
     def __reduce__(self) -> tuple[object, ...]:
         return bound, (self.automaton, self.stop_ids)
 
-    def letters(self, start: int, tokens: tuple[int, ...], masked: tuple[int, ...]) -> list[int]:
+    def letters(self, start: int, tokens: Ids, masked: Positions) -> list[int]:
         """Return the class of each token, and ANY at the `masked` positions; the first token is at position `start`.
 
         The list is cached: copy it before changing it.
@@ -197,11 +198,11 @@ class Constraint:
 
 
 # Constraints of live requests, so that equal ones share their caches. `lru_cache` keeps the last eight alive between requests.
-_BOUND: "WeakValueDictionary[tuple[Automaton, tuple[int, ...]], Constraint]" = WeakValueDictionary()
+_BOUND: "WeakValueDictionary[tuple[Automaton, Ids], Constraint]" = WeakValueDictionary()
 
 
 @lru_cache(maxsize=8)
-def bound(automaton: Automaton, stop_ids: tuple[int, ...]) -> Constraint:
+def bound(automaton: Automaton, stop_ids: Ids) -> Constraint:
     """Return the constraint of an automaton, whose strings may be followed by `stop_ids`.
 
     Equal arguments give the same object while a request uses it.
@@ -209,7 +210,7 @@ def bound(automaton: Automaton, stop_ids: tuple[int, ...]) -> Constraint:
     return _BOUND.get((automaton, stop_ids)) or _BOUND.setdefault((automaton, stop_ids), _bind(automaton.loaded, stop_ids))
 
 
-def _bind(automaton: Automaton, stop_ids: tuple[int, ...]) -> Constraint:
+def _bind(automaton: Automaton, stop_ids: Ids) -> Constraint:
     """Build the constraint."""
     classes, sizes, done = array("i"), [*automaton.sizes, len(stop_ids)], automaton.state_count
     classes.frombytes(automaton.class_of.tobytes())
@@ -275,7 +276,7 @@ class RequestConstraint:
     """
 
     automaton: Automaton
-    stop_ids: tuple[int, ...]
+    stop_ids: Ids
     start: int
     limit: int
     pinned: tuple[tuple[int, int], ...] = ()

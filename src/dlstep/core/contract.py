@@ -31,7 +31,7 @@ from .errors import DlstepError, Refusal, RequestFault, WrongAnswer, described
 from .plan import CARRIES, MODES, MOST, Merge, Rows, SampleSpec, SoftTokens, Span, Storing, Wanted
 from .request import Request, SamplingParams, Who
 from .sequence import Progress, SequenceState, Strategy
-from .spec import Spec
+from .spec import Ids, Positions, Spec
 
 GRID_LIMITS = "origin must be in [0, 2**32) and size in [1, 2**32)"
 
@@ -233,7 +233,7 @@ def _scored_flaw(wanted: Wanted, most: int) -> str | None:
     return None
 
 
-def _soft_flaw(soft: SoftTokens, rows: Rows, sampled: tuple[int, ...], spec: Spec) -> str | None:
+def _soft_flaw(soft: SoftTokens, rows: Rows, sampled: Positions, spec: Spec) -> str | None:
     """Return what is wrong with the soft tokens of a span; None if nothing is."""
     at, ids, weights = soft.positions, soft.ids, soft.probabilities
     if not (type(at) is type(ids) is type(weights) is tuple and type(soft.merge) is Merge):
@@ -346,7 +346,7 @@ def _progress_flaw(before: Progress, progress: Progress, least: int, most: int) 
     return None
 
 
-def check_settled(sequence: SequenceState, since: int, tokens: tuple[int, ...], spec: Spec) -> None:
+def check_settled(sequence: SequenceState, since: int, tokens: Ids, spec: Spec) -> None:
     """Raise WrongAnswer unless `tokens` has one valid id for each position settled from `since` on."""
     strategy, settled = sequence.request.strategy, sequence.progress.settled
     if len(tokens) != settled - since:
@@ -358,7 +358,7 @@ def check_settled(sequence: SequenceState, since: int, tokens: tuple[int, ...], 
     raise WrongAnswer(strategy, "commit" if sequence.steps else "init", flaw)
 
 
-def state_after(sequence: SequenceState, constraint: RequestConstraint, tokens: tuple[int, ...]) -> int:
+def state_after(sequence: SequenceState, constraint: RequestConstraint, tokens: Ids) -> int:
     """Return the state of a constraint after `tokens`, which have settled. Raises WrongAnswer if it forbids one."""
     try:
         return constraint.run(sequence.stop_state.state, tokens)

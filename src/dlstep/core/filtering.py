@@ -11,9 +11,10 @@ from .block import Block, Extra
 from .constraint import Constraint, LazyMasks, RequestConstraint, TokenMask
 from .errors import DlstepError
 from .sequence import SequenceState, token_masks
+from .spec import Positions
 
 
-def span_masks(sequence: SequenceState, sampled: tuple[int, ...]) -> tuple[TokenMask, ...] | LazyMasks:
+def span_masks(sequence: SequenceState, sampled: Positions) -> tuple[TokenMask, ...] | LazyMasks:
     """Return the mask of each position that the span of a sequence samples, computed when it is read; () without a constraint.
 
     If the strategy gives the answers of autoregressive decoding, each mask depends only on the tokens before its position.

@@ -19,7 +19,7 @@ from .options import options_of, with_options
 from .plan import EMPTY_CACHE, Samples
 from .request import Processor, Request, SamplingParams
 from .sequence import AddedRequest, FinishReason, Progress, SequenceState, Strategy
-from .spec import Count, Spec
+from .spec import Count, Ids, Spec
 from .state import Cache, State
 
 _SHORT = SamplingParams(max_tokens=1)
@@ -535,13 +535,13 @@ def answer_limit(request: Request, config: Config) -> int:
     return len(request.prompt) + min(request.params.max_tokens, request.room(config.max_model_len))
 
 
-def stop_ids(params: SamplingParams, spec: Spec) -> tuple[int, ...]:
+def stop_ids(params: SamplingParams, spec: Spec) -> Ids:
     """Return the ids that end an answer, ascending."""
     ids = params.stop_token_ids if params.ignore_eos else params.stop_token_ids + spec.eos_ids
     return tuple(sorted(set(ids)))
 
 
-def derived_seed(seed: int, prompt: tuple[int, ...], index: int) -> int:
+def derived_seed(seed: int, prompt: Ids, index: int) -> int:
     """Return the 64-bit seed of a request that has none; `index` distinguishes equal prompts.
 
     The seed depends only on the arguments, not on the arrival time or the options of the request.

@@ -20,7 +20,7 @@ from .constraint import TokenMask
 from .errors import Refused, SamplesMismatch
 from .frozen import built_fast
 from .request import SoFar, Who
-from .spec import NonNegativeInt
+from .spec import Ids, NonNegativeInt, Positions
 
 MergeMode = Literal["dmax_topk", "iter_smooth_topk"]
 
@@ -47,9 +47,9 @@ class Merge(Checked):
 class SoftTokens:
     """Soft inputs of some positions. Each has equally many ids and probabilities."""
 
-    positions: tuple[int, ...]
+    positions: Positions
     """The positions, ascending."""
-    ids: tuple[int, ...]
+    ids: Ids
     """Token ids of each position in turn."""
     probabilities: tuple[float, ...]
     """The weight of each id."""
@@ -143,7 +143,7 @@ PLAIN = SampleSpec()
 class SpanSamples:
     """Results of one span, one entry per sampled position."""
 
-    tokens: tuple[int, ...]
+    tokens: Ids
     """Sampled token ids; -1 in a row with non-finite logits."""
     probabilities: tuple[float, ...]
     """Probability of each token; 0.0 in a row with non-finite logits."""
@@ -151,12 +151,12 @@ class SpanSamples:
     """Entropies in nats; empty unless requested."""
     margins: tuple[float, ...] = ()
     """Best minus second-best probability; empty unless requested."""
-    best_ids: tuple[int, ...] = ()
+    best_ids: Ids = ()
     """For each entry in turn, its `SampleSpec.best` most probable ids, the most probable first.
     Ids of probability 0 are arbitrary and may repeat."""
     best_probabilities: tuple[float, ...] = ()
     """Probabilities of `best_ids`."""
-    noise: tuple[int, ...] = ()
+    noise: Ids = ()
     """One uniform random id per entry; empty unless requested."""
     scored_probabilities: tuple[float, ...] = ()
     """Probabilities of `Wanted.scored_ids`, under the distribution that `SampleSpec` selects. They are 0.0
@@ -221,7 +221,7 @@ class Rows:
 
     start: int
     """Position of the first row."""
-    tokens: tuple[int, ...]
+    tokens: Ids
     """Token ids of the rows."""
     end: int
     """Queries see positions below this; for those after the last row, an earlier pass stored keys and values."""
@@ -237,7 +237,7 @@ class Rows:
     """Whether a pass starts (`fresh`) or continues (`held`) state carried between passes."""
     soft: SoftTokens | None = None
     """Blended inputs of window rows; None if there are none."""
-    positions: tuple[int, ...] = ()
+    positions: Positions = ()
     """Position of each row, which decides its rotary embedding and what it predicts; empty if row i has position `start + i`.
     What rows see and where they are stored follows from their order, as if row i had position `start + i`. `_reordered` in
     `driver/lowering.py` gives the network these positions."""
@@ -263,11 +263,11 @@ class Rows:
 class Wanted:
     """The results that the driver returns for a span: the positions to sample, and how to sample them."""
 
-    sampled: tuple[int, ...] = ()
+    sampled: Positions = ()
     """Positions (not rows) to sample, ascending."""
     draws: tuple[int, ...] = ()
     """Draw number of each sampled position."""
-    scored_ids: tuple[int, ...] = ()
+    scored_ids: Ids = ()
     """Ids to report probabilities of, equally many per sampled position in turn; -1 is none."""
     masks: tuple[TokenMask, ...] = ()
     """Ids that each sampled position may hold; if empty, any id. Under a constraint, the core sets `LazyMasks`."""
@@ -325,7 +325,7 @@ class Span:
     storing: Storing = JOINS
     """What the core may store with it."""
 
-    def with_prefix(self, start: int, tokens: tuple[int, ...], *, query_only: int = 0, final_rows: int = 0) -> "Span":
+    def with_prefix(self, start: int, tokens: Ids, *, query_only: int = 0, final_rows: int = 0) -> "Span":
         """Return the span with more rows before its own.
 
         Args:

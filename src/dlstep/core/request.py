@@ -18,7 +18,7 @@ from .automaton import Automaton
 from .checks import check_ranges, did_you_mean, listed, pairs_of, plain, short
 from .errors import Refused
 from .options import Options, PluginGroup, StrategyOptions, sorted_options, unknown_option, with_options
-from .spec import LARGEST, PositiveInt, Share, Spec
+from .spec import LARGEST, Ids, Positions, PositiveInt, Share, Spec
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -34,7 +34,7 @@ COLDEST = 1e-30  # with a lower temperature, scaled logits overflow single preci
 class SoFar:
     """The tokens of a request when a forward pass feeds it."""
 
-    tokens: tuple[int, ...]
+    tokens: Ids
     """Token ids from position 0 on: prompt, unmasked and pinned tokens, also after the fed rows; elsewhere the mask id."""
     prompt_length: int
     """Number of tokens of the prompt."""
@@ -44,7 +44,7 @@ class SoFar:
 class Context:
     """The input of a processor besides the logits."""
 
-    positions: tuple[int, ...]
+    positions: Positions
     """Position that each row of logits predicts, ascending."""
     so_far: SoFar
     """The tokens of the request."""
@@ -140,7 +140,7 @@ class SamplingParams:
     """One seed for each of several answers to a prompt, instead of `n` and `seed`."""
     ignore_eos: bool = False
     """Continue after an end-of-sequence token."""
-    stop_token_ids: tuple[int, ...] = ()
+    stop_token_ids: Ids = ()
     """Ids that end an answer."""
     stop: tuple[str, ...] = ()
     """Texts that end an answer; the answer is cut before the first one (needs a tokenizer)."""
@@ -152,9 +152,9 @@ class SamplingParams:
     """Options of the strategy by name, for this request only."""
     pinned: Pins = ()
     """Token ids by offset in the answer, counted from 0; fixed like the prompt."""
-    suffix: tuple[int, ...] = ()
+    suffix: Ids = ()
     """Token ids after the gap that the answer fills (dreamon)."""
-    canvas: tuple[int, ...] = ()
+    canvas: Ids = ()
     """Ids of the initial canvas instead of random ones (diffusion_gemma); pinned tokens win."""
     regex: str | None = None
     """A regular expression that the whole answer matches."""
@@ -334,7 +334,7 @@ class Request:
 
     id: int
     """Number chosen by the caller, unique among the requests of a state."""
-    prompt: tuple[int, ...]
+    prompt: Ids
     """Token ids of the prompt, at least one."""
     params: SamplingParams = field(default=SamplingParams())
     """How to sample the answer, and where it ends."""

@@ -13,7 +13,7 @@ from .errors import Refusal, WrongAnswer
 from .filtering import passes_left
 from .options import Options
 from .plan import PLAIN, SampleSpec
-from .spec import Spec
+from .spec import Positions, Spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Rule(Options, ABC):
             block_pass: The pass with its samples.
         """
 
-    def sampled(self, planned: PlannedPass) -> tuple[int, ...]:
+    def sampled(self, planned: PlannedPass) -> Positions:
         """Return the positions that a forward pass samples: ascending, at least one.
 
         Args:
@@ -170,7 +170,7 @@ class Choice(Rule):
         return block_pass.samples.probabilities
 
 
-def sampled_by(rule: Rule, planned: PlannedPass) -> tuple[int, ...]:
+def sampled_by(rule: Rule, planned: PlannedPass) -> Positions:
     """Return `rule.sampled(planned)`, checked: ascending positions that were not given, at least one.
 
     Args:

@@ -15,7 +15,7 @@ from .frozen import built_fast
 from .options import Options
 from .plan import PLAIN, SampleSpec, Span, SpanSamples
 from .request import Request
-from .spec import Spec
+from .spec import Ids, Positions, Spec
 
 FinishReason = Literal["stop", "length", "nfe_limit", "repetition", "abort", "rejected", "error"]
 """All ways in which an answer ends.
@@ -115,7 +115,7 @@ class AddedRequest(Request):
 
     limit: int
     """First position past the answer; if the strategy changes the length of the answer, past the longest one."""
-    stop_ids: tuple[int, ...]
+    stop_ids: Ids
     """Ids that end the answer, ascending."""
     grid: Grid
     """Groups of its final positions."""
@@ -187,7 +187,7 @@ class SequenceState:
         return self.finish_info.error if self.finish_info else ""
 
     @property
-    def answer(self) -> tuple[int, ...]:
+    def answer(self) -> Ids:
         """The tokens emitted so far, which can no longer change; at the end, the whole answer."""
         end = self.finish_info.end if self.finish_info else max(self.progress.settled, len(self.request.prompt))
         return self.tokens(len(self.request.prompt), end)
@@ -238,7 +238,7 @@ class SequenceState:
         newest_first = takewhile(lambda block: block.end > start, chain(reversed(self.progress.window), self.progress.past))
         return [block for block in newest_first if block.start < end][::-1]
 
-    def tokens(self, start: int, end: int) -> tuple[int, ...]:
+    def tokens(self, start: int, end: int) -> Ids:
         """Return the tokens of positions `[start, end)`. Linear in those from `start` on.
 
         Args:
@@ -481,7 +481,7 @@ class Strategy(Options, ABC):
         return True
 
 
-def token_masks(sequence: SequenceState, sampled: tuple[int, ...]) -> tuple[TokenMask, ...]:
+def token_masks(sequence: SequenceState, sampled: Positions) -> tuple[TokenMask, ...]:
     """Return the mask of each position in `sampled`; () without a constraint."""
     constraint = sequence.request.constraint
     if constraint is None:

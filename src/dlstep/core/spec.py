@@ -14,6 +14,8 @@ NonNegativeInt = Annotated[int, Ge(0)]
 PositiveFloat = Annotated[float, Interval(gt=0.0, lt=float("inf"))]
 NonNegativeFloat = Annotated[float, Interval(ge=0.0, lt=float("inf"))]
 Share = Annotated[float, Interval(gt=0.0, le=1.0)]
+Ids = tuple[int, ...]  # of tokens
+Positions = tuple[int, ...]  # in a sequence, or indices in a span
 AcceptRule = Literal["A", "B"]
 Count = Annotated[int, Interval(ge=1, le=LARGEST)]
 Seats = Annotated[int, Interval(ge=1, le=1 << 20)]  # each seat takes memory
@@ -30,7 +32,7 @@ class Spec:
 
     mask_id: Annotated[int, Interval(ge=0, le=LARGEST)] | None
     """Token id of the mask. None: a uniform-state model, whose masked positions hold random ids."""
-    eos_ids: tuple[int, ...]
+    eos_ids: Ids
     """Ids that end an answer."""
     vocab_size: Count
     """Number of ids of the tokenizer. Later ids and `mask_id` are never sampled."""

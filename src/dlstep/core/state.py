@@ -18,6 +18,7 @@ from .block import Grid
 from .config import Config
 from .plan import EMPTY_CACHE
 from .sequence import FinishInfo, SequenceState, Storage, Strategy
+from .spec import Ids
 
 Item = TypeVar("Item")
 
@@ -208,7 +209,7 @@ class Cache:
 
 
 def prefix_keys(
-    grid: Grid, page_size: int, page: int, key: bytes, tokens: Callable[[int, int], tuple[int, ...]], stop: int
+    grid: Grid, page_size: int, page: int, key: bytes, tokens: Callable[[int, int], Ids], stop: int
 ) -> Iterator[bytes]:
     """Yield the keys of consecutive pages that the tokens before `stop` determine.
 
@@ -400,7 +401,7 @@ class Update:
         return max(self.start, self.sequence.progress.settled if finish_info is None else finish_info.end)
 
     @property
-    def tokens(self) -> tuple[int, ...]:
+    def tokens(self) -> Ids:
         """The newly settled tokens."""
         return self.sequence.tokens(self.start, self.stop)
 

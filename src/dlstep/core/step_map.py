@@ -9,7 +9,7 @@ from .block import moved
 from .checks import short
 from .plan import Span, SpanSamples
 from .sequence import PassRecord, SequenceState, TokenChange
-from .spec import Spec
+from .spec import Ids, Positions, Spec
 
 Cell = TokenChange | int | None  # what set the token of a position, or its given token; None: it is masked
 NOT_SAMPLED = (None, None, None)
@@ -22,11 +22,11 @@ class StepMap:
     `token_changes` and `steps` have an entry for each of `token_ids`; it is None for masked and given tokens.
     """
 
-    prompt_ids: tuple[int, ...]
+    prompt_ids: Ids
     """Token ids of the prompt."""
     token_ids: tuple[int | None, ...]
     """Token of each position of the answer that was in a block; None if it stayed masked or lies past `max_tokens`."""
-    suffix_ids: tuple[int, ...]
+    suffix_ids: Ids
     """Token ids after the answer that every pass fed; not part of the answer (`SamplingParams.suffix`)."""
     block_starts: tuple[int, ...]
     """Offset in the answer at which each block begins, ascending."""
@@ -85,11 +85,11 @@ class StepMap:
 class TrainingExample(NamedTuple):
     """A training example: the input of a forward pass, and the tokens to predict."""
 
-    input_ids: tuple[int, ...]
+    input_ids: Ids
     """Prompt, answer and suffix before the pass; the mask id at masked positions, also after the blocks open then."""
-    positions: tuple[int, ...]
+    positions: Positions
     """Indices in `input_ids`, ascending, that the pass set."""
-    targets: tuple[int, ...]
+    targets: Ids
     """The token to predict at each of `positions`."""
     log_probabilities: tuple[float | None, ...]
     """The log-probability of each token in the distribution that it was drawn from, as in `TokenChange`."""

@@ -12,7 +12,7 @@ from random import Random
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from ..core import DlstepError, PositiveInt, Request, SpanSamples, check_ranges, init
+from ..core import DlstepError, Ids, PositiveInt, Request, SpanSamples, check_ranges, init
 from ..core.request import SamplingParams, Seed
 from ..strategies._canvas import Canvas
 from ..strategies._verified import Causal
@@ -24,7 +24,6 @@ from .decode import sampled_passes
 from .loader import LoadedEngine
 from .reads import Reading
 
-Ids = tuple[int, ...]
 Masks = tuple[int, ...]  # offsets in an answer, ascending
 PAIRS = 256  # pairs whose likelihoods are computed together
 LONGEST_PART = 512  # tokens of an answer that a causal network scores in one forward pass

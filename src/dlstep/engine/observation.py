@@ -15,7 +15,21 @@ from dlstep_kernels import Drawn
 from dlstep_kernels.head import logits_of
 from dlstep_kernels.sampling import capped
 
-from ..core import EMPTY_CACHE, NO_SAMPLES, Plan, PositiveInt, Samples, Span, State, Trace, commit, rebuild, schedule
+from ..core import (
+    EMPTY_CACHE,
+    NO_SAMPLES,
+    Ids,
+    Plan,
+    Positions,
+    PositiveInt,
+    Samples,
+    Span,
+    State,
+    Trace,
+    commit,
+    rebuild,
+    schedule,
+)
 from ..core.checks import Checked, plain, short, whole_numbers
 from ..driver import TorchDriver
 from ..driver.lowering import Gathered, pack, unpack
@@ -92,9 +106,9 @@ class ObservedSpan:
     """Position of the first token of the answer."""
     positions: Sequence[int]
     """The position of each row."""
-    tokens: tuple[int, ...]
+    tokens: Ids
     """The token that each row was fed."""
-    sampled: tuple[int, ...]
+    sampled: Positions
     """The sampled positions, ascending."""
     rows_of_sampled: tuple[int, ...]
     """The row that predicts each sampled position."""

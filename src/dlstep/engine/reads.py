@@ -14,6 +14,7 @@ from typing import NamedTuple, final
 from ..core import (
     Event,
     Grid,
+    Ids,
     Progress,
     Refusal,
     Refused,
@@ -46,7 +47,7 @@ class Reading(Strategy):
     holds_pins = True
     base: Strategy
     """The strategy of the engine, which defines the groups of positions."""
-    labels: tuple[int, ...] = ()
+    labels: Ids = ()
     """Label ids, slot after slot; each slot has the same number of entries, padded with -1."""
     feeds_labels: bool = False
     """Feed the labels, one per position, instead of masks: for causal networks, whose rows score the token after them."""
@@ -108,7 +109,7 @@ class ReadResult(NamedTuple):
     aborted: bool = False
 
 
-def read_request(request_id: int, prompt: tuple[int, ...], template: ReadTemplate, max_model_len: int) -> Request:
+def read_request(request_id: int, prompt: Ids, template: ReadTemplate, max_model_len: int) -> Request:
     """Return the request of a read. Raises Refused if prompt and template do not fit `max_model_len`."""
     if len(prompt) + len(template.tokens) > max_model_len:
         raise Refused(

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from annotated_types import Gt
 
-from ..core import Config, NonNegativeInt, PositiveInt, Refusal, SamplingParams, Strategy, probe, refusal
+from ..core import Config, Ids, NonNegativeInt, PositiveInt, Refusal, SamplingParams, Strategy, probe, refusal
 from ..core.checks import check_ranges, did_you_mean, short
 from ..core.options import StrategyOptions, sorted_options
 
@@ -67,7 +67,7 @@ class EvalOptions:
     """Continue after an end-of-sequence token."""
     stop: tuple[str, ...] = ()
     """Texts that end an answer; empty: those of the task."""
-    stop_token_ids: tuple[int, ...] = ()
+    stop_token_ids: Ids = ()
     """Ids that end an answer."""
     max_nfe: PositiveInt | None = None
     """Maximum number of sampling forward passes of an answer."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ..core import Refused, SamplingParams, Spec
+from ..core import Ids, Refused, SamplingParams, Spec
 from ..core.errors import user_place
 from ..core.spec import BIDIRECTIONAL, BLOCK_CAUSAL, RESIZES, TRAININGS
 from ..text.detokenize import TOKENIZER_FILES, load_tokenizer
@@ -252,7 +252,7 @@ def _mask_ids(sources: _Sources) -> Iterator[Any]:
         yield find_token(sources.family.mask, sources.vocabulary, sources.text.vocab_size)
 
 
-def _eos_ids(sources: _Sources) -> tuple[int, ...]:
+def _eos_ids(sources: _Sources) -> Ids:
     """Return the ids that the files state and those that end a turn in the family.
 
     If there are none, return the ids of the text configuration, or else of the tokenizer.

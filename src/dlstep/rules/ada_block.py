@@ -16,7 +16,9 @@ from ..core import (
     BlockPass,
     CanvasRule,
     Choice,
+    Ids,
     PlannedPass,
+    Positions,
     Probability,
     Refused,
     SampleSpec,
@@ -38,7 +40,7 @@ class AdaBlock(CanvasRule):
 
     SWEEP = ("accept_threshold", (0.5, 0.7, 0.8, 0.9, 0.95))
 
-    delimiters: tuple[int, ...] = (198,)
+    delimiters: Ids = (198,)
     """Ids that may end a block (default: newline of LLaDA); empty: all have the block size."""
     delimiter_threshold: Probability = 0.3
     """A delimiter with at least this probability ends the block."""
@@ -80,7 +82,7 @@ class AdaBlock(CanvasRule):
             return min(block.start + size, block.end)
         return block.start + end + 1
 
-    def sampled(self, planned: PlannedPass) -> tuple[int, ...]:
+    def sampled(self, planned: PlannedPass) -> Positions:
         """Return all masked positions for the first pass, then what the inner rule samples."""
         return sampled_by(self.inner, planned) if planned.number else planned.block.masked
 

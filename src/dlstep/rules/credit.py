@@ -16,7 +16,7 @@ from typing import Annotated, final
 
 from annotated_types import Interval
 
-from ..core import Block, BlockPass, Extra, Probability, Rule, SampleSpec
+from ..core import Block, BlockPass, Extra, Ids, Probability, Rule, SampleSpec
 from ..core.draws import key, token_uniform
 
 BEST = 8
@@ -28,7 +28,7 @@ SAMPLE_SPEC = SampleSpec(best=BEST)
 class Credits(Extra):
     """The ids with credit at each masked position of a block, and their credits."""
 
-    ids: tuple[tuple[int, ...], ...]
+    ids: tuple[Ids, ...]
     amounts: tuple[tuple[float, ...], ...]
 
 
@@ -126,7 +126,7 @@ def _promising(bounds: Sequence[float], raising: float, least: float) -> list[in
     return [place for place, bound in enumerate(bounds) if bound >= lowest]
 
 
-def _after(ids: tuple[int, ...], amounts: tuple[float, ...], best: int, gained: float, decay: float) -> dict[int, float]:
+def _after(ids: Ids, amounts: tuple[float, ...], best: int, gained: float, decay: float) -> dict[int, float]:
     """Return the ids with credit at a position and their credits after a pass; `best`, the first id, gains credit.
 
     Credits of 0 are dropped. If there are too many ids, drop the one with the least credit.

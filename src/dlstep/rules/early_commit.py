@@ -24,6 +24,7 @@ from ..core import (
     CanvasRule,
     Extra,
     PlannedPass,
+    Positions,
     PositiveInt,
     Refused,
     SampleSpec,
@@ -62,7 +63,7 @@ class EarlyCommit(CanvasRule):
     """The same between 33 % and 67 %."""
     late_gap: Gap | None = 2.5
     """The same from 67 % on."""
-    region: tuple[int, ...] = ()
+    region: Positions = ()
     """Offset and length of the answer positions whose gaps count; empty: the whole answer."""
     part_size: PositiveInt = 32
     """Positions of a part; the next part begins when it is full."""
@@ -86,7 +87,7 @@ class EarlyCommit(CanvasRule):
         """The statistics of the schedule, and the two best probabilities, which give the gap."""
         return replace(self.inner.sample_spec, best=BEST, tempered=False)
 
-    def sampled(self, planned: PlannedPass) -> tuple[int, ...]:
+    def sampled(self, planned: PlannedPass) -> Positions:
         """Return all masked positions, and those of the region."""
         region, masked = self._region(planned), planned.block.masked
         if not self.region or not region:
@@ -133,7 +134,7 @@ class EarlyCommit(CanvasRule):
             turn = PartTurn(start, block.opened + planned.number)
         return block.with_extra(turn).part(start, min(start + self.part_size, block.end), turn.opened)
 
-    def _region(self, planned: PlannedPass) -> tuple[int, ...]:
+    def _region(self, planned: PlannedPass) -> Positions:
         sampled = planned.block.sampled(planned.limit)
         return sampled[self.region[0] : sum(self.region)] if self.region else sampled
 

@@ -14,7 +14,19 @@ from typing import Annotated, Literal, final
 
 from annotated_types import Interval
 
-from ..core import Block, BlockPass, Extra, NonNegativeInt, PlannedPass, PositiveInt, Probability, Refused, Rule, check_ranges
+from ..core import (
+    Block,
+    BlockPass,
+    Extra,
+    NonNegativeInt,
+    PlannedPass,
+    Positions,
+    PositiveInt,
+    Probability,
+    Refused,
+    Rule,
+    check_ranges,
+)
 from ..core.draws import below
 from ._shares import due, highest, length, remasked, share
 
@@ -207,7 +219,7 @@ class ReMDM(Rule):
         masks = set(block.masked)
         return [position for position in hit if position in masks]
 
-    def unlucky(self, block: Block, sampled: tuple[int, ...], step: int, total: int, seed: int) -> list[int]:
+    def unlucky(self, block: Block, sampled: Positions, step: int, total: int, seed: int) -> list[int]:
         """Return the positions that a step remasks.
 
         Args:

@@ -10,7 +10,7 @@ confidences for the whole canvas, so a pass may also remask tokens of earlier bl
 from dataclasses import dataclass
 from typing import Literal, final
 
-from ..core import Block, BlockPass, CanvasRule, PlannedPass, PositiveInt
+from ..core import Block, BlockPass, CanvasRule, PlannedPass, Positions, PositiveInt
 from ._shares import in_parts, remasked
 
 
@@ -44,7 +44,7 @@ class RunningConfidence(CanvasRule):
         """True with segments."""
         return self.segment_size is not None
 
-    def sampled(self, planned: PlannedPass) -> tuple[int, ...]:
+    def sampled(self, planned: PlannedPass) -> Positions:
         """Return all masks up to the end of the current segment; if there are none, all masks.
 
         With current confidences, unmasked positions too.

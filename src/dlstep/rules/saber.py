@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import fsum
 from typing import final
 
-from ..core import Block, BlockPass, Extra, PlannedPass, PositiveInt, Rule
+from ..core import Block, BlockPass, Extra, PlannedPass, Positions, PositiveInt, Rule
 from ._shares import remasked
 
 NEVER = -1.0
@@ -45,7 +45,7 @@ class Saber(Rule):
         """True: tokens may be remasked."""
         return True
 
-    def sampled(self, planned: PlannedPass) -> tuple[int, ...]:
+    def sampled(self, planned: PlannedPass) -> Positions:
         """Return all positions that were not given."""
         return planned.block.sampled(planned.limit)
 

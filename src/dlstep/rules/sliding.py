@@ -22,6 +22,7 @@ from ..core import (
     Choice,
     NonNegativeInt,
     PlannedPass,
+    Positions,
     PositiveInt,
     Refused,
     Rule,
@@ -77,7 +78,7 @@ class Sliding(CanvasRule):
         """The statistics of the inner rule."""
         return self.inner.sample_spec
 
-    def sampled(self, planned: PlannedPass) -> tuple[int, ...]:
+    def sampled(self, planned: PlannedPass) -> Positions:
         """Return the positions of the window that the inner rule samples."""
         return sampled_by(self.inner, planned.of(self._window(planned.block)))
 

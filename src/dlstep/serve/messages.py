@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import tiny
-from ..core import Refusal, Request, State
+from ..core import Ids, Refusal, Request, State
 from ..core.options import StrategyOptions
 from ..core.sequence import Best, FinishInfo
 from ..text.detokenize import Tokenizer
@@ -135,7 +135,7 @@ class News(NamedTuple):
     """
 
     id: int
-    tokens: tuple[int, ...]
+    tokens: Ids
     probabilities: tuple[float, ...]
     window: Window
     steps: int

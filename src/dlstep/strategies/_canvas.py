@@ -9,6 +9,7 @@ from ..core import (
     CanvasRule,
     Extra,
     Grid,
+    Positions,
     PositiveInt,
     Progress,
     Refusal,
@@ -184,7 +185,7 @@ class Canvas(Strategy):
             return ()
         return (open_block(end, limit - end, limit, request.prompt, required_mask(spec), pinned=request.params.pinned),)
 
-    def _window(self, rule: CanvasRule, sequence: SequenceState, block: Block, first: int) -> tuple[int, tuple[int, ...]]:
+    def _window(self, rule: CanvasRule, sequence: SequenceState, block: Block, first: int) -> tuple[int, Positions]:
         """Return start and tokens of the part of the canvas to feed, which contains row `first`."""
         limit, part, extra = sequence.request.limit, None, sequence.progress.extra
         if isinstance(extra, Refreshed):

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from itertools import chain
 
-from ..core import Block, Extra, SequenceState, Span, SpanSamples
+from ..core import Block, Extra, Positions, SequenceState, Span, SpanSamples
 from ..core.filtering import passes_left, passes_to_come
 from ._blocks import Blocks
 
@@ -53,7 +53,7 @@ class Revising(Blocks):
         """Return the share of tokens that the last pass kept; 0 for a block not yet sampled."""
         return revision(block).stable
 
-    def sampled(self, sequence: SequenceState, block: Block) -> tuple[int, ...]:
+    def sampled(self, sequence: SequenceState, block: Block) -> Positions:
         """Return every position of the answer in the block that was not given."""
         return block.sampled(sequence.request.limit)
 

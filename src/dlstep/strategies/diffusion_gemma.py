@@ -27,6 +27,7 @@ from ..core import (
     Block,
     Extra,
     Grid,
+    Ids,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
@@ -62,7 +63,7 @@ Item = TypeVar("Item")
 class CanvasDraft(Extra):
     """The most probable tokens of a canvas in its last pass, and how many passes in a row had them."""
 
-    tokens: tuple[int, ...]
+    tokens: Ids
     run: int
 
 
@@ -260,9 +261,7 @@ class DiffusionGemma(Causal):
         return Progress((block,), end, end, past)
 
 
-def _committed(
-    window_filter: WindowFilter, block: Block, best: tuple[int, ...], chances: tuple[float, ...], noise: tuple[int, ...]
-) -> Block:
+def _committed(window_filter: WindowFilter, block: Block, best: Ids, chances: tuple[float, ...], noise: Ids) -> Block:
     """Return the canvas after committing those of the tokens `best` that satisfy the constraint together.
 
     The committed tokens count as given from then on. The other positions get noise and are denoised

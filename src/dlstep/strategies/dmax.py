@@ -14,8 +14,10 @@ from typing import final
 from ..core import (
     Block,
     BlockSamples,
+    Ids,
     Merge,
     NonNegativeFloat,
+    Positions,
     PositiveInt,
     Probability,
     Refusal,
@@ -43,7 +45,7 @@ CONFIDENT = 0.9  # a block with this confidence at all positions is ready, as in
 class Softened(Revision):
     """State of a refreshed block: best ids of unmasked positions, and their probabilities."""
 
-    ids: tuple[int, ...] = ()
+    ids: Ids = ()
     probabilities: tuple[float, ...] = ()
 
 
@@ -123,8 +125,8 @@ class DMax(Revising):
     def soft(self, blocks: tuple[Block, ...], limit: int) -> SoftTokens | None:
         """Return the soft tokens of all blocks; None if there are none."""
         top_k = self.token_merge_top_k
-        at: tuple[int, ...] = ()
-        ids: tuple[int, ...] = ()
+        at: Positions = ()
+        ids: Ids = ()
         probabilities: tuple[float, ...] = ()
         for block in blocks:
             extra = block.extra

@@ -14,6 +14,7 @@ from ..core import (
     Block,
     NonNegativeFloat,
     NonNegativeInt,
+    Positions,
     Probability,
     Refused,
     SampleSpec,
@@ -150,7 +151,7 @@ class MultiBDEdit(Revising):
         """Return those of the positions `changes` whose new token is probable enough."""
         return [position for position in changes if samples.probabilities[position - first] > self.edit_threshold]
 
-    def _unsure(self, block: Block, first: int, end: int, samples: SpanSamples) -> tuple[int, ...]:
+    def _unsure(self, block: Block, first: int, end: int, samples: SpanSamples) -> Positions:
         """Return the positions to remask: unmasked, now unsure, and never remasked before."""
         least = REMASK_THRESHOLD if self.remask_threshold is None else self.remask_threshold
         start = block.first
@@ -191,7 +192,7 @@ def _compared(
     return chosen, list(compress(positions(first, first + len(now)), map(ne, held, now)))
 
 
-def _remasked(block: Block, unsure: tuple[int, ...], mask: int) -> Block:
+def _remasked(block: Block, unsure: Positions, mask: int) -> Block:
     """Return the block with the positions `unsure` remasked."""
     extra = block.extra
     assert isinstance(extra, Edited)

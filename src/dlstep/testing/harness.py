@@ -10,6 +10,7 @@ from ..core import (
     Add,
     Config,
     Driver,
+    Ids,
     Plan,
     Rebuild,
     Request,
@@ -151,7 +152,7 @@ def disturbed(run: CaseRun) -> set[int]:
     return {ids[seq_id] for step in run.steps for seq_id in step.plan.preemptions}
 
 
-Outcome = tuple[tuple[int, ...], str | None, tuple[float, ...], int]
+Outcome = tuple[Ids, str | None, tuple[float, ...], int]
 
 
 def outcome(sequence: SequenceState) -> Outcome:

@@ -15,6 +15,7 @@ from hypothesis.strategies import DataObject, integers, lists, sampled_from
 
 from ..core import (
     Grid,
+    Ids,
     Request,
     SamplingParams,
     SequenceState,
@@ -460,7 +461,7 @@ def _gaps(sequence: SequenceState, limit: int) -> list[int | None]:
     return cells
 
 
-def _completable(automaton: Automaton | None, stop_ids: tuple[int, ...], cells: list[int | None]) -> bool:
+def _completable(automaton: Automaton | None, stop_ids: Ids, cells: list[int | None]) -> bool:
     """Return whether the gaps can be filled so that the answer is in the language and ends in time."""
     assert automaton is not None
     class_of, accepting = automaton.class_of, automaton.accepting
@@ -526,7 +527,7 @@ def lossless(kind: Kind, data: DataObject) -> None:
     case = replace(case, requests=tuple(unlimited))
     run = run_case(case, shadow(case.config, case.strategy, blind=share))
     settling, drafts = _passes(run)
-    answers: dict[int, tuple[int, ...]] = {}
+    answers: dict[int, Ids] = {}
     for request in case.requests:
         ours = run.state.finished[request.id]
         if ours.finish == "rejected":

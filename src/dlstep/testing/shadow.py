@@ -12,7 +12,7 @@ from functools import lru_cache, reduce
 from math import exp, log
 from typing import NamedTuple
 
-from ..core import Admission, CacheMismatch, Plan, Samples, SampleSpec, Span, SpanSamples, Spec
+from ..core import Admission, CacheMismatch, Ids, Plan, Samples, SampleSpec, Span, SpanSamples, Spec
 from ..core.constraint import TokenMask
 from ..core.draws import integer, key, mix
 from ..core.plan import EMPTY_CACHE, STATISTICS, PendingSamples, Ran
@@ -30,7 +30,7 @@ class Slot(NamedTuple):
     token: int
     final: bool
     states: tuple[int, ...]
-    prefix: tuple[int, ...] = ()
+    prefix: Ids = ()
 
     def is_final(self, tokens: Sequence[int]) -> bool:
         """Return whether the content is final in a sequence that begins with `tokens`, which include its position."""
@@ -44,7 +44,7 @@ LISTED = 8  # number of most probable ids that the device computes if ids are sc
 
 
 @lru_cache(maxsize=4096)
-def _ids(mask: TokenMask, mask_id: int | None) -> tuple[int, ...]:
+def _ids(mask: TokenMask, mask_id: int | None) -> Ids:
     """Return the allowed ids, without the mask id, which no device samples."""
     ids = tuple(token for token in mask.ids() if token != mask_id)
     assert ids, f"{mask} allows no id"
@@ -364,7 +364,7 @@ class ShadowDriver:
         return SpanSamples(tokens, chances, *optional).trimmed(replace(spec, statistics=STATISTICS), spec)
 
     def _listed(
-        self, parts: tuple[object, ...], count: int, first: tuple[int, float] | None, allowed: tuple[int, ...]
+        self, parts: tuple[object, ...], count: int, first: tuple[int, float] | None, allowed: Ids
     ) -> list[tuple[int, float]]:
         """Return the `count` + 1 most probable ids, falling; greedy sampling gives `first`."""
         first = self._choice(*parts, 1, allowed=allowed) if first is None else first
@@ -380,7 +380,7 @@ class ShadowDriver:
         allowed = 0 <= token < self.spec.vocab_size and token != self.spec.mask_id
         return left * _hash(*parts, SCORED, token) / 2**64 / self.spec.vocab_size if allowed else 0.0
 
-    def _choice(self, *parts: object, allowed: tuple[int, ...] = ()) -> tuple[int, float]:
+    def _choice(self, *parts: object, allowed: Ids = ()) -> tuple[int, float]:
         """Return a token, of `allowed` if there are any, and its probability, drawn for `parts`."""
         token, chance, end = (_hash(*parts, purpose) for purpose in range(3))
         if allowed:

@@ -9,7 +9,7 @@ from collections.abc import Container, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-from ..core import Refused
+from ..core import Ids, Refused
 from ..core.checks import listed, short, text_of
 from .detokenize import Tokenizer
 from .prompts import encode_text
@@ -33,7 +33,7 @@ def chat_prompt(
     optional: Container[str] = (),
     add_generation_prompt: bool = True,
     continue_final_message: bool = False,
-) -> tuple[int, ...]:
+) -> Ids:
     """Return the prompt for the next assistant turn.
 
     Without `add_generation_prompt`, the prompt ends after the last message, or inside it with `continue_final_message`.

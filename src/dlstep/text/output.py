@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import fsum, log
 from typing import Any, Literal
 
-from ..core import FinishReason, SequenceState, Spec
+from ..core import FinishReason, Ids, SequenceState, Spec
 from ..core.checks import short
 from ..core.sequence import Best
 from ..core.step_map import StepMap, step_map_of
@@ -43,11 +43,11 @@ def log_of(probability: float) -> float:
 class Output:
     """The answer to one prompt."""
 
-    prompt: str | tuple[int, ...]
+    prompt: str | Ids
     """The prompt as it was given: text or token ids."""
     text: str
     """Text of the answer, which ends before the first stop string."""
-    token_ids: tuple[int, ...]
+    token_ids: Ids
     """All emitted tokens."""
     probabilities: tuple[float, ...]
     """Probability of each of them when it was unmasked."""
@@ -133,7 +133,7 @@ class Output:
 class ReadOutput:
     """The result of a read: the predictions for the slots of a template after one prompt."""
 
-    prompt: str | tuple[int, ...]
+    prompt: str | Ids
     """The prompt as it was given: text or token ids."""
     slots: tuple[dict[str, float], ...]
     """For each slot, the probability of each label; these add up to 1."""

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from warnings import warn
 
 from .. import rules
-from ..core import Refused, Request, SamplingParams, State
+from ..core import Ids, Refused, Request, SamplingParams, State
 from ..core.checks import listed, pairs_of, plain, short, text_of
 from ..core.lifecycle import refusal_of_max_tokens
 from .detokenize import Tokenizer, special_ids
@@ -38,7 +38,7 @@ class TextEncoder(Protocol):
         ...
 
 
-def encode_text(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = True, field: str = "prompt") -> tuple[int, ...]:
+def encode_text(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = True, field: str = "prompt") -> Ids:
     """Return the ids of a text. Raises Refused, with the name of the field, if the tokenizer fails.
 
     A text that begins with the beginning-of-sequence token gets no second one.
@@ -67,7 +67,7 @@ def encode(
     ends: bool = True,
     infills: bool = False,
     field: str = "prompt",
-) -> tuple[int, ...]:
+) -> Ids:
     """Return the token ids of a prompt, which is text or a list of ids. Raises Refused, with the name of the field, otherwise.
 
     The tokenizer adds its special tokens to text unless `special` is False. With `ends`, text gets `prompt_end` if it lacks
@@ -97,7 +97,7 @@ def encode(
     return encoded if begin in (None, *encoded[:1]) else (begin, *encoded)
 
 
-def encode_suffix(texts: TextEncoder, suffix: Prompt) -> tuple[int, ...]:
+def encode_suffix(texts: TextEncoder, suffix: Prompt) -> Ids:
     """Return the ids of a suffix; text gets an end-of-sequence token, as in DreamOn's training. Raises Refused."""
     ids = encode(texts, suffix, special=False, ends=False, field="suffix")
     return ids + texts.first.config.spec.eos_ids[:1] if isinstance(suffix, str) else ids
@@ -166,9 +166,7 @@ def with_stop_ids(params: SamplingParams, tokenizer: Tokenizer | None) -> Sampli
     return replace(params, stop_token_ids=(*params.stop_token_ids, *sorted(ids)))
 
 
-def ids_of(
-    engine: TextEncoder, prompt: Prompt, params: SamplingParams, *, explicit: bool = False, **how: Any
-) -> tuple[int, ...]:
+def ids_of(engine: TextEncoder, prompt: Prompt, params: SamplingParams, *, explicit: bool = False, **how: Any) -> Ids:
     """Return the ids of a prompt, as `encode` does. Warn if `max_tokens` does not fit, unless it is a default.
 
     If `explicit`, raise Refused instead, even for a value that equals a default.
@@ -195,9 +193,9 @@ def params_of(engine: TextEncoder, params: object) -> SamplingParams:
     return with_stop_ids(replace(params, strategy_options=rules.with_values(options)) if named else params, tokenizer)
 
 
-def numbered(prompts: list[tuple[int, ...]], params: Sequence[SamplingParams]) -> list[Request]:
+def numbered(prompts: list[Ids], params: Sequence[SamplingParams]) -> list[Request]:
     """Return one request per prompt. Equal requests get different indices (seeds)."""
-    counts: Counter[tuple[tuple[int, ...], SamplingParams]] = Counter()
+    counts: Counter[tuple[Ids, SamplingParams]] = Counter()
     requests: list[Request] = []
     for prompt, own in zip(prompts, params, strict=True):
         requests.append(Request(0, prompt, own, index=counts[prompt, own]))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..core import Refused
+from ..core import Ids, Positions, Refused
 from ..core.checks import listed, plain, short, text_of
 from .detokenize import Tokenizer, decode
 from .prompts import encode_text
@@ -19,10 +19,10 @@ MOST_TRIED = 16  # slots that are encoded one by one to name the wrong one in an
 class ReadTemplate:
     """An encoded template: its tokens, with the first label in each slot, and the labels of each slot."""
 
-    tokens: tuple[int, ...]
-    slots: tuple[int, ...]
+    tokens: Ids
+    slots: Positions
     """The offset of each slot."""
-    label_ids: tuple[tuple[int, ...], ...]
+    label_ids: tuple[Ids, ...]
     """The token id of each label of each slot."""
     labels: tuple[tuple[str, ...], ...]
     """The labels of each slot."""
@@ -33,7 +33,7 @@ class ReadTemplate:
         return tuple([(offset, token) for offset, token in enumerate(self.tokens) if offset not in self.slots])
 
     @property
-    def padded_ids(self) -> tuple[int, ...]:
+    def padded_ids(self) -> Ids:
         """The label ids of all slots, slot after slot; slots with fewer labels are padded with -1."""
         width = max(map(len, self.label_ids))
         return tuple([each for ids in self.label_ids for each in (*ids, *(-1,) * (width - len(ids)))])
@@ -77,7 +77,7 @@ def encode_template(tokenizer: Tokenizer | None, template: Sequence[TemplatePart
     return ReadTemplate(tokens, tuple(slots), tuple(map(tuple, label_ids)), tuple(labels))
 
 
-def _filled(tokenizer: Tokenizer, parts: Parts, changed: Sequence[int], number: int) -> tuple[int, ...]:
+def _filled(tokenizer: Tokenizer, parts: Parts, changed: Sequence[int], number: int) -> Ids:
     """Return the tokens with label `number` in the slots `changed`, if they have it, and the first label in all others."""
     chosen, texts = set(changed), list[str]()
     for place, part in enumerate(parts):

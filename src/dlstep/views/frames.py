@@ -17,7 +17,9 @@ from ..core import (
     Adopt,
     Event,
     Fail,
+    Ids,
     Options,
+    Positions,
     Rebuild,
     Samples,
     SequenceState,
@@ -53,12 +55,12 @@ class Feeding(NamedTuple):
     start: int
     cached: int
     stored: int
-    sampled: tuple[int, ...]
+    sampled: Positions
     pages: int
     preempted: bool
     batch_requests: int
     batch_rows: int
-    best_ids: tuple[int, ...] = ()
+    best_ids: Ids = ()
     best_probabilities: tuple[float, ...] = ()
 
 
@@ -76,7 +78,7 @@ class Frame(NamedTuple):
     steps: int
     nfe: int
     settled: int
-    tokens: tuple[int, ...]
+    tokens: Ids
     probabilities: tuple[float, ...]
     packed_cells: bytes = b""
     packed_chances: bytes = b""
@@ -320,7 +322,7 @@ def framed(sequence: SequenceState, spec: Spec) -> tuple[Json, list[Json]]:
     return head_of(sequence, spec, request=str(sequence.request.id), kind="state", model=""), frames
 
 
-def folded(frames: Sequence[Frame]) -> tuple[tuple[int, ...], tuple[float, ...], Frame]:
+def folded(frames: Sequence[Frame]) -> tuple[Ids, tuple[float, ...], Frame]:
     """Return joined tokens and probabilities of frames, at least one, and the last frame."""
     tokens, chances = (chain.from_iterable(each) for each in zip(*((f.tokens, f.probabilities) for f in frames), strict=True))
     return tuple(tokens), tuple(chances), frames[-1]

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 from ... import rules
-from ...core import Processor, Refused, Request, Rule, SamplingParams, SequenceState, Spec, Strategy, add, options_of
+from ...core import Ids, Processor, Refused, Request, Rule, SamplingParams, SequenceState, Spec, Strategy, add, options_of
 from ...core.automaton import Automaton
 from ...core.checks import Json, did_you_mean, short
 from ...core.lifecycle import checked, probe, refusal_of_max_tokens
@@ -40,7 +40,6 @@ from .schema import (
 )
 from .tool_calls import begins_reasoning, call_schema, callable_freely, called_function, format_in, format_of
 
-Tokens = tuple[int, ...]  # ids of a prompt
 LONGEST_TOKEN = 64  # upper bound of the average number of characters per token in a prompt
 SWITCHES = ("enable_thinking", "thinking", "reasoning_effort")  # clients send these to all models
 MOST_BIASES = 1024  # each costs time in every forward pass
@@ -79,7 +78,7 @@ def check_model(facts: Facts, name: str | None) -> None:
         raise Refused("model", "model_not_found", f"the model {name!r} does not exist: this server has {facts.model!r}")
 
 
-def _completion_prompts(facts: Facts, body: CompletionRequest) -> tuple[list[Tokens], list[str]]:
+def _completion_prompts(facts: Facts, body: CompletionRequest) -> tuple[list[Ids], list[str]]:
     """Return the prompts of a completion, and the texts that their answers start with. Raises Refused."""
     if body.echo and body.logprobs is not None:
         raise Refused(
@@ -100,7 +99,7 @@ def prompts_of(body: CompletionRequest | ReadRequest) -> list[Any]:
     return [prompt] if isinstance(prompt, str) or isinstance(prompt[0], int) else prompt
 
 
-def _chat_prompts(facts: Facts, body: ChatRequest) -> tuple[list[Tokens], list[str]]:
+def _chat_prompts(facts: Facts, body: ChatRequest) -> tuple[list[Ids], list[str]]:
     """Return the prompt of a chat, and the empty text that its answers start with. Raises Refused."""
     if body.top_logprobs and not body.logprobs:
         raise Refused("top_logprobs", "conflict", "it needs logprobs to be true")
@@ -122,7 +121,7 @@ def _variables(body: Conversation) -> Json:
     return variables
 
 
-def conversation(facts: Facts, body: Conversation) -> Tokens:
+def conversation(facts: Facts, body: Conversation) -> Ids:
     """Return the prompt of a conversation, whose answer is its next turn. Raises Refused."""
     check_length(facts, sum(len(message.text) for message in body.messages), "messages")
     turns = [_turn(message) for message in body.messages]
@@ -300,14 +299,14 @@ def check_length(facts: Facts, characters: int, param: str) -> None:
         )
 
 
-def encoded_prompt(facts: Facts, prompt: str | list[int], special: bool | None = None, *, infills: bool = False) -> Tokens:
+def encoded_prompt(facts: Facts, prompt: str | list[int], special: bool | None = None, *, infills: bool = False) -> Ids:
     """Return the tokens of a prompt, including the model's `prompt_end`. Raises Refused."""
     if isinstance(prompt, str):
         check_length(facts, len(prompt), "prompt")
     return encode(facts, prompt, special=special, infills=infills)
 
 
-def _echoed(facts: Facts, prompt: str | list[int], tokens: Tokens) -> str:
+def _echoed(facts: Facts, prompt: str | list[int], tokens: Ids) -> str:
     """Return the text of a prompt: the given text with `prompt_end`, or the decoded tokens."""
     if isinstance(prompt, str):
         return prompt if prompt.endswith(facts.prompt_end) or not prompt else prompt + facts.prompt_end
@@ -412,7 +411,7 @@ def read(facts: Facts, body: ReadRequest) -> TranslatedBody:
     return TranslatedBody([_submit(facts, reading, prompt, template) for prompt in encoded], [""] * len(encoded), [])
 
 
-def _submit(facts: Facts, reading: Reading, prompt: Tokens, template: ReadTemplate) -> Submit:
+def _submit(facts: Facts, reading: Reading, prompt: Ids, template: ReadTemplate) -> Submit:
     """Return the submission of a read. Raises Refused if the engine would reject it."""
     config = facts.first.config
     request = read_request(0, prompt, template, config.max_model_len)
