@@ -6,9 +6,8 @@ from pathlib import Path, PurePath
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
-from .core import Ids, Refused, Request, SamplingParams, State, Strategy, Trace, Update, WeightsDriver
+from .core import Ids, Refused, Request, SamplingParams, State, Strategy, StrategyOptions, Trace, Update, WeightsDriver
 from .core.checks import listed as evaluation_items
-from .core.options import StrategyOptions
 from .core.request import explains
 from .engine.buffer_policy import BufferPolicy
 from .engine.config import ENGINE_FIELDS, EngineConfig, engine_config

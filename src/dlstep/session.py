@@ -15,9 +15,9 @@ from .core import (
     Trace,
     init,
     schedule,
+    short,
     with_options,
 )
-from .core.checks import short
 from .core.lifecycle import pages_needed
 from .core.options import options_of, sorted_options
 from .core.request import explains

@@ -17,7 +17,7 @@ from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import Any
 
-from ..core.checks import Json, short
+from ..core import Json, short
 from ..engine.json_lines import Line, RunLock, append, encoded, opened, parsed, replaced, sealed, sealed_lines
 from ..engine.step_limit import StepLimit
 from .lines import OWN, AnsweredRequest, RequestLine, answer_id, answer_line, content_key

@@ -17,8 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
-from ..core import STATUS, DlstepError, Refusal, Refused
-from ..core.checks import Json
+from ..core import STATUS, DlstepError, Json, Refusal, Refused
 from ..core.options import searched
 from ..engine.config import EngineConfig
 from ..engine.loader import LoadedEngine, load_engine

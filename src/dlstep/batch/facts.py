@@ -6,10 +6,9 @@ from contextlib import suppress
 from functools import cache
 from inspect import getsource, isfunction
 from pathlib import Path
-from typing import Any
 
 from .. import __version__
-from ..core import Options, options_of
+from ..core import Json, Options, options_of
 from ..engine.json_lines import digest_of
 from ..engine.loader import LoadedEngine
 from ..extras import installed
@@ -19,7 +18,7 @@ DECODING = ("core", "distributed", "driver", "models", "processors", "rules", "s
 LIBRARIES = ("torch", "transformers", "lm-eval", "math-verify")
 
 
-def facts_of(engine: LoadedEngine) -> dict[str, Any]:
+def facts_of(engine: LoadedEngine) -> Json:
     """Return the model, the strategy and the settings of an engine."""
     config = engine.first.config
     facts = {

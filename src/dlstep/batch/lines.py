@@ -4,7 +4,7 @@ import json
 from hashlib import blake2b
 from typing import NamedTuple
 
-from ..core.checks import Json, short
+from ..core import Json, short
 from ..engine.json_lines import parsed
 
 OWN = "custom_id"  # names a line and is not part of its content

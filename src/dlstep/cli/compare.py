@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from .. import strategies
-from ..core import PositiveInt
-from ..core.checks import short
+from ..core import PositiveInt, short
 from ..engine.config import ENGINE_FIELDS, EngineConfig
 from ..text.words import printable
 from .eval import report_failures

@@ -5,7 +5,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from inspect import getdoc
-from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
@@ -14,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import tiny
-from ..core import PositiveInt
+from ..core import Json, PositiveInt
 from ..evaluate import EvalOptions
 from ..evaluate.comparing import ComparisonRow, EvalEntry, compared, curves_of
 from ..evaluate.frontier import decoder_entries
@@ -25,7 +24,7 @@ from .options import Namespace, json_text
 
 EXAMPLES = "dlstep demo\ndlstep demo --problems 500\ndlstep demo --json > rows.json"
 TASK = "shells"
-Runs = list[dict[str, Any]]  # the runs of a recording
+Runs = list[Json]  # the runs of a recording
 SECONDS_PER_STEP = 0.2  # slow enough to watch on a terminal
 
 

@@ -8,8 +8,7 @@ from textwrap import fill
 from typing import Any
 
 from .. import tiny
-from ..core import Refused, SamplingParams
-from ..core.checks import Json, short
+from ..core import Json, Refused, SamplingParams, short
 from ..engine.config import EngineConfig, engine_config
 from ..llm import LLM
 from ..text.chat import DROPS

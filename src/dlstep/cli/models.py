@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from ..core.checks import Json
+from ..core import Json
 from .options import Namespace, json_text
 from .strategies import print_wrapped
 

@@ -4,7 +4,7 @@ from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ..core.checks import Json
+from ..core import Json
 from .options import Namespace, json_text
 
 if TYPE_CHECKING:

@@ -2,10 +2,9 @@
 
 import re
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
 from .. import rules, strategies
-from ..core import Rule, needs_canvas, options_of
+from ..core import Json, Rule, needs_canvas, options_of
 from ..engine.option_rows import paragraphs
 from ..strategies._canvas import Canvas
 from .options import Namespace
@@ -28,7 +27,7 @@ class RulesCommand:
 COMMAND = RulesCommand
 
 
-def rule_row(name: str) -> dict[str, Any]:
+def rule_row(name: str) -> Json:
     """Return the facts of a rule; `carriers` are the built-in strategies that accept it."""
     value = rules.PLUGINS.value(name)
     texts = paragraphs(value)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from .. import strategies
-from ..core.checks import Json
+from ..core import Json
 from ..core.options import Options, PluginGroup, searched
 from ..engine.config import EngineConfig
 from ..engine.option_rows import option_rows, paragraphs, parts_of

@@ -5,7 +5,7 @@ import webbrowser
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
-from ..core.checks import Json, short
+from ..core import Json, short
 from ..text.words import counted
 from ..views import page_of
 from ..views.frames import KIND, VERSION, recording

@@ -21,7 +21,7 @@ from .block_pass import (
     planned_pass as planned_pass,
     samples_of as samples_of,
 )
-from .checks import check_ranges as check_ranges
+from .checks import Json as Json, check_ranges as check_ranges, short as short
 from .commit import Prepared as Prepared, commit as commit, prepare as prepare
 from .config import Config as Config
 from .errors import (
@@ -57,6 +57,7 @@ from .lifecycle import (
 )
 from .options import (
     Options as Options,
+    StrategyOptions as StrategyOptions,
     options_of as options_of,
     with_options as with_options,
 )

@@ -36,7 +36,11 @@ _HOLDS: dict[str, Callable[[Any, Any], bool]] = {"at least": ge, "more than": gt
 
 
 def short(given: object) -> str:
-    """Return a short repr of `given` for messages."""
+    """Return a short repr of a value, for a message.
+
+    Args:
+        given: The value.
+    """
     return " ".join(reprlib.repr(given).split())
 
 

@@ -6,7 +6,7 @@ from itertools import groupby, pairwise
 from typing import Any, Literal, NamedTuple
 
 from .block import moved
-from .checks import short
+from .checks import Json, short
 from .plan import Span, SpanSamples
 from .sequence import PassRecord, SequenceState, TokenChange
 from .spec import Ids, Positions, Spec
@@ -63,9 +63,9 @@ class StepMap:
                 cells[change.offset : change.offset + 1] = [put] * (1 if change.masks is None else change.masks)
         yield cells, []
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Return the map as JSON data, with the values of each change in a list."""
-        data: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)[:-1]}
+        data: Json = {each.name: getattr(self, each.name) for each in fields(self)[:-1]}
         return data | {"changes": [astuple(change) for change in self.changes]}
 
     @classmethod
@@ -76,7 +76,7 @@ class StepMap:
             data: The JSON data, such as `dlstep.step_map` of a response.
         """
         try:
-            given: dict[str, Any] = {each.name: tuple(data[each.name]) for each in fields(cls)[:4]}
+            given: Json = {each.name: tuple(data[each.name]) for each in fields(cls)[:4]}
             return cls(**given, mask_id=data["mask_id"], changes=tuple([TokenChange(*values) for values in data["changes"]]))
         except (KeyError, TypeError) as error:
             raise ValueError(f"data must be what `StepMap.to_json` returned, got {short(data)}") from error

@@ -27,7 +27,7 @@ from zlib import crc32
 from rpds import HashTrieMap, List
 
 from .block import Extra
-from .checks import check_ranges, short
+from .checks import Json, check_ranges, short
 from .constraint import LazyMasks
 from .errors import ReplayDiverged
 from .lifecycle import Event, Rebuild, apply
@@ -108,7 +108,7 @@ class Trace:
         Args:
             path: Path of the file.
         """
-        lines: list[dict[str, Any]] = [{"dlstep_trace": FORMAT, "events": len(self.events), "first": to_json(self.first)}]
+        lines: list[Json] = [{"dlstep_trace": FORMAT, "events": len(self.events), "first": to_json(self.first)}]
         lines += [{"event": to_json(event)} for event in self.events]
         crc = 0
         for line in lines:
@@ -245,7 +245,7 @@ def to_json(value: Any) -> Any:
     if not is_dataclass(value) or isinstance(value, type):
         raise TypeError(f"a {type(value).__name__} cannot be written: {value!r}")
     cls = type(value)
-    data: dict[str, Any] = {"class": class_path(cls)}
+    data: Json = {"class": class_path(cls)}
     for name, default in _written(cls):
         field_value = getattr(value, name)
         if default is MISSING or (default is not field_value and default != field_value):
@@ -268,7 +268,7 @@ def from_json(data: Any) -> Any:
                 check_ranges(value)
             return value
         case dict():
-            names = list(cast(dict[str, Any], data))
+            names = list(cast(Json, data))
             if len(names) != 1 or names[0] not in _TAGGED:
                 raise ValueError(f"data without a class: {sorted(names)}")
             return _TAGGED[names[0]][2](from_json(data[names[0]]))

@@ -13,8 +13,7 @@ from typing import IO, Any
 
 from filelock import FileLock, Timeout
 
-from ..core import DlstepError
-from ..core.checks import short
+from ..core import DlstepError, short
 
 CHECKSUM = "checksum"
 LOCK = "lock"

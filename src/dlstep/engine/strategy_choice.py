@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from .. import rules, strategies, tiny
-from ..core import Refusal, Refused, SamplingParams, Spec, Strategy, options_of, probe, with_options
+from ..core import Json, Refusal, Refused, SamplingParams, Spec, Strategy, options_of, probe, with_options
 from ..core.checks import did_you_mean, short
 from ..core.options import unknown_option
 from ..core.spec import BIDIRECTIONAL, PROMPT_IN_FULL, TRAININGS, refusal_of_training
@@ -142,7 +142,7 @@ def base_of(choice: StrategyChoice, options: Mapping[str, Any]) -> Strategy:
     return strategy
 
 
-def _block_sizes(name: str | None, base: Strategy, model: "Description", given: Mapping[str, Any]) -> dict[str, Any]:
+def _block_sizes(name: str | None, base: Strategy, model: "Description", given: Mapping[str, Any]) -> Json:
     """Return block sizes that follow from `bd_size`, the width of block attention, unless set.
 
     fast_dllm_v2 divides `bd_size` into sub-blocks (by default of 8); others use it as block size.
@@ -196,7 +196,7 @@ def _check_stated(model: "Description") -> None:
             _check_name(model.name, value, option)
 
 
-def embedded_facts() -> dict[str, dict[str, Any]]:
+def embedded_facts() -> dict[str, Json]:
     """Return the `dlstep` section of each embedded model's config.json, by the model's name."""
     texts = {name: (tiny.path(name) / "config.json").read_text(encoding="utf-8") for name in tiny.names()}
     return {name: json.loads(text)["dlstep"] for name, text in texts.items()}

@@ -10,10 +10,10 @@ Each line has a checksum of its other fields, so that an edited answer, cost or 
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..batch.checkpoint import ANSWERS, BESIDE, AnswerFiles, read_settings
-from ..core.checks import Json
+from ..core import Json
 from ..engine.json_lines import Line, encoded, opened, replaced, sealed, sealed_lines
 from .items import Item, Key, options_text
 from .metrics import Answers, Pair, compared
@@ -111,7 +111,7 @@ def failure(row: Line) -> str:
     return f"{row['task']}/{row['document']}: {row['error']}"
 
 
-def matched_gains(run: EvalRun, other: EvalRun) -> Iterator[tuple[Group, dict[str, Any]]]:
+def matched_gains(run: EvalRun, other: EvalRun) -> Iterator[tuple[Group, Json]]:
     """Yield each group that has a match in the other run, with its gains over that match.
 
     Groups are matched by their options, or with the only set of options of the other run. Problems

@@ -13,9 +13,7 @@ import numpy as np
 
 from .. import rules, strategies, tiny
 from ..batch.checkpoint import Show, no_show
-from ..core import Options, Rule, SamplingParams, Strategy, init, options_of
-from ..core.checks import Json, short
-from ..core.options import StrategyOptions
+from ..core import Json, Options, Rule, SamplingParams, Strategy, StrategyOptions, init, options_of, short
 from ..core.trace import differing, field_names
 from ..engine.json_lines import RunLock
 from ..engine.loader import LoadedEngine

@@ -1,15 +1,13 @@
 """Accuracy against speed on the embedded models: what each strategy loses by unmasking more tokens at once."""
 
-from typing import Any
-
-from ..core.checks import Json
+from ..core import Json
 from ..llm import LLM
 from .comparing import EvalEntry
 
 ACCEPT: Json = {"accept_threshold": (0.9, 0.7, 0.5)}
 MERGED: Json = {"accept_threshold": (0.9, 0.5, 0.0)}
 # For each way of decoding: the strategy, other options of `LLM`, and the values of the option that trades accuracy for speed.
-DECODERS: dict[str, tuple[str, dict[str, Any], Json]] = {
+DECODERS: dict[str, tuple[str, Json, Json]] = {
     "multi_bd buffer 1": ("multi_bd", {"buffer_size": 1}, ACCEPT),
     "multi_bd buffer 4": ("multi_bd", {"buffer_size": 4}, ACCEPT),
     "d2f buffer 4": ("d2f", {"buffer_size": 4}, ACCEPT),

@@ -26,9 +26,7 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window  # pyr
 from tqdm import tqdm
 
 from ..batch.facts import facts_of
-from ..core import DlstepError, SamplingParams
-from ..core.checks import Json, short
-from ..core.options import StrategyOptions
+from ..core import DlstepError, Json, SamplingParams, StrategyOptions, short
 from ..engine.config import engine_config
 from ..engine.json_lines import Line, digest_of
 from ..engine.likelihood import PAIRS, Likelihoods, MonteCarlo

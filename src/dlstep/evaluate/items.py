@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from .. import tiny
-from ..core import SamplingParams
-from ..core.checks import Json, short
+from ..core import Json, SamplingParams, short
 from ..engine.json_lines import Line, digest_of, parsed
 from ..engine.loader import LoadedEngine
 from ..text.chat import render, with_template

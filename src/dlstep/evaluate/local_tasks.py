@@ -11,7 +11,7 @@ from typing import Any
 
 from datasets import Dataset  # pyright: ignore[reportMissingImports]
 
-from ..core.checks import Json, short
+from ..core import Json, short
 from .items import mapped_entries
 
 CALL = re.compile(r"^check\((\w+)\)\s*$", re.MULTILINE)

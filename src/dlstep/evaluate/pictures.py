@@ -5,7 +5,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.checks import short
+from ..core import short
 from ..extras import require
 from ..text.words import clipped, counted, printable
 from .comparing import ComparisonRow, curves_of

@@ -5,8 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 from ..batch.facts import facts_of
-from ..core import DlstepError, SamplingParams, Trace
-from ..core.checks import short
+from ..core import DlstepError, SamplingParams, Trace, short
 from ..engine.config import engine_config
 from ..engine.json_lines import Line, RunLock, check_free
 from ..llm import LLM

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..batch.checkpoint import Show, answered, no_show
 from ..batch.facts import code_of, facts_of
-from ..core import Request, SamplingParams, Update
+from ..core import Json, Request, SamplingParams, Update
 from ..core.step_map import step_map_of
 from ..engine.decode import Decode
 from ..engine.json_lines import Line, digest_of
@@ -129,7 +129,7 @@ def public_of(options: EvalOptions) -> "PublicTasks | None":
     return PublicTasks(options)
 
 
-def problems_of(options: EvalOptions, public: "PublicTasks | None") -> dict[str, dict[str, Any]]:
+def problems_of(options: EvalOptions, public: "PublicTasks | None") -> dict[str, Json]:
     """Return facts about the problems of each task, among them their number `count`."""
     found = {task: {"count": len(own), "digest": digest_of(repr(own).encode())} for task, own in read_problems(options).items()}
     return found | (public.problems if public else {})

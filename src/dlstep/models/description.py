@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ..core import Ids, Refused, SamplingParams, Spec
+from ..core import Ids, Json, Refused, SamplingParams, Spec
 from ..core.errors import user_place
 from ..core.spec import BIDIRECTIONAL, BLOCK_CAUSAL, RESIZES, TRAININGS
 from ..text.detokenize import TOKENIZER_FILES, load_tokenizer
@@ -68,9 +68,9 @@ class _Sources:
     """The sources of a folder's facts: `facts` is the content of its config.json, `own` its `dlstep` section and options."""
 
     folder: Path
-    facts: dict[str, Any]
+    facts: Json
     own: Mapping[str, Any]
-    generation: dict[str, Any]
+    generation: Json
     text: Any
     tokenizer: PreTrainedTokenizerBase
     vocabulary: dict[str, int]
@@ -139,7 +139,7 @@ def read_description(
     )
 
 
-def network_config(folder: Path, facts: dict[str, Any], family: Family) -> tuple[PretrainedConfig, tuple[str, ...]]:
+def network_config(folder: Path, facts: Json, family: Family) -> tuple[PretrainedConfig, tuple[str, ...]]:
     """Return the network's configuration as an object of transformers, and the names of unknown fields."""
     config_class: Any = family.network.config_class
     assert config_class is not None, f"{family.network.__name__} has no configuration class"
@@ -283,7 +283,7 @@ def check_ends(description: Description) -> None:
         )
 
 
-def _options(sources: _Sources) -> dict[str, Any]:
+def _options(sources: _Sources) -> Json:
     """Return the strategy options that the sources state.
 
     Each source overrides those before it: the family's authors; the block size in the checkpoint's name, or else in

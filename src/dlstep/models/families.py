@@ -20,7 +20,7 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
-from ..core import Refused
+from ..core import Json, Refused
 from ..core.checks import Checked, short
 from ..core.options import Plugins
 from ..core.spec import (
@@ -549,7 +549,7 @@ class FamilyGroup(Plugins):
 PLUGINS = FamilyGroup("family", "FAMILY", "dlstep.models")
 
 
-def read_facts(folder: Path) -> dict[str, Any]:
+def read_facts(folder: Path) -> Json:
     """Return the content of config.json. Raises FileNotFoundError if the folder or the file is missing."""
     if not folder.is_dir():
         raise FileNotFoundError(f"checkpoint folder {str(folder)!r} does not exist: give the path of a local folder")
@@ -559,7 +559,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
     return read_object(path)
 
 
-def generation_facts(folder: Path) -> dict[str, Any]:
+def generation_facts(folder: Path) -> Json:
     """Return the content of generation_config.json; an empty dict if there is no such file."""
     path = folder / "generation_config.json"
     return read_object(path) if path.is_file() else {}
@@ -572,7 +572,7 @@ def name_of(folder: Path) -> str:
     return folder.name
 
 
-def recognise(source: Source, facts: dict[str, Any], given: object = None) -> Family:
+def recognise(source: Source, facts: Json, given: object = None) -> Family:
     """Return the given family, which is a value or a name; if it is None, the family of the checkpoint.
 
     Raises ValueError for an unknown name, and for a folder that fits no family.
@@ -583,7 +583,7 @@ def recognise(source: Source, facts: dict[str, Any], given: object = None) -> Fa
     return family
 
 
-def _detect(source: Source, facts: dict[str, Any]) -> Family:
+def _detect(source: Source, facts: Json) -> Family:
     """Return the family that fits config.json.
 
     If several fit, return the one whose tensor the files contain, else the first whose field has a value, else the first
@@ -626,13 +626,13 @@ def _fits(signs: Signs, model_type: object, named: list[str]) -> bool:
     return model_type in signs.model_types or any(re.fullmatch(sign, part) for sign in signs.classes for part in parts)
 
 
-def _class_names(facts: dict[str, Any]) -> Iterator[str]:
+def _class_names(facts: Json) -> Iterator[str]:
     """Yield the class names in config.json; a class of the folder's own code has its module's name in front."""
     names = (*(facts.get("architectures") or ()), *(facts.get("auto_map") or {}).values())
     yield from (name for name in names if isinstance(name, str))
 
 
-def _published_names(folder: Path, facts: dict[str, Any]) -> Iterator[str]:
+def _published_names(folder: Path, facts: Json) -> Iterator[str]:
     """Yield the names of the checkpoint: that in config.json, its folder's, and that of a download cache."""
     if isinstance(known := facts.get("_name_or_path"), str):
         yield known
@@ -640,7 +640,7 @@ def _published_names(folder: Path, facts: dict[str, Any]) -> Iterator[str]:
     yield from (part for part in folder.absolute().parts if part.startswith("models--"))
 
 
-def block_size_of_name(folder: Path, facts: dict[str, Any]) -> int | None:
+def block_size_of_name(folder: Path, facts: Json) -> int | None:
     """Return N of a checkpoint whose published name ends in -bN, such as SDAR-4B-Chat-b32; None for other names."""
     found = [re.search(r"-b([1-9]\d*)\b", name) for name in _published_names(folder, facts)]
     return next((int(match[1]) for match in found if match is not None), None)

@@ -18,8 +18,7 @@ from transformers import PreTrainedModel
 
 from dlstep_kernels.quantization import FP8
 
-from ..core import Refused
-from ..core.checks import short
+from ..core import Refused, short
 from .adapter import Adapter, apply_adapter
 from .checkpoint import Checkpoint, Layout, placements_of
 from .fingerprint import fingerprint

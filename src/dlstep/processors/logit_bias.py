@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from ..core import Context, Processor, Refused
-from ..core.checks import short
+from ..core import Context, Processor, Refused, short
 
 if TYPE_CHECKING:
     from torch import Tensor

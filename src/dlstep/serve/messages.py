@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import tiny
-from ..core import Ids, Refusal, Request, State
-from ..core.options import StrategyOptions
+from ..core import Ids, Refusal, Request, State, StrategyOptions
 from ..core.sequence import Best, FinishInfo
 from ..text.detokenize import Tokenizer
 from ..text.read_templates import ReadTemplate

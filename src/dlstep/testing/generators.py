@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from hypothesis import reject, strategies as st
 
 from .. import rules
-from ..core import Config, Options, Request, Rule, SamplingParams, Spec, Strategy, options_of
+from ..core import Config, Json, Options, Request, Rule, SamplingParams, Spec, Strategy, options_of
 from ..core.automaton import Automaton, bitmap_of, label_words, packed_tables
 from ..core.checks import limits_of
 from ..core.lifecycle import least_pages, probe, sized
@@ -205,7 +205,7 @@ def hyperparameters(draw: st.DrawFn, like: type[Value] | Value) -> Value:
     return reject()
 
 
-def _made(cls: type[Value], options: dict[str, Any]) -> Value | None:
+def _made(cls: type[Value], options: Json) -> Value | None:
     """Return a value with these options; None if they contradict one another, or its rule needs another strategy."""
     try:
         value = cls(**options)
@@ -384,7 +384,7 @@ class Case:
     aborts: tuple[tuple[int, int], ...] = ()
     late_aborts: tuple[tuple[int, int], ...] = ()
     rebuilds: tuple[int, ...] = ()
-    forks: tuple[tuple[int, dict[str, Any]], ...] = ()
+    forks: tuple[tuple[int, Json], ...] = ()
     within: bool = False
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
@@ -443,14 +443,14 @@ def cases(
     )
 
 
-def changes(strategy: Strategy) -> st.SearchStrategy[dict[str, Any]]:
+def changes(strategy: Strategy) -> st.SearchStrategy[Json]:
     """Generate either options for requests of a strategy, except those that move blocks, or another rule."""
     kept, moving = hyperparameters(strategy) | hyperparameters(type(strategy)), ("block_size", "canvas_length")
     own = kept.map(lambda value: {name: option for name, option in options_of(value).items() if name not in moving})
     return own | counting_rules(strategy) if "rule" in options_of(strategy) else own
 
 
-def counting_rules(strategy: Strategy) -> st.SearchStrategy[dict[str, Any]]:
+def counting_rules(strategy: Strategy) -> st.SearchStrategy[Json]:
     """Generate rules of a strategy; only those that count passes, if it accepts any.
 
     A fork gives them blocks that another rule has unmasked in part.

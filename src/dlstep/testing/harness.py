@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..core import (
     Abort,
@@ -11,6 +11,7 @@ from ..core import (
     Config,
     Driver,
     Ids,
+    Json,
     Plan,
     Rebuild,
     Request,
@@ -80,7 +81,7 @@ class CaseRun:
         blocks = [block for sequence in self.state.running for block in sequence.progress.window]
         return any(0 < len(block.masked) < len(block.tokens) - block.given.bit_count() for block in blocks)
 
-    def _fork(self, changes: dict[str, Any]) -> None:
+    def _fork(self, changes: Json) -> None:
         """Continue with changed options, as the fork of a session does, unless blocks do not allow it."""
         try:
             self.state = forked(self.state, with_options(self.state.strategy, changes), changes)

@@ -4,13 +4,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hypothesis.strategies import DataObject, booleans, integers, lists, sampled_from
 
 from ..core import (
     Config,
     Event,
+    Json,
     Plan,
     Request,
     Samples,
@@ -102,7 +103,7 @@ def check_forwards(before: State, events: list[Event]) -> None:
 def _requests(config: Config, strategy: Strategy, data: DataObject) -> tuple[Request, ...]:
     """Return requests of short answers; half of them set a rule or other options."""
 
-    def bringing(request: Request, options: dict[str, Any]) -> Request:
+    def bringing(request: Request, options: Json) -> Request:
         """Return the request with these options; without them if they do not fit or change exactness."""
         try:
             own = replace(request, params=replace(request.params, strategy_options=options))

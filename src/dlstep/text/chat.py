@@ -9,7 +9,7 @@ from collections.abc import Container, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-from ..core import Ids, Refused
+from ..core import Ids, Json, Refused
 from ..core.checks import listed, short, text_of
 from .detokenize import Tokenizer
 from .prompts import encode_text
@@ -113,7 +113,7 @@ def render(
     return text
 
 
-def _marked(message: dict[str, Any], number: int) -> dict[str, Any]:
+def _marked(message: Json, number: int) -> Json:
     """Return a message with marks at the ends of its content and of the names of its calls."""
     calls = [_named(call, MARK % f"{number}.{place}") for place, call in enumerate(listed(message.get("tool_calls")) or ())]
     return message | {"content": message["content"] + MARK % number} | ({"tool_calls": calls} if calls else {})
@@ -130,7 +130,7 @@ def _named(call: Any, mark: str) -> Any:
             return call
 
 
-def template_variables(template: str, given: object, optional: Container[str] = ()) -> dict[str, Any]:
+def template_variables(template: str, given: object, optional: Container[str] = ()) -> Json:
     """Return the variables `given` for a chat template as JSON types, without `optional` ones that it does not read.
 
     Raises Refused if they are not a JSON object, too large, or contain another variable that the
@@ -213,7 +213,7 @@ def check_conversation(messages: object) -> None:
                 raise Refused(f"messages.{number}.{key}", "invalid_type", f"must be a text, got {short(own.get(key))}")
 
 
-def _own(message: Message) -> dict[str, Any]:
+def _own(message: Message) -> Json:
     """Return a message as a plain dictionary of plain strings (not subclasses), without fields that are None."""
     return {key: text_of(value) if isinstance(value, str) else value for key, value in message.items() if value is not None}
 

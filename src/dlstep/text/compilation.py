@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from ..core.checks import short
+from ..core import short
 from .constraints import Marks
 from .dfa import Dfa, Nfa, TooManyStates, difference, product, regex, spelled, words
 from .grammar import DEPTHS, grammar_regex

@@ -5,9 +5,8 @@ from hashlib import blake2b
 from pkgutil import resolve_name
 from threading import Event, Lock
 
-from ..core import Add, Refused, Spec, Trace
+from ..core import Add, Refused, Spec, Trace, short
 from ..core.automaton import Automaton, Edges
-from ..core.checks import short
 from ..extras import require
 from .limited_worker import LimitedWorker, LimitError, NotDoneError
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial, reduce
 from typing import Any, NamedTuple, TypeVar
 
-from ..core.checks import short
+from ..core import short
 from . import dfa
 from .dfa import STRINGS, Dfa, Nfa, TooManyStates
 from .json_schema import ANYTHING, NEVER, Conjunction, Schema, Schemas, Shape

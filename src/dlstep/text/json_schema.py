@@ -12,7 +12,7 @@ from functools import lru_cache, reduce
 from itertools import permutations
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from ..core.checks import short
+from ..core import short
 from . import dfa
 from .dfa import NUMBERS, STRINGS, Dfa, TooManyStates
 

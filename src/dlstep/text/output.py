@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from math import fsum, log
 from typing import Any, Literal
 
-from ..core import FinishReason, Ids, SequenceState, Spec
-from ..core.checks import short
+from ..core import FinishReason, Ids, SequenceState, Spec, short
 from ..core.sequence import Best
 from ..core.step_map import StepMap, step_map_of
 from .detokenize import Tokenizer, cut, decode

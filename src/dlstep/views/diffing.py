@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import NamedTuple
 
-from ..core import AddedRequest, Progress, SequenceState, Spec, State
-from ..core.checks import Json, short
+from ..core import AddedRequest, Json, Progress, SequenceState, Spec, State, short
 from ..core.trace import differing, field_names
 from ..text.words import clipped, piece, print_pretty
 from .frames import shown_options

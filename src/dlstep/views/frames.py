@@ -18,6 +18,7 @@ from ..core import (
     Event,
     Fail,
     Ids,
+    Json,
     Options,
     Positions,
     Rebuild,
@@ -31,7 +32,6 @@ from ..core import (
     Update,
     options_of,
 )
-from ..core.checks import Json
 from ..core.lifecycle import apply
 from ..core.sequence import Best, FinishInfo, token_masks
 from ..text.detokenize import cut

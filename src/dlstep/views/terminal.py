@@ -8,7 +8,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from ..core.checks import Json
+from ..core import Json
 from ..text.words import MASKED, counted, printable
 
 # Colours of medium lightness are readable on light and dark backgrounds. Kinds of tokens also differ in weight, and masked

@@ -5,8 +5,7 @@ from typing import ClassVar
 
 from pydantic_core import from_json
 
-from ...core import Refusal, Refused
-from ...core.checks import Json
+from ...core import Json, Refusal, Refused
 from .errors import body_of
 from .responses import ItemReply, chat_with
 from .schema import ChatRequest, MessagesRequest

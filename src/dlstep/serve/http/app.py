@@ -16,7 +16,7 @@ from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from ... import __version__
-from ...core import Refused
+from ...core import Json, Refused
 from ...core.automaton import Automaton
 from ...text import constraints
 from ...views.page import FOLDER
@@ -259,8 +259,8 @@ def create_app(router: Router, keys: tuple[str, ...] = (), admin_keys: tuple[str
     for method, path, function, responses in (
         ("POST", "/v1/completions", api.completions, streamed(Completion)),
         ("POST", "/v1/chat/completions", api.chat_completions, streamed(ChatCompletion)),
-        ("POST", "/v1/responses", api.responses, streamed(dict[str, Any])),
-        ("POST", "/v1/messages", api.messages, streamed(dict[str, Any])),
+        ("POST", "/v1/responses", api.responses, streamed(Json)),
+        ("POST", "/v1/messages", api.messages, streamed(Json)),
         ("POST", "/v1/reads", api.reads, answered(shapes.ReadsReply)),
         ("POST", "/v1/requests/{request_id}/cancel", api.cancel, answered(shapes.Cancelled)),
         ("POST", "/v1/requests/{request_id}/fork", api.fork, streamed(Completion, ChatCompletion)),

@@ -10,8 +10,7 @@ from itertools import islice, repeat
 from math import log
 from typing import Any, ClassVar, NamedTuple
 
-from ...core import Refusal, Spec
-from ...core.checks import Json
+from ...core import Json, Refusal, Spec
 from ...stream import window_texts
 from ...text.detokenize import TextStream, cut, decode, special_ids
 from ...text.words import Pieces

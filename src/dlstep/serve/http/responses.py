@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import ValidationError
 
-from ...core import Refusal, Refused
-from ...core.checks import Json
+from ...core import Json, Refusal, Refused
 from .errors import body_of, invalid
 from .replies import ChoiceReader, Piece, Reply, TokenLog, event, logs_of
 from .schema import LOGPROBS, ChatRequest, ResponsesRequest, Sampling

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, NoReturn
 
-from ...core import Refused
+from ...core import Json, Refused
 from ...text.chat import template_of
 from ...text.detokenize import held_back
 from ..messages import Facts
@@ -64,7 +64,7 @@ def call_schema(body: ChatRequest) -> Mapping[str, Any]:
     functions = _allowed(body)
     if isinstance(body.tool_choice, NamedTool):
         return functions[0].arguments
-    calls: list[dict[str, Any]] = []
+    calls: list[Json] = []
     for index, function in enumerate(functions):
         legacy = "draft-04" in str(function.arguments.get("$schema"))
         # With an identifier, references within the parameters still lead to parts of the parameters.
