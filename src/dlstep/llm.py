@@ -16,7 +16,7 @@ from .engine.loader import LoadedEngine, changed, load_engine
 from .session import Session, observed, trace_of
 from .stream import Draft, Drafts, Stream
 from .text.chat import Conversation, as_conversations, chat_prompt
-from .text.output import LogLikelihood, Output, Prompt, ReadOutput, output_of
+from .text.output import LogLikelihood, Output, Prompt, Prompts, ReadOutput, output_of
 from .text.prompts import as_list, encode, encode_pins, encode_suffix, ids_of, is_one, numbered, params_of
 from .text.read_templates import TemplatePart, encode_template
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .engine.reads import Reads
 
 Item = TypeVar("Item")
+Params = SamplingParams | Sequence[SamplingParams]  # of all prompts, or of each
 
 
 class LLM:
@@ -185,8 +186,8 @@ class LLM:
     @explains("LLM.generate")
     def generate(
         self,
-        prompts: Prompt | Sequence[Prompt],
-        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        prompts: Prompts,
+        sampling_params: Params | None = None,
         *,
         progress: bool = True,
         log: Callable[[dict[str, float]], object] | None = None,
@@ -233,9 +234,7 @@ class LLM:
         spec = self._engine.first.config.spec
         return output_of(subscription.sequence, prompt, self._engine.tokenizer, spec, subscription.weights_version)
 
-    def _requests(
-        self, prompts: Prompt | Sequence[Prompt], given: SamplingParams | Sequence[SamplingParams] | None
-    ) -> tuple[list[Prompt], list[Request]]:
+    def _requests(self, prompts: Prompts, given: Params | None) -> tuple[list[Prompt], list[Request]]:
         """Return the prompt and the request of each answer."""
         listed = as_list(prompts)
         params = params_for(len(listed), given, self._engine)
@@ -247,7 +246,7 @@ class LLM:
     def chat(
         self,
         messages: Conversation | Sequence[Conversation],
-        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        sampling_params: Params | None = None,
         *,
         chat_template_kwargs: Mapping[str, Any] | None = None,
         add_generation_prompt: bool = True,
@@ -328,7 +327,7 @@ class LLM:
         """
         return encode_suffix(self._engine, text)
 
-    def read(self, prompts: Prompt | Sequence[Prompt], template: Sequence[TemplatePart]) -> list[ReadOutput]:
+    def read(self, prompts: Prompts, template: Sequence[TemplatePart]) -> list[ReadOutput]:
         """Return the probabilities of a template's labels after each prompt, in one forward pass per prompt.
 
         All slots are masked at once, so no slot depends on the label of another. Reads of equal
@@ -363,8 +362,8 @@ class LLM:
 
     def log_likelihood(
         self,
-        prompts: Prompt | Sequence[Prompt] = (),
-        completions: Prompt | Sequence[Prompt] = (),
+        prompts: Prompts = (),
+        completions: Prompts = (),
         *,
         trajectory: Output | Sequence[Output] | None = None,
         mc_num: int = 128,
@@ -415,15 +414,13 @@ class LLM:
     def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Stream[str]: ...
 
     @overload
-    def stream(
-        self, prompt: Sequence[Prompt], sampling_params: SamplingParams | Sequence[SamplingParams] | None = None
-    ) -> Generator[tuple[int, Output]]: ...
+    def stream(self, prompt: Sequence[Prompt], sampling_params: Params | None = None) -> Generator[tuple[int, Output]]: ...
 
     @explains("LLM.stream")
     def stream(
         self,
-        prompt: Prompt | Sequence[Prompt],
-        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        prompt: Prompts,
+        sampling_params: Params | None = None,
     ) -> Stream[str] | Generator[tuple[int, Output]]:
         """Return an iterator of pieces of the answer to a prompt, or of the outputs of a list of prompts as they finish.
 
@@ -576,9 +573,7 @@ def progress_row(step: int, subscriptions: Sequence[Subscription]) -> dict[str, 
     return {"step": step, "answers": ended, "tokens": tokens, "nfe": nfe, "tokens_per_forward": tokens / nfe if nfe else 0.0}
 
 
-def params_for(
-    count: int, given: SamplingParams | Sequence[SamplingParams] | None, engine: LoadedEngine
-) -> list[SamplingParams]:
+def params_for(count: int, given: Params | None, engine: LoadedEngine) -> list[SamplingParams]:
     """Return parameters for each of `count` prompts, from a shared value or one per prompt."""
     many = evaluation_items(given)
     if many is None:

@@ -123,6 +123,7 @@ from .spec import (
     Positions as Positions,
     PositiveFloat as PositiveFloat,
     PositiveInt as PositiveInt,
+    Probabilities as Probabilities,
     Share as Share,
     Spec as Spec,
 )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from .checks import Checked
 from .frozen import built_fast
-from .spec import Ids, NonNegativeInt, Positions
+from .spec import Ids, NonNegativeInt, Positions, Probabilities
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Block:
     """Token of each position; the mask id at masked and void positions."""
     masked: Positions
     """Positions of the answer that have no token yet, ascending; they are fed as masks."""
-    probabilities: tuple[float, ...]
+    probabilities: Probabilities
     """Probability of each token when it was unmasked; 1.0 if given, 0.0 if masked."""
     given: int = 0
     """Bitmap of the offsets that the prompt, a pinned token or a fork fixed."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from .block import Block
 from .plan import Span, SpanSamples
 from .sequence import SequenceState
-from .spec import Ids, Positions, Spec
+from .spec import Ids, Positions, Probabilities, Spec
 
 
 class PlannedPass(NamedTuple):
@@ -61,7 +61,7 @@ class BlockSamples(NamedTuple):
         return self.of_span.tokens[self.first : self.last]
 
     @property
-    def probabilities(self) -> tuple[float, ...]:
+    def probabilities(self) -> Probabilities:
         """Probability of each token."""
         return self.of_span.probabilities[self.first : self.last]
 
@@ -81,7 +81,7 @@ class BlockSamples(NamedTuple):
         return self._of_entries(self.of_span.best_ids)
 
     @property
-    def best_probabilities(self) -> tuple[float, ...]:
+    def best_probabilities(self) -> Probabilities:
         """Probabilities of `best_ids`."""
         return self._of_entries(self.of_span.best_probabilities)
 
@@ -91,7 +91,7 @@ class BlockSamples(NamedTuple):
         return self.of_span.noise[self.first : self.last]
 
     @property
-    def scored_probabilities(self) -> tuple[float, ...]:
+    def scored_probabilities(self) -> Probabilities:
         """Probabilities of `Wanted.scored_ids`."""
         return self._of_entries(self.of_span.scored_probabilities)
 

@@ -20,7 +20,7 @@ from .constraint import TokenMask
 from .errors import Refused, SamplesMismatch
 from .frozen import built_fast
 from .request import SoFar, Who
-from .spec import Ids, NonNegativeInt, Positions
+from .spec import Ids, NonNegativeInt, Positions, Probabilities
 
 MergeMode = Literal["dmax_topk", "iter_smooth_topk"]
 
@@ -51,7 +51,7 @@ class SoftTokens:
     """The positions, ascending."""
     ids: Ids
     """Token ids of each position in turn."""
-    probabilities: tuple[float, ...]
+    probabilities: Probabilities
     """The weight of each id."""
     merge: Merge
     """How to compute the embeddings."""
@@ -145,7 +145,7 @@ class SpanSamples:
 
     tokens: Ids
     """Sampled token ids; -1 in a row with non-finite logits."""
-    probabilities: tuple[float, ...]
+    probabilities: Probabilities
     """Probability of each token; 0.0 in a row with non-finite logits."""
     entropies: tuple[float, ...] = ()
     """Entropies in nats; empty unless requested."""
@@ -154,11 +154,11 @@ class SpanSamples:
     best_ids: Ids = ()
     """For each entry in turn, its `SampleSpec.best` most probable ids, the most probable first.
     Ids of probability 0 are arbitrary and may repeat."""
-    best_probabilities: tuple[float, ...] = ()
+    best_probabilities: Probabilities = ()
     """Probabilities of `best_ids`."""
     noise: Ids = ()
     """One uniform random id per entry; empty unless requested."""
-    scored_probabilities: tuple[float, ...] = ()
+    scored_probabilities: Probabilities = ()
     """Probabilities of `Wanted.scored_ids`, under the distribution that `SampleSpec` selects. They are 0.0
     for the id -1; with `tempered`, for ids that a filter removed; and without `all_ids`, for the mask id
     and ids beyond the vocabulary."""

@@ -15,7 +15,7 @@ from .frozen import built_fast
 from .options import Options
 from .plan import PLAIN, SampleSpec, Span, SpanSamples
 from .request import Request
-from .spec import Ids, Positions, Spec
+from .spec import Ids, Positions, Probabilities, Spec
 
 FinishReason = Literal["stop", "length", "nfe_limit", "repetition", "abort", "rejected", "error"]
 """All ways in which an answer ends.
@@ -193,12 +193,12 @@ class SequenceState:
         return self.tokens(len(self.request.prompt), end)
 
     @property
-    def probabilities(self) -> tuple[float, ...]:
+    def probabilities(self) -> Probabilities:
         """The probability of each token of `answer` when it was unmasked."""
         start = len(self.request.prompt)
         return self.probabilities_of(start, start + len(self.answer))
 
-    def probabilities_of(self, start: int, end: int) -> tuple[float, ...]:
+    def probabilities_of(self, start: int, end: int) -> Probabilities:
         """Return the probabilities of positions `[start, end)`. Linear in those from `start` on.
 
         Args:

@@ -16,6 +16,7 @@ NonNegativeFloat = Annotated[float, Interval(ge=0.0, lt=float("inf"))]
 Share = Annotated[float, Interval(gt=0.0, le=1.0)]
 Ids = tuple[int, ...]  # of tokens
 Positions = tuple[int, ...]  # in a sequence, or indices in a span
+Probabilities = tuple[float, ...]
 AcceptRule = Literal["A", "B"]
 Count = Annotated[int, Interval(ge=1, le=LARGEST)]
 Seats = Annotated[int, Interval(ge=1, le=1 << 20)]  # each seat takes memory

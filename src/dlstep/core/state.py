@@ -18,7 +18,7 @@ from .block import Grid
 from .config import Config
 from .plan import EMPTY_CACHE
 from .sequence import FinishInfo, SequenceState, Storage, Strategy
-from .spec import Ids
+from .spec import Ids, Probabilities
 
 Item = TypeVar("Item")
 
@@ -406,12 +406,12 @@ class Update:
         return self.sequence.tokens(self.start, self.stop)
 
     @property
-    def probabilities(self) -> tuple[float, ...]:
+    def probabilities(self) -> Probabilities:
         """The probability of each of `tokens` when it was unmasked."""
         return self.sequence.probabilities_of(self.start, self.stop)
 
     @property
-    def window(self) -> tuple[tuple[int | None, ...], tuple[float, ...]]:
+    def window(self) -> tuple[tuple[int | None, ...], Probabilities]:
         """Tokens and probabilities of the answer's unsettled positions in the window; empty once the answer has ended.
 
         A masked position has the token None and the probability 0.

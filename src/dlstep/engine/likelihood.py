@@ -24,6 +24,7 @@ from .decode import sampled_passes
 from .loader import LoadedEngine
 from .reads import Reading
 
+Pairs = list[tuple[Ids, Ids]]  # prompts and answers
 Masks = tuple[int, ...]  # offsets in an answer, ascending
 PAIRS = 256  # pairs whose likelihoods are computed together
 LONGEST_PART = 512  # tokens of an answer that a causal network scores in one forward pass
@@ -85,7 +86,7 @@ class Likelihoods:
         self._engine, self._first, self._settings, self._greedy = engine, init(config, reads), settings, greedy
         self.steps = 0
 
-    def of(self, pairs: list[tuple[Ids, Ids]]) -> list[LogLikelihood]:
+    def of(self, pairs: Pairs) -> list[LogLikelihood]:
         """Return the likelihood of the answer in each pair (prompt, answer); neither may be empty.
 
         Forward passes of other threads wait while `PAIRS` pairs are scored. Raises DlstepError for
@@ -101,7 +102,7 @@ class Likelihoods:
         measured, some = self._exactly if self.exact else self._estimated, range(0, len(pairs), PAIRS)
         return [each for first in some for each in measured(pairs[first : first + PAIRS])]
 
-    def _exactly(self, pairs: list[tuple[Ids, Ids]]) -> list[LogLikelihood]:
+    def _exactly(self, pairs: Pairs) -> list[LogLikelihood]:
         """Return exact values by the chain rule. Requests share the pages of their prefixes."""
         size = self._part
         parts = [(*pair, at) for pair in pairs for at in range(0, len(pair[1]), size)]
@@ -115,7 +116,7 @@ class Likelihoods:
             likelihoods.append(LogLikelihood(value, "exact", greedy=best == answer))
         return likelihoods
 
-    def _estimated(self, pairs: list[tuple[Ids, Ids]]) -> list[LogLikelihood]:
+    def _estimated(self, pairs: Pairs) -> list[LogLikelihood]:
         """Return means of the weighted samples. Equal masks of an answer are computed once."""
         drawn = [masks_of(len(answer), self._settings, (prompt, answer)) for prompt, answer in pairs]
         queries = dict.fromkeys(_Query(*pair, masks) for pair, own in zip(pairs, drawn, strict=True) for masks in own)
@@ -128,7 +129,7 @@ class Likelihoods:
             likelihoods.append(LogLikelihood(value, "monte_carlo", error, same))
         return likelihoods
 
-    def _greedily(self, pairs: list[tuple[Ids, Ids]], rows: dict[_Query, SpanSamples]) -> list[bool]:
+    def _greedily(self, pairs: Pairs, rows: dict[_Query, SpanSamples]) -> list[bool]:
         """Return whether greedy decoding gives each answer; stop at the first difference."""
         left = {number: tuple(range(len(answer))) for number, (_, answer) in enumerate(pairs)}
         same = [True] * len(pairs)

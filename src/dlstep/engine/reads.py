@@ -15,6 +15,7 @@ from ..core import (
     Event,
     Grid,
     Ids,
+    Probabilities,
     Progress,
     Refusal,
     Refused,
@@ -35,8 +36,6 @@ from ..strategies._blocks import opened, refusal_without_mask
 from ..text.read_templates import MOST_LABELS, ReadTemplate
 from .decode import Decode
 from .loader import LoadedEngine
-
-Distribution = tuple[float, ...]
 
 
 @final
@@ -103,7 +102,7 @@ class Reading(Strategy):
 class ReadResult(NamedTuple):
     """The distribution of each slot of a read, or its error. `cached` is the number of prompt tokens that were not fed."""
 
-    slots: tuple[Distribution, ...]
+    slots: tuple[Probabilities, ...]
     error: str = ""
     cached: int = 0
     aborted: bool = False
@@ -184,7 +183,7 @@ class Reads:
 
 def _result(span: Span, rows: SpanSamples, cached: int) -> ReadResult:
     """Return the distributions from the probabilities that the driver returned."""
-    slots = list[Distribution]()
+    slots = list[Probabilities]()
     width = span.wanted.scored_width
     for begin in range(0, len(span.wanted.scored_ids), width):
         ids, found = span.wanted.scored_ids[begin : begin + width], rows.scored_probabilities[begin : begin + width]

@@ -23,7 +23,18 @@ from .checkpoint import Checkpoint
 from .layers import Adapted, Gates
 from .reading import advice_on_pickles, read_contents, read_object, refuse_errors
 from .sharding import parameter_shards
-from .weights import Placement, Shape, Shares, WeightRule, empty_network, make_plan, network_tensors, parameter_part, shortened
+from .weights import (
+    Placement,
+    Shape,
+    Shares,
+    Tensors,
+    WeightRule,
+    empty_network,
+    make_plan,
+    network_tensors,
+    parameter_part,
+    shortened,
+)
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."  # peft's prefix for names of the wrapped network
@@ -246,7 +257,7 @@ def apply_adapter(
     *,
     merge: bool,
     ranks: Ranks = ALONE,
-    again: Mapping[str, Tensor] | None = None,
+    again: Tensors | None = None,
 ) -> None:
     """Apply an adapter to `network`; each of several `ranks` changes its shard.
 
@@ -321,12 +332,12 @@ def _is_linear(network: PreTrainedModel, place: Placement) -> bool:
     return isinstance(_module(network, place), nn.Linear)
 
 
-def _part(parameters: Mapping[str, Tensor], place: Placement) -> Tensor:
+def _part(parameters: Tensors, place: Placement) -> Tensor:
     """Return a view of the part of a parameter that a placement selects."""
     return parameter_part(parameters[place.parameter], place.part)
 
 
-def _merge(parameters: Mapping[str, Tensor], pair: Pair, shares: Shares) -> None:
+def _merge(parameters: Tensors, pair: Pair, shares: Shares) -> None:
     """Add an update to the weights, computed in float32."""
     for place in shares.held(pair.places):
         weight = _part(parameters, place)

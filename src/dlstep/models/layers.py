@@ -33,6 +33,7 @@ from .transformers_internals import (
 )
 
 ATTENTION = "dlstep_paged"  # the name that is registered with transformers
+LayerPages = tuple[Float[Tensor, "slots _kv_heads _head_dim"], ...]  # the slots of each layer, page after page
 Watch = Callable[[int, Tensor, int | None, float], None]  # gets layer, queries [n, heads, head_dim], sliding window and scale
 
 
@@ -40,9 +41,9 @@ Watch = Callable[[int, Tensor, int | None, float], None]  # gets layer, queries 
 class PagedContext:
     """Where a forward pass stores keys and values, and what its rows see."""
 
-    key_pages: tuple[Float[Tensor, "slots _kv_heads _head_dim"], ...]
+    key_pages: LayerPages
     """Key slots of each layer, page after page."""
-    value_pages: tuple[Float[Tensor, "slots _kv_heads _head_dim"], ...]
+    value_pages: LayerPages
     """Value slots of each layer, page after page."""
     slot_mapping: Int64[Tensor, " n"]
     """Slot of each row; -1: not stored."""

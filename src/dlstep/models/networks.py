@@ -38,7 +38,7 @@ from dlstep_kernels.vocabulary import Share, gather_columns
 
 from ..core import Plan, Spec
 from ..distributed.ranks import ALONE, Ranks
-from .layers import PagedContext, Watch, shared_gates
+from .layers import LayerPages, PagedContext, Watch, shared_gates
 from .shapes import KVShape, embedding_of, head_of, in_gib, kv_bytes_per_token, kv_shapes
 from .sharding import VocabRows, vocabulary_shard
 from .transformers_internals import NO_MASK, NO_MASKS, EmptyCache, cache_argument
@@ -117,8 +117,8 @@ def batch_of(
 class Memory:
     """KV cache pages of each layer, and state that canvases carry to their next forward pass."""
 
-    key_pages: tuple[Float[Tensor, "slots _kv_heads _head_dim"], ...]
-    value_pages: tuple[Float[Tensor, "slots _kv_heads _head_dim"], ...]
+    key_pages: LayerPages
+    value_pages: LayerPages
     carried: Float[Tensor, "places canvas hidden"]
 
     @property

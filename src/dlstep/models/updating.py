@@ -4,7 +4,7 @@ The tensors of a source go through the same steps as when a checkpoint is loaded
 and quantization.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -25,9 +25,8 @@ from .fingerprint import fingerprint
 from .layers import SCALES, Adapted
 from .quantization import quantize_weight
 from .reading import Contents, Folder, Stored, read_contents
-from .weights import empty_network, fill
+from .weights import Tensors, empty_network, fill
 
-Tensors = Mapping[str, Tensor]
 GIVEN = Path("the given tensors")  # instead of a folder, in error messages
 DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}  # as files name them
 

@@ -41,6 +41,7 @@ class WeightRule(Checked):
 
 
 Shape = tuple[int, ...]
+Tensors = Mapping[str, Tensor]
 Part = tuple[int | None, int | None]  # expert and half; None: all
 # Called with the number of bytes to load. The context yields a function to call with the size of each loaded piece.
 Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
@@ -259,14 +260,14 @@ class Shares:
 
 
 def fill(
-    parameters: Mapping[str, Tensor],
-    row_scales: Mapping[str, Tensor],
+    parameters: Tensors,
+    row_scales: Tensors,
     placements: list[Placement],
     stored: Mapping[str, Stored],
     advance: Callable[[int], None],
     shares: Shares,
     dtype: torch.dtype,
-    given: Mapping[str, Tensor] | None = None,
+    given: Tensors | None = None,
 ) -> None:
     """Copy tensors to their placements, file by file. Raises ValueError if tied parameters have different values.
 
@@ -302,7 +303,7 @@ def fill(
             advance(tensor.size)
 
 
-def _scales(stored: Mapping[str, Stored], given: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
+def _scales(stored: Mapping[str, Stored], given: Tensors | None) -> dict[str, Tensor]:
     """Return the scales of the tensors that are stored in codes, by the name of the tensor."""
     chosen = [tensor for name, tensor in stored.items() if is_scale(name, stored)]
     return {tensor.name.removesuffix(SCALE): read(tensor.name).clone() for tensor, read in _opened(chosen, given)}
@@ -316,7 +317,7 @@ def parameter_part(parameter: Tensor, part: Part) -> Tensor:
     return parameter if half is None else parameter.chunk(2)[half]
 
 
-def _opened(chosen: list[Stored], given: Mapping[str, Tensor] | None) -> Iterator[tuple[Stored, Callable[[str], Tensor]]]:
+def _opened(chosen: list[Stored], given: Tensors | None) -> Iterator[tuple[Stored, Callable[[str], Tensor]]]:
     """Yield each tensor and a function that reads it from its opened file; the result is valid until the next tensor.
 
     Pages of a mapped file count as memory of this process until the file is closed, so a file is reopened after every
@@ -332,7 +333,7 @@ def _opened(chosen: list[Stored], given: Mapping[str, Tensor] | None) -> Iterato
                 yield tensor, opened.get_tensor
 
 
-def put(network: PreTrainedModel, filled: Mapping[str, Tensor]) -> None:
+def put(network: PreTrainedModel, filled: Tensors) -> None:
     """Put the parameters and saved buffers into a network, tied ones under all of their names."""
     for first, names in network_tensors(network).names.items():
         old = network.get_parameter_or_buffer(first)

@@ -8,11 +8,11 @@ the lowest. `remask_threshold` selects their variant with remasking.
 from dataclasses import dataclass
 from typing import final
 
-from ..core import Block, BlockPass, Choice, PlannedPass, Positions, Probability
+from ..core import Block, BlockPass, Choice, PlannedPass, Positions, Probabilities, Probability
 from ._shares import highest, remasked
 
 
-def best_of_runs(positions: Positions, probabilities: tuple[float, ...], low: float) -> list[int]:
+def best_of_runs(positions: Positions, probabilities: Probabilities, low: float) -> list[int]:
     """Return the indices of the best position of each run of `positions`, if above `low`."""
     found: list[int] = []
     top, highest, before = 0, -1.0, -1
@@ -84,7 +84,7 @@ class Hierarchy(Choice):
         """True with a `remask_threshold`."""
         return self.remask_threshold > 0.0
 
-    def _certain(self, positions: Positions, probabilities: tuple[float, ...]) -> list[int]:
+    def _certain(self, positions: Positions, probabilities: Probabilities) -> list[int]:
         """Return the indices of the positions that are certain enough, ascending."""
         accept, chosen = self.accept_threshold, best_of_runs(positions, probabilities, self.low_threshold)
         if accept < 1.0:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import fsum
 from typing import final
 
-from ..core import Block, BlockPass, Extra, PlannedPass, Positions, PositiveInt, Rule
+from ..core import Block, BlockPass, Extra, PlannedPass, Positions, PositiveInt, Probabilities, Rule
 from ._shares import remasked
 
 NEVER = -1.0
@@ -21,8 +21,8 @@ NEVER = -1.0
 class Confidences(Extra):
     """Confidences of the sampled positions: when last unmasked, and in the previous pass."""
 
-    unmasked: tuple[float, ...]
-    before: tuple[float, ...]
+    unmasked: Probabilities
+    before: Probabilities
 
 
 @final
@@ -74,7 +74,7 @@ class Saber(Rule):
             block = remasked(block, [position for _, position in sorted(falls)[:back]], block_pass.spec)
         return block.with_extra(Confidences(tuple(unmasked), now))
 
-    def _chosen(self, memory: Confidences, masks: list[int], now: tuple[float, ...]) -> list[int]:
+    def _chosen(self, memory: Confidences, masks: list[int], now: Probabilities) -> list[int]:
         """Return the masked places above the mean confidence, or the best ones if too few are."""
         known = [confidence for confidence in memory.unmasked if confidence != NEVER]
         threshold = fsum(known) / len(known) if known else 1.0

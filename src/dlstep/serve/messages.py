@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import tiny
-from ..core import Ids, Refusal, Request, State, StrategyOptions
+from ..core import Ids, Probabilities, Refusal, Request, State, StrategyOptions
 from ..core.sequence import Best, FinishInfo
 from ..text.detokenize import Tokenizer
 from ..text.read_templates import ReadTemplate
@@ -120,7 +120,7 @@ class ChangeEngine(NamedTuple):
 Command = Submit | Cancel | Drop | ChangeEngine
 
 
-Window = tuple[tuple[int | None, ...], tuple[float, ...]]
+Window = tuple[tuple[int | None, ...], Probabilities]
 EMPTY_WINDOW: Window = (), ()
 
 
@@ -135,7 +135,7 @@ class News(NamedTuple):
 
     id: int
     tokens: Ids
-    probabilities: tuple[float, ...]
+    probabilities: Probabilities
     window: Window
     steps: int
     nfe: int

@@ -31,6 +31,7 @@ from ..core import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    Probabilities,
     Progress,
     Refusal,
     Refused,
@@ -261,7 +262,7 @@ class DiffusionGemma(Causal):
         return Progress((block,), end, end, past)
 
 
-def _committed(window_filter: WindowFilter, block: Block, best: Ids, chances: tuple[float, ...], noise: Ids) -> Block:
+def _committed(window_filter: WindowFilter, block: Block, best: Ids, chances: Probabilities, noise: Ids) -> Block:
     """Return the canvas after committing those of the tokens `best` that satisfy the constraint together.
 
     The committed tokens count as given from then on. The other positions get noise and are denoised

@@ -19,6 +19,7 @@ from ..core import (
     NonNegativeFloat,
     Positions,
     PositiveInt,
+    Probabilities,
     Probability,
     Refusal,
     Refused,
@@ -46,7 +47,7 @@ class Softened(Revision):
     """State of a refreshed block: best ids of unmasked positions, and their probabilities."""
 
     ids: Ids = ()
-    probabilities: tuple[float, ...] = ()
+    probabilities: Probabilities = ()
 
 
 @final
@@ -127,7 +128,7 @@ class DMax(Revising):
         top_k = self.token_merge_top_k
         at: Positions = ()
         ids: Ids = ()
-        probabilities: tuple[float, ...] = ()
+        probabilities: Probabilities = ()
         for block in blocks:
             extra = block.extra
             places = block.sampled(limit)
@@ -227,7 +228,7 @@ class DMax(Revising):
         return Block(block.start, tuple(new_tokens), left, tuple(new_probabilities), block.given, block.opened, after)
 
 
-def _filled(probabilities: tuple[float, ...], first: int, accept: float) -> int:
+def _filled(probabilities: Probabilities, first: int, accept: float) -> int:
     """Return the end of the masks to fill, which begin at index `first`: at least one if there is any."""
     end = next((i for i in range(first, len(probabilities)) if probabilities[i] < accept), len(probabilities))
     return min(max(end, first + 1), len(probabilities))

@@ -19,7 +19,7 @@ from hypothesis import reject, strategies as st
 from .. import rules
 from ..core import Config, Json, Options, Request, Rule, SamplingParams, Spec, Strategy, options_of
 from ..core.automaton import Automaton, bitmap_of, label_words, packed_tables
-from ..core.checks import limits_of
+from ..core.checks import limits_of, values_of
 from ..core.lifecycle import least_pages, probe, sized
 from ..core.spec import AcceptRule
 from ..text.dfa import explored
@@ -188,7 +188,7 @@ def hyperparameters(draw: st.DrawFn, like: type[Value] | Value) -> Value:
     A rule inside a rule is of any class that the outer rule accepts.
     """
     example = like() if isinstance(like, type) else like
-    plainly = {field.name: getattr(example, field.name) for field in fields(example)}
+    plainly = values_of(example)
     held = {name: value for name, value in plainly.items() if isinstance(value, Options)}
     drawn = _fields(type(example), frozenset(held))
     kept = {name: value for name, value in plainly.items() if name not in SMALL and name not in held}
@@ -455,8 +455,7 @@ def counting_rules(strategy: Strategy) -> st.SearchStrategy[Json]:
 
     A fork gives them blocks that another rule has unmasked in part.
     """
-    own = {field.name: getattr(strategy, field.name) for field in fields(strategy)}
-    able = _held(type(strategy), "rule", **own)
+    able = _held(type(strategy), "rule", **values_of(strategy))
     counting = [rule for rule in able if type(rule).measure is not Rule.measure]
     return st.sampled_from(counting or able).flatmap(hyperparameters).map(lambda rule: {"rule": rule})
 

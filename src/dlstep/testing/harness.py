@@ -13,6 +13,7 @@ from ..core import (
     Ids,
     Json,
     Plan,
+    Probabilities,
     Rebuild,
     Request,
     Samples,
@@ -153,7 +154,7 @@ def disturbed(run: CaseRun) -> set[int]:
     return {ids[seq_id] for step in run.steps for seq_id in step.plan.preemptions}
 
 
-Outcome = tuple[Ids, str | None, tuple[float, ...], int]
+Outcome = tuple[Ids, str | None, Probabilities, int]
 
 
 def outcome(sequence: SequenceState) -> Outcome:

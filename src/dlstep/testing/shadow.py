@@ -37,6 +37,7 @@ class Slot(NamedTuple):
         return self.final or self.prefix == tuple(tokens[: self.position + 1])
 
 
+States = dict[tuple[int, int], int]  # of the rows, by sequence number and position
 BROKEN_CACHE = -1  # no state has this cache digest
 # Numbers, because hashes of strings differ between processes.
 DENOISED, SPREAD, SCORED, BLIND, DRAFTED, POLICY = 11, 12, 13, 14, 15, 16
@@ -224,7 +225,7 @@ class ShadowDriver:
 
     def _forward(self, plan: Plan) -> tuple[SpanSamples, ...]:
         spans = plan.spans
-        states: dict[tuple[int, int], int] = {}
+        states: States = {}
         for span in spans:
             states |= self._embeddings(span)
         layers: dict[tuple[int, int], tuple[int, ...]] = {place: (state,) for place, state in states.items()}
@@ -245,7 +246,7 @@ class ShadowDriver:
         assert carries, f"request {span.who.seq_id} carries state and holds no slot, or samples nothing"
         return self.now.carriers[span.who.seq_id]
 
-    def _embeddings(self, span: Span) -> dict[tuple[int, int], int]:
+    def _embeddings(self, span: Span) -> States:
         """Return the first layer's input of each row: position, token, soft and carried input."""
         rows, seq_id = span.rows, span.who.seq_id
         final_rows = rows.query_only + rows.final_rows
@@ -289,7 +290,7 @@ class ShadowDriver:
             assert kept, f"request {seq_id} overwrites {before} with {held}"
             self.now.slots[slot] = held
 
-    def _attend(self, span: Span, layer: int, states: dict[tuple[int, int], int]) -> dict[tuple[int, int], int]:
+    def _attend(self, span: Span, layer: int, states: States) -> States:
         """Return the new state of each row: a hash of the old one and all that its group sees."""
         rows, seq_id = span.rows, span.who.seq_id
         first_fed = rows.start + rows.query_only
@@ -307,7 +308,7 @@ class ShadowDriver:
                 known = held.is_final(tokens) or (own and not self.exact)
                 assert known, f"request {seq_id} reads {held}, which is not final and not fed"
             seen.append((rows.grid.group(position), held.states[layer]))
-        new: dict[tuple[int, int], int] = {}
+        new: States = {}
         digests: dict[int, int] = {}
         for position in range(rows.start, rows.stop):
             group = rows.grid.group(position)
@@ -316,7 +317,7 @@ class ShadowDriver:
             new[seq_id, position] = _hash(layer, states[seq_id, position], digests[group])
         return new
 
-    def _sample(self, span: Span, states: dict[tuple[int, int], int], spec: SampleSpec) -> SpanSamples:
+    def _sample(self, span: Span, states: States, spec: SampleSpec) -> SpanSamples:
         """Return the rows of a span; like a device's noise, they depend on the draw number."""
         wanted, seq_id = span.wanted, span.who.seq_id
         drawn: list[tuple[int, float]] = []

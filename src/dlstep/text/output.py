@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from math import fsum, log
 from typing import Any, Literal
 
-from ..core import FinishReason, Ids, SequenceState, Spec, short
+from ..core import FinishReason, Ids, Probabilities, SequenceState, Spec, short
 from ..core.sequence import Best
 from ..core.step_map import StepMap, step_map_of
 from .detokenize import Tokenizer, cut, decode
 from .words import clipped, counted, print_pretty, printable
 
 Prompt = str | Sequence[int]
+Prompts = Prompt | Sequence[Prompt]
 LEAST = 2.0**-126  # smallest normal float32: devices may round smaller probabilities to 0
 
 
@@ -48,7 +49,7 @@ class Output:
     """Text of the answer, which ends before the first stop string."""
     token_ids: Ids
     """All emitted tokens."""
-    probabilities: tuple[float, ...]
+    probabilities: Probabilities
     """Probability of each of them when it was unmasked."""
     finish_reason: FinishReason | None
     """Why the answer ended; None while it is unfinished."""

@@ -11,7 +11,7 @@ from ..core import Ids, Refused, Request, SamplingParams, State
 from ..core.checks import listed, pairs_of, plain, short, text_of
 from ..core.lifecycle import refusal_of_max_tokens
 from .detokenize import Tokenizer, special_ids
-from .output import Prompt
+from .output import Prompt, Prompts
 
 
 class TextEncoder(Protocol):
@@ -130,7 +130,7 @@ def encode_pins(texts: TextEncoder, pins: object) -> dict[int, int]:
     return dict(sorted(tokens.items()))
 
 
-def as_list(prompts: Prompt | Sequence[Prompt], name: str = "prompts") -> list[Prompt]:
+def as_list(prompts: Prompts, name: str = "prompts") -> list[Prompt]:
     """Return one prompt or many as a list. A text, list of ids or 1-D array is one prompt.
 
     Raises Refused, with the argument's name, for anything else, and for a list that mixes numbers and prompts.

@@ -21,6 +21,7 @@ from ..core import (
     Json,
     Options,
     Positions,
+    Probabilities,
     Rebuild,
     Samples,
     SequenceState,
@@ -61,7 +62,7 @@ class Feeding(NamedTuple):
     batch_requests: int
     batch_rows: int
     best_ids: Ids = ()
-    best_probabilities: tuple[float, ...] = ()
+    best_probabilities: Probabilities = ()
 
 
 class Frame(NamedTuple):
@@ -79,7 +80,7 @@ class Frame(NamedTuple):
     nfe: int
     settled: int
     tokens: Ids
-    probabilities: tuple[float, ...]
+    probabilities: Probabilities
     packed_cells: bytes = b""
     packed_chances: bytes = b""
     fed: Feeding | None = None
@@ -322,7 +323,7 @@ def framed(sequence: SequenceState, spec: Spec) -> tuple[Json, list[Json]]:
     return head_of(sequence, spec, request=str(sequence.request.id), kind="state", model=""), frames
 
 
-def folded(frames: Sequence[Frame]) -> tuple[Ids, tuple[float, ...], Frame]:
+def folded(frames: Sequence[Frame]) -> tuple[Ids, Probabilities, Frame]:
     """Return joined tokens and probabilities of frames, at least one, and the last frame."""
     tokens, chances = (chain.from_iterable(each) for each in zip(*((f.tokens, f.probabilities) for f in frames), strict=True))
     return tuple(tokens), tuple(chances), frames[-1]
