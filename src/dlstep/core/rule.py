@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from .block import Block
 from .block_pass import BlockPass, PlannedPass, planned_pass
@@ -25,6 +25,9 @@ class Rule(Options, ABC):
     contents.
     """
 
+    remasks: ClassVar[bool] = False
+    """Whether unmasked positions may be remasked; then only blocks without masks are settled."""
+
     @abstractmethod
     def commit(self, block_pass: BlockPass) -> Block:
         """Return the block after a forward pass.
@@ -40,11 +43,6 @@ class Rule(Options, ABC):
             planned: The pass before it runs.
         """
         return planned.block.masked
-
-    @property
-    def remasks(self) -> bool:
-        """Whether unmasked positions may be remasked; then only blocks without masks are settled."""
-        return False
 
     @property
     def sample_spec(self) -> SampleSpec:
@@ -84,20 +82,15 @@ class CanvasRule(Rule):
     Derive a `Choice` that does so from both classes.
     """
 
-    @property
-    def whole(self) -> bool:
-        """Whether the whole answer must be one block."""
-        return False
+    whole: ClassVar[bool] = False
+    """Whether the whole answer must be one block."""
+    windowed: ClassVar[bool] = False
+    """Whether a rule on the whole answer may feed just the part of the canvas from `fed`."""
 
     @property
     def grids(self) -> bool:
         """Whether strategies without a canvas, whose blocks form a grid, can use the rule as well."""
         return not self.whole
-
-    @property
-    def windowed(self) -> bool:
-        """Whether a rule on the whole answer may feed just the part of the canvas from `fed`."""
-        return False
 
     def opens(self, size: int, answer: int) -> int:
         """Return the maximum number of positions to open as a block.

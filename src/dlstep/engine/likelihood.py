@@ -16,7 +16,6 @@ from ..core import DlstepError, Ids, PositiveInt, Request, SpanSamples, check_ra
 from ..core.request import SamplingParams, Seed
 from ..strategies._canvas import Canvas
 from ..strategies._verified import Causal
-from ..strategies.causal_blocks import CausalBlocks
 from ..strategies.dual_cache import DualCache
 from ..strategies.multi_bd import MultiBD
 from ..text.output import LogLikelihood, log_of
@@ -68,7 +67,7 @@ class Likelihoods:
 
     def __init__(self, engine: LoadedEngine, settings: MonteCarlo = MonteCarlo(), *, greedy: bool = True) -> None:
         strategy, spec = engine.first.strategy, engine.first.config.spec
-        causal = isinstance(strategy, Causal | CausalBlocks)
+        causal = isinstance(strategy, Causal)
         self.exact = causal or (isinstance(strategy, MultiBD) and strategy.block_size == 1)
         if not self.exact and not isinstance(strategy, Canvas):
             raise DlstepError(

@@ -55,6 +55,7 @@ class EarlyCommit(CanvasRule):
     schedule's passes done, the current one included. Parts are decoded from left to right.
     """
 
+    whole = True  # an early end unmasks the whole answer at once
     SWEEP = ("early_gap", (7.5, 8.0, 9.0, 10.0, 12.0))
 
     early_gap: Gap | None = 7.5
@@ -76,11 +77,6 @@ class EarlyCommit(CanvasRule):
             raise Refused(
                 "region", "invalid_value", f"must be an offset and a length, such as (12, 5), or empty, got {self.region}"
             )
-
-    @property
-    def whole(self) -> bool:
-        """True: an early end unmasks the whole answer at once."""
-        return True
 
     @property
     def sample_spec(self) -> SampleSpec:

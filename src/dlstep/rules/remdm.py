@@ -68,6 +68,7 @@ class ReMDM(Rule):
     remasks only between the times `t_on` and `t_off`, while the share stays `alpha_on`.
     """
 
+    remasks = True
     SWEEP = ("steps_per_block", (2, 3, 4, 6, 8))
 
     variant: Variant = "llada"
@@ -102,11 +103,6 @@ class ReMDM(Rule):
             raise Refused(
                 "t_on", "out_of_range", f"{self._stage[0]} must not be below t_off={self._stage[1]}: time runs from 1 to 0"
             )
-
-    @property
-    def remasks(self) -> bool:
-        """True: tokens may be remasked."""
-        return True
 
     def commit(self, block_pass: BlockPass) -> Block:
         """Return the block with tokens unmasked, and with remasked ones for the next pass."""

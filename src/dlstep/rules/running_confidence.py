@@ -22,6 +22,7 @@ class RunningConfidence(CanvasRule):
     The share is rounded up; low positions win ties.
     """
 
+    remasks = True
     SWEEP = ("steps_per_block", (1, 2, 3, 4, 8))
 
     steps_per_block: PositiveInt | None = None
@@ -33,11 +34,6 @@ class RunningConfidence(CanvasRule):
     confidence: Literal["running", "current"] = "running"
     """Probabilities to compare: "running" of each token when it was unmasked, "current" of those that
     the pass samples, at unmasked positions, too, where the token may be another (P2)."""
-
-    @property
-    def remasks(self) -> bool:
-        """True: tokens may be remasked."""
-        return True
 
     @property
     def whole(self) -> bool:

@@ -35,15 +35,11 @@ class Saber(Rule):
     sampled there, even a different one. Ties go to the lowest position.
     """
 
+    remasks = True
     SWEEP = ("least_taken", (1, 2, 3, 4, 8))
 
     least_taken: PositiveInt = 2
     """Minimum number of positions that a pass unmasks, as long as there are masks."""
-
-    @property
-    def remasks(self) -> bool:
-        """True: tokens may be remasked."""
-        return True
 
     def sampled(self, planned: PlannedPass) -> Positions:
         """Return all positions that were not given."""

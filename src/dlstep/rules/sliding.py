@@ -46,6 +46,8 @@ class Sliding(CanvasRule):
     window to window.
     """
 
+    windowed = True
+    whole = True
     SWEEP = ("window", (2, 4, 8, 16, 32))
 
     window: PositiveInt = 32
@@ -62,16 +64,6 @@ class Sliding(CanvasRule):
     def __post_init__(self) -> None:
         check_ranges(self)
         check_inner(self, self.inner)
-
-    @property
-    def whole(self) -> bool:
-        """True: the window moves over the whole answer."""
-        return True
-
-    @property
-    def windowed(self) -> bool:
-        """True: the window can be fed alone."""
-        return True
 
     @property
     def sample_spec(self) -> SampleSpec:

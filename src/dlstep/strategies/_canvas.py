@@ -98,15 +98,11 @@ class Canvas(Strategy):
 
     def grid(self, request: Request) -> Grid:
         """Return one group for the whole canvas, no part of which is final before the end."""
-        return Grid(self.fed_end(request), 1)
+        return Grid(len(request.prompt) + request.params.max_tokens, 1)
 
     def rows_at_once(self, request: Request) -> int:
         """Return the length of the canvas."""
         return self.fed_end(request)
-
-    def fed_end(self, request: Request) -> int:
-        """Return the end of the canvas."""
-        return len(request.prompt) + request.params.max_tokens
 
     def init(self, sequence: SequenceState, spec: Spec) -> Progress:
         """Open the first block after the prompt, and the rest of the canvas."""

@@ -16,11 +16,13 @@ from ..core import (
     Block,
     Grid,
     Ids,
+    PositiveInt,
     Probabilities,
     Progress,
     Refusal,
     Request,
     Rows,
+    Rule,
     SampleSpec,
     SequenceState,
     Span,
@@ -31,7 +33,7 @@ from ..core import (
     Wanted,
     positions,
 )
-from ._blocks import refusal_of_head, required_mask
+from ._blocks import refusal_of_head, refusal_of_rule, required_mask, untempered
 
 SAMPLE_SPEC = SampleSpec(ties="lowest")
 KEPT = Storing(keeps_window=True)
@@ -71,6 +73,10 @@ class Causal(Strategy):
         """Return groups of one position, because final positions attend causally."""
         return Grid(0, 1)
 
+    def measure(self, sequence: SequenceState) -> int:
+        """Return the number of positions that are not settled yet; each pass settles at least one."""
+        return sequence.request.limit - sequence.progress.settled
+
     @staticmethod
     def _proposed(
         sequence: SequenceState,
@@ -93,6 +99,29 @@ class Causal(Strategy):
         tokens, probabilities = tokens + (required_mask(spec),) * masks, probabilities + (0.0,) * masks
         block = Block(start, tokens, masked, probabilities, opened=sequence.steps)
         return Progress((block,), start - unstored, start, past)
+
+
+@dataclass(frozen=True, slots=True)
+class CausalByRule(Causal):
+    """Causal decoding of `block_size` positions at a time, which a rule unmasks."""
+
+    holds_pins = True
+    head_shift = 0
+    block_size: PositiveInt
+    rule: Rule
+
+    @property
+    def sample_spec(self) -> SampleSpec:
+        """The statistics that the rule needs, with untempered probabilities; ties go to the lowest id."""
+        return untempered(self.rule)
+
+    def refusal(self, spec: Spec, request: Request) -> Refusal | None:
+        """Return why the rule or the model does not fit; None if both do."""
+        return Causal.refusal(self, spec, request) or refusal_of_rule(self.rule, spec)
+
+    def rows_at_once(self, request: Request) -> int:
+        """Return the number of positions that are decoded at a time."""
+        return self.block_size
 
 
 # Why drafts change no answer.

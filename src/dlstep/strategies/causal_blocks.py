@@ -16,11 +16,8 @@ from ..core import (
     Grid,
     PositiveInt,
     Progress,
-    Refusal,
-    Request,
     Rows,
     Rule,
-    SampleSpec,
     SequenceState,
     Span,
     SpanSamples,
@@ -30,38 +27,23 @@ from ..core import (
 from ..core.filtering import passes_to_come
 from ..rules._shares import in_parts
 from ..rules.threshold import Threshold
-from ._blocks import block_passes, decided_alone, opened, refusal_of_rule, sampled_for, untempered
-from ._verified import Causal
+from ._blocks import block_passes, decided_alone, opened, sampled_for
+from ._verified import CausalByRule
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class CausalBlocks(Causal):
+class CausalBlocks(CausalByRule):
     """Blocks of `block_size` positions after the prompt, one at a time: a first token, then those that a rule unmasks.
 
     All positions before the block are final. The window is the block's first position until that
     has a token, and then the block's other positions.
     """
 
-    holds_pins = True
-    head_shift = 0
     block_size: PositiveInt = 32
     """Positions per block; 1 is autoregressive decoding."""
     rule: Rule = Threshold(inclusive=True)
     """The rule that selects positions to unmask after a forward pass."""
-
-    @property
-    def sample_spec(self) -> SampleSpec:
-        """The statistics that the rule needs, with untempered probabilities; ties go to the lowest id."""
-        return untempered(self.rule)
-
-    def refusal(self, spec: Spec, request: Request) -> Refusal | None:
-        """Return why the rule or the model does not fit; None if both do."""
-        return Causal.refusal(self, spec, request) or refusal_of_rule(self.rule, spec)
-
-    def rows_at_once(self, request: Request) -> int:
-        """Return the size of a block."""
-        return self.block_size
 
     def init(self, sequence: SequenceState, spec: Spec) -> Progress:
         """Open the first position after the prompt; the prompt is final."""

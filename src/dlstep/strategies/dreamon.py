@@ -83,16 +83,12 @@ class DreamOn(Strategy):
         return refusal_without_mask(spec)
 
     def grid(self, request: Request) -> Grid:
-        """Return one group for prompt, window and suffix, no part of which is final before the end."""
-        return Grid(self.fed_end(request), 1)
+        """Return one group for prompt, longest window and suffix, no part of which is final before the end."""
+        return Grid(len(request.prompt) + request.params.max_tokens + len(request.params.suffix), 1)
 
     def rows_at_once(self, request: Request) -> int:
         """Return the number of rows of a pass with the longest window."""
         return self.fed_end(request)
-
-    def fed_end(self, request: Request) -> int:
-        """Return the end of the suffix after the longest window."""
-        return len(request.prompt) + request.params.max_tokens + len(request.params.suffix)
 
     def init(self, sequence: SequenceState, spec: Spec) -> Progress:
         """Open the window after the prompt, at least as long as `min_tokens`, which keeps these positions from removal."""

@@ -101,9 +101,5 @@ class SDLM(Causal):
         window = opened(sequence, last, self.block_size + 1, spec).unmask((last,), (token,), (probability,)).with_given(end)
         return Progress((window,), last, end, past)
 
-    def measure(self, sequence: SequenceState) -> int:
-        """Return the number of positions that are not settled yet; each pass settles at least one."""
-        return sequence.request.limit - sequence.progress.settled
-
 
 STRATEGY = SDLM

@@ -63,9 +63,5 @@ class Strided(Causal):
         masks = min(self.block_size + 1, left - count)
         return self._proposed(sequence, sequence.progress.past.push_front(settled), start, tokens, probabilities, masks, spec)
 
-    def measure(self, sequence: SequenceState) -> int:
-        """Return the number of positions that are not settled yet; each pass settles at least one."""
-        return sequence.request.limit - sequence.progress.settled
-
 
 STRATEGY = Strided

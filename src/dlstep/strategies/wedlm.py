@@ -18,7 +18,6 @@ from ..core import (
     Request,
     Rows,
     Rule,
-    SampleSpec,
     SequenceState,
     Span,
     SpanSamples,
@@ -28,37 +27,26 @@ from ..core import (
 )
 from ..core.filtering import passes_to_come
 from ..rules.threshold import Threshold
-from ._blocks import block_passes, decided_alone, opened, refusal_of_rule, sampled_for, untempered
-from ._verified import Causal
+from ._blocks import block_passes, decided_alone, opened, sampled_for
+from ._verified import CausalByRule
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class WeDLM(Causal):
+class WeDLM(CausalByRule):
     """A window of `block_size` positions that begins at the first masked position of the answer."""
 
-    holds_pins = True
-    head_shift = 0
     block_size: PositiveInt = 16
     """Positions of the window; 1 is autoregressive decoding."""
     rule: Rule = Threshold(order="entropy", entropy_threshold=0.4, position_penalty=0.02)
     """The rule that selects positions to unmask after a forward pass."""
-
-    @property
-    def sample_spec(self) -> SampleSpec:
-        """The statistics that the rule needs, with untempered probabilities; ties go to the lowest id."""
-        return untempered(self.rule)
 
     def refusal(self, spec: Spec, request: Request) -> Refusal | None:
         """Return why the rule or the model does not fit; None if both do."""
         if self.rule.remasks or type(self.rule).measure is not Rule.measure:
             message = f"{type(self.rule).__name__} plans the passes of a whole block, but a window slides: give 'threshold'"
             return Refusal("rule", "unsupported", message)
-        return Causal.refusal(self, spec, request) or refusal_of_rule(self.rule, spec)
-
-    def rows_at_once(self, request: Request) -> int:
-        """Return the size of the window."""
-        return self.block_size
+        return CausalByRule.refusal(self, spec, request)
 
     def init(self, sequence: SequenceState, spec: Spec) -> Progress:
         """Open the window after the prompt; the prompt is final."""
