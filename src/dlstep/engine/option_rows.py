@@ -3,8 +3,8 @@
 import inspect
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from typing import Any, get_type_hints
+from dataclasses import fields
+from typing import Any, NamedTuple, get_type_hints
 
 from .. import rules
 from ..core import Options
@@ -13,8 +13,7 @@ from ..core.options import by_default
 from .config import field_help
 
 
-@dataclass(frozen=True, slots=True)
-class OptionRow:
+class OptionRow(NamedTuple):
     """An option of a strategy or a rule in a listing; `limits` are pairs of words and number."""
 
     name: str

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import sqrt
 from operator import index
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import load_file
@@ -172,8 +172,7 @@ def _check(folder: Path, facts: dict[str, Any]) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(NamedTuple):
     """The low-rank update of one module: `scale` times B @ A."""
 
     module: str
@@ -200,8 +199,7 @@ def adapt(checkpoint: Checkpoint, adapter: Adapter, *, merge: bool) -> None:
     apply_adapter(checkpoint.network, adapter, description.family.weights, stored, merge=merge, ranks=checkpoint.ranks)
 
 
-@dataclass(frozen=True, slots=True)
-class AdapterPlan:
+class AdapterPlan(NamedTuple):
     """Changes to a network: low-rank updates, and tensors that replace those in `placed`."""
 
     pairs: list[Pair]

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from transformers import PreTrainedModel
@@ -130,8 +131,7 @@ def placements_of(description: Description, network: PreTrainedModel, contents: 
     return placements
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """How a rank stores an empty network: its shares of the parameters, their dtypes, and owners of quantized ones by `id`."""
 
     shares: Shares

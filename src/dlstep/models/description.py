@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
@@ -63,8 +63,7 @@ class Description:
         return self.source.path
 
 
-@dataclass(frozen=True, slots=True)
-class _Sources:
+class _Sources(NamedTuple):
     """The sources of a folder's facts: `facts` is the content of its config.json, `own` its `dlstep` section and options."""
 
     folder: Path

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
@@ -66,8 +66,7 @@ def read_object(path: Path) -> dict[str, Any]:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(NamedTuple):
     """A tensor in a safetensors file: `size` bytes of data, which begin `offset` bytes after the header."""
 
     name: str
@@ -78,8 +77,7 @@ class Stored:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(NamedTuple):
     """The tensors of a checkpoint by name, the problems of its files, and the files."""
 
     tensors: dict[str, Stored]

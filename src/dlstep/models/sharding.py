@@ -7,9 +7,8 @@ be tied.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
@@ -35,8 +34,7 @@ KINDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ParameterShard:
+class ParameterShard(NamedTuple):
     """The shard of a parameter: `start` to `stop` of dimension `dim`, which is negative (-1: last).
 
     With `dim` None, the parameter is whole on rank 0 and zero on other ranks, so that a sum over

@@ -8,8 +8,9 @@ a time. Buffers that the files do not hold are computed as transformers computes
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
+from typing import NamedTuple
 
 import torch
 from safetensors import safe_open
@@ -49,8 +50,7 @@ MAPPED_BYTES = 128 << 20  # to read before closing a file, which frees its pages
 READABLE_LINES = 20  # of a list of problems
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkTensors:
+class NetworkTensors(NamedTuple):
     """Tensors that a network needs: shapes of parameters and saved buffers, and all names of each.
 
     Tied parameters appear once, under the first of their names.
@@ -64,8 +64,7 @@ class NetworkTensors:
         return {name: first for first, names in self.names.items() for name in names}
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(NamedTuple):
     """Rows of a checkpoint tensor (None: all) that fill `parameter`, or a `part` of it.
 
     If tensors under several names fill a tied parameter, later placements `repeat` the first name.
@@ -226,8 +225,7 @@ def plan_weights(
     return placements, [*problems, *dtype_problems(tensors, used)]
 
 
-@dataclass(frozen=True, slots=True)
-class Shares:
+class Shares(NamedTuple):
     """The part of each parameter that a rank holds; `shapes` are the shapes of whole parameters."""
 
     shapes: Mapping[str, Shape]
@@ -247,7 +245,7 @@ class Shares:
             if expert is None or cut is None:
                 yield placement
             elif cut.start <= expert < cut.stop:
-                yield replace(placement, part=(expert - cut.start, half))
+                yield placement._replace(part=(expert - cut.start, half))
 
     def of(self, value: Tensor, placement: Placement) -> Tensor:
         """Return the rank's share of a value for a placement that `held` yields; a share that is cut is a view."""

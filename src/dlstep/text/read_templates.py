@@ -1,8 +1,7 @@
 """Templates of reads: fixed text with slots, each filled by one of several labels."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..core import Ids, Positions, Refused
 from ..core.checks import listed, plain, short, text_of
@@ -15,8 +14,7 @@ MOST_LABELS = 256  # of one slot
 MOST_TRIED = 16  # slots that are encoded one by one to name the wrong one in an error
 
 
-@dataclass(frozen=True, slots=True)
-class ReadTemplate:
+class ReadTemplate(NamedTuple):
     """An encoded template: its tokens, with the first label in each slot, and the labels of each slot."""
 
     tokens: Ids
