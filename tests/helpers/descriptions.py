@@ -5,7 +5,7 @@ from typing import Any
 
 from dlstep import Spec, tiny
 from dlstep.core.spec import BLOCK_CAUSAL, TRAININGS
-from dlstep.models.families import SDAR, Family
+from dlstep.models.families import FAMILIES, Family
 from dlstep.models.reading import Folder
 
 from .shadow_llm import spec
@@ -26,7 +26,7 @@ class Facts:
     max_model_len: int = 512
     max_tokens: int | None = None
     source: Folder = Folder(tiny.path("tiny-bd"))
-    family: Family = SDAR
+    family: Family = FAMILIES["sdar"]
 
     @classmethod
     def of(cls, strategy: str, **options: Any) -> "Facts":

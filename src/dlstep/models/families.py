@@ -205,7 +205,6 @@ DREAM = Family(  # a Qwen2 with bidirectional attention, whose row p-1 predicts 
     mask=Token(("<|mask|>",), 151666),
     ends=QWEN_ENDS,
     head_shift=1,
-    decoding_strategy="dual_cache",
     training=BIDIRECTIONAL,
     chat_template=CHATML_TEMPLATE,
 )
@@ -215,7 +214,6 @@ DREAMON = replace(  # trained further to fill gaps, and to determine their lengt
     signs=replace(DREAM.signs, published=r"\bdreamon", fact=configs.EXPAND),
     expand=Token(("<|expand|>",), 151667),
     ends=(END_OF_TEXT,),
-    decoding_strategy="dreamon",
     training=RESIZES,
     chat_template=None,
 )
@@ -227,7 +225,6 @@ SDAR = Family(  # a Qwen3 with small blocks; its authors accept at a fixed proba
     configs.qwen3,
     mask=QWEN3_MASK,
     ends=QWEN_ENDS,
-    decoding_strategy="multi_bd",
     training=BLOCK_CAUSAL,
     options={"block_size": 4, "accept_threshold": 0.95},
     chat_template=CHATML_TEMPLATE,
@@ -239,7 +236,6 @@ WEDLM = Family(  # a Qwen2 or a Qwen3; its authors' engine uses id 151665 as mas
     configs.wedlm,
     mask=Token(("<|mask|>", "<tool_response>"), 151665),
     ends=QWEN_ENDS,
-    decoding_strategy="wedlm",
     training=REORDERED,
     options={"block_size": 16},
     chat_template=CHATML_TEMPLATE,
@@ -260,7 +256,6 @@ SDLM = Family(  # a Qwen2 whose windows repeat the last token
     mask=Token(("<text_mask>",), 151665),
     ends=QWEN_ENDS,
     head_shift=1,
-    decoding_strategy="sdlm",
     training=WINDOWS,
     options={"block_size": 4},
     chat_template=CHATML_TEMPLATE,
@@ -273,7 +268,6 @@ LLADA2 = Family(  # a mixture of experts with blocks of 32
     weights=LLADA2_NAMES,
     mask=Token(("<|mask|>",), 156895),
     ends=(Token(("<|endoftext|>",), 156892), Token(("<|role_end|>",), None)),
-    decoding_strategy="multi_bd",
     training=BLOCK_CAUSAL,
     options={"block_size": 32},
     chat_template=LLADA2_TEMPLATE,
@@ -299,7 +293,6 @@ def _a2d(kind: str, network: type[PreTrainedModel], config: Callable[[Facts], Ar
         config,
         mask=Token(("<|mask|>",), mask_id),
         ends=QWEN_ENDS,
-        decoding_strategy="dual_cache",
         training=BIDIRECTIONAL,
     )
 
@@ -310,7 +303,6 @@ def _bd3lm(family: Family) -> Family:
         family,
         name=f"{family.name}_bd3lm",
         signs=replace(family.signs, published="bd3lm|distill"),
-        decoding_strategy="multi_bd",
         training=BLOCK_CAUSAL,
         options={"block_size": 32, "grid_origin": "prompt_end"},
     )
@@ -350,7 +342,6 @@ _ENTRIES = (
         mask=Token(("<[MASK_TOKEN]>",), 5),
         ends=(Token(("<[end▁of▁sentence]>",), 2),),
         accept_rule="B",
-        decoding_strategy="multi_bd",
         training=BLOCK_CAUSAL,
         options={"block_size": 4, "accept_threshold": 0.95},
     ),
@@ -361,7 +352,6 @@ _ENTRIES = (
         configs.llama,
         mask=Token(("<[MASK]>",), 5),
         ends=(Token(("<[end▁of▁sentence]>",), 2),),
-        decoding_strategy="dual_cache",
         training=BIDIRECTIONAL,
     ),
     replace(  # before `llada`, as its model_type is the same
@@ -371,7 +361,6 @@ _ENTRIES = (
         signs=Signs(("LLaDAMoEModelLM",)),
         config=configs.llada_moe,
         weights=SINGLE_EXPERTS,
-        decoding_strategy="dual_cache",
         training=BIDIRECTIONAL,
         options={},
     ),
@@ -383,7 +372,6 @@ _ENTRIES = (
         weights=LLADA_NAMES,
         mask=Token(("<|mdm_mask|>",), 126336),
         ends=(Token(("<|endoftext|>",), 126081), Token(("<|eot_id|>",), 126348)),
-        decoding_strategy="dual_cache",
         training=BIDIRECTIONAL,
         chat_template=LLADA_TEMPLATE,
         qkv_biased=Qwen2ForCausalLM,
@@ -397,7 +385,6 @@ _ENTRIES = (
         ends=(END_OF_TURN, END_OF_TEXT),
         head_shift=1,
         block_option="bd_size",
-        decoding_strategy="fast_dllm_v2",
         training=SUB_BLOCKS,
         options={"bd_size": 32},
         chat_template=CHATML_TEMPLATE,
@@ -409,7 +396,6 @@ _ENTRIES = (
         signs=replace(SDAR.signs, published=r"\bi-?dlm", fact=configs.CAUSAL_MASKS),
         config=configs.idlm,
         head_shift=1,
-        decoding_strategy="strided",
         training=CAUSAL,
         options={"block_size": 3},
     ),
@@ -431,7 +417,6 @@ _ENTRIES = (
         config=configs.efficient_dlm,
         weights=NEMOTRON_NAMES,
         mask=Token(("<|fim_pad|>",), 151662),
-        decoding_strategy="d2f",
         training=PROMPT_IN_FULL,
         options={"block_size": 32, "buffer_size": 1, "inclusive": True},
     ),
@@ -444,7 +429,6 @@ _ENTRIES = (
         A2D_QWEN3,
         name="opdlm",
         signs=replace(A2D_QWEN3.signs, published="opdlm"),
-        decoding_strategy="multi_bd",
         training=BLOCK_CAUSAL,
         options={"block_size": 4},
     ),
@@ -455,7 +439,6 @@ _ENTRIES = (
         LLADA2,
         name="llada2dot1_mini",
         signs=replace(LLADA2.signs, published=r"llada2\.1"),
-        decoding_strategy="multi_bd_edit",
         training=EDITS,
     ),
     replace(
@@ -473,7 +456,6 @@ _ENTRIES = (
         weights=NEMOTRON_NAMES,
         mask=Token(("<SPECIAL_100>",), 100),
         ends=(Token(("<|im_end|>",), 11), Token(("</s>",), 2)),
-        decoding_strategy="causal_blocks",
         training=JOINT,
         options={"block_size": 32, "accept_threshold": 0.9},
     ),
@@ -485,7 +467,6 @@ _ENTRIES = (
         ignored=(),
         masked=False,
         block_option="canvas_length",
-        decoding_strategy="diffusion_gemma",
         training=RANDOM_CANVAS,
     ),
     _native("qwen2", Qwen2ForCausalLM),
@@ -505,7 +486,13 @@ UNSUPPORTED = {
     "A2D-init": (r"-a2d-init\b", "it is an autoregressive network that was not yet trained with masks"),
     "LLaDA-V": (r"\bllava|\bllada-v\b", "it reads images"),
 }
-FAMILIES: dict[str, Family] = {family.name: family for family in _ENTRIES}
+# An entry that names no strategy is decoded by the first one for its way of training.
+FAMILIES: dict[str, Family] = {
+    family.name: replace(family, decoding_strategy=family.decoding_strategy or TRAININGS[family.training][0])
+    if family.training
+    else family
+    for family in _ENTRIES
+}
 
 
 @dataclass(frozen=True, slots=True)
