@@ -402,8 +402,8 @@ MUTANTS = (
         (
             "updates.update",
             "repeat settled tokens in every update",
-            "max(earlier.progress.settled, len(request.prompt))",
-            "len(request.prompt)",
+            "max(earlier.progress.settled, request.start)",
+            "request.start",
         ),
         noticed_by=("property/test_forks.py", "unit/views/test_frames.py"),
     ),

@@ -305,7 +305,7 @@ def sequence_after(before: SequenceState, hook: Literal["init", "commit", "forge
     if flaw := _progress_flaw(before.progress, progress, least, most):
         raise WrongAnswer(strategy, hook, flaw)
     after = before.with_progress(progress)
-    if hook == "commit" and before.steps > limit - len(before.request.prompt) and progress.settled < limit:
+    if hook == "commit" and before.steps > limit - before.request.start and progress.settled < limit:
         # With more passes than tokens, every further pass must lower the measure.
         was, now = strategy.measure(before_forward(before)), strategy.measure(after)
         if not falls(was, now):

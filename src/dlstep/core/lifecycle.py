@@ -174,7 +174,7 @@ def add(state: State, request: Request) -> State:
     config, base, reason = state.config, state.strategy, None
     if not isinstance(request, AddedRequest):
         request, reason = checked(config, base, request)
-    seed, length = request.params.seed, len(request.prompt)
+    seed, length = request.params.seed, request.start
     if seed is None:
         seed = 0 if reason else derived_seed(config.seed, request.prompt, request.index)
     request = replace(
@@ -366,7 +366,7 @@ def checked(config: Config, base: Strategy, request: Request) -> tuple[AddedRequ
 
     The strategy of the request is `base` with the options that the request sets, or `base` if it could never run.
     """
-    params, start, limit = request.params, len(request.prompt), answer_limit(request, config)
+    params, start, limit = request.params, request.start, answer_limit(request, config)
     stops, automaton = stop_ids(params, config.spec), request.automaton
     reserve = params.end_reserve or (1 if params.json_schema is None else 2)
     constraint = None if automaton is None else RequestConstraint(automaton, stops, start, limit, params.pinned, reserve)
@@ -532,7 +532,7 @@ def _refusal_of_processors(strategy: Strategy, processors: tuple[Processor, ...]
 
 def answer_limit(request: Request, config: Config) -> int:
     """Return the first position past the longest answer, from `max_tokens` and `max_model_len`."""
-    return len(request.prompt) + min(request.params.max_tokens, request.room(config.max_model_len))
+    return request.start + min(request.params.max_tokens, request.room(config.max_model_len))
 
 
 def stop_ids(params: SamplingParams, spec: Spec) -> Ids:

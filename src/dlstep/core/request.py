@@ -359,6 +359,11 @@ class Request:
         if self.params.n > 1 or self.params.seeds:
             raise Refused("params", "conflict", "a request has one answer: give each of `params.each` to a request of its own")
 
+    @property
+    def start(self) -> int:
+        """First position of the answer: the number of tokens of the prompt."""
+        return len(self.prompt)
+
     def room(self, max_model_len: int) -> int:
         """Return how many tokens prompt and suffix leave for the answer; negative if they are too long.
 

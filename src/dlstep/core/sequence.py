@@ -189,13 +189,13 @@ class SequenceState:
     @property
     def answer(self) -> Ids:
         """The tokens emitted so far, which can no longer change; at the end, the whole answer."""
-        end = self.finish_info.end if self.finish_info else max(self.progress.settled, len(self.request.prompt))
-        return self.tokens(len(self.request.prompt), end)
+        end = self.finish_info.end if self.finish_info else max(self.progress.settled, self.request.start)
+        return self.tokens(self.request.start, end)
 
     @property
     def probabilities(self) -> Probabilities:
         """The probability of each token of `answer` when it was unmasked."""
-        start = len(self.request.prompt)
+        start = self.request.start
         return self.probabilities_of(start, start + len(self.answer))
 
     def probabilities_of(self, start: int, end: int) -> Probabilities:
@@ -264,7 +264,7 @@ class SequenceState:
         Args:
             start: First position.
         """
-        first, limit = max(start, len(self.request.prompt)), self.request.limit
+        first, limit = max(start, self.request.start), self.request.limit
         for block in self._blocks(first, limit):
             masked = {*block.masked}
             for position, cell in enumerate(zip(block.tokens, block.probabilities, strict=True), block.start):
@@ -282,7 +282,7 @@ class SequenceState:
         Args:
             start: First position.
         """
-        pinned = {len(self.request.prompt) + offset for offset, _ in self.request.params.pinned}
+        pinned = {self.request.start + offset for offset, _ in self.request.params.pinned}
         return {
             position: (token, probability)
             for position, token, probability, unmasked in self.answer_cells(start)
@@ -449,7 +449,7 @@ class Strategy(Options, ABC):
         Args:
             request: The request.
         """
-        return self.grid(request).cover(len(request.prompt) + request.params.max_tokens)
+        return self.grid(request).cover(request.start + request.params.max_tokens)
 
     def refusal(self, spec: Spec, request: Request) -> Refusal | None:
         """Return why the strategy cannot decode a request, or any request of the model; None if it can.

@@ -446,8 +446,8 @@ def updates(before: State, after: State) -> tuple[Update, ...]:
         earlier = known.get(request.seq_id) or before.waiting.get(request.seq_id)
         # Pinned tokens may settle positions before the first pass; no update has reported them yet.
         if earlier is None or not earlier.nfe:
-            return Update(sequence, len(request.prompt))
-        return Update(sequence, max(earlier.progress.settled, len(request.prompt)))
+            return Update(sequence, request.start)
+        return Update(sequence, max(earlier.progress.settled, request.start))
 
     ended = [after.finished[request_id] for request_id in islice(after.ended, len(after.ended) - len(before.ended))]
     moved = [sequence for sequence in after.running if known.get(sequence.request.seq_id) is not sequence]

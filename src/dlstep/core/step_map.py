@@ -154,7 +154,7 @@ def step_map_of(sequence: SequenceState, spec: Spec) -> StepMap | None:
     """Return the step map of a sequence; None unless its request asks for one."""
     if not sequence.request.params.step_map:
         return None
-    start, progress = len(sequence.request.prompt), sequence.progress
+    start, progress = sequence.request.start, sequence.progress
     blocks = [block for block in (*reversed([*progress.past]), *progress.window) if block.end > start]
     known = sequence.unmasked_tokens
     changes = tuple([change for each in reversed([*sequence.passes]) for change in each.changes])
@@ -174,7 +174,7 @@ def step_map_of(sequence: SequenceState, spec: Spec) -> StepMap | None:
 
 def recorded(before: SequenceState, after: SequenceState, span: Span, samples: SpanSamples) -> PassRecord:
     """Return the record of a pass, whose samples have `policy`."""
-    origin, replaced = len(before.request.prompt), after.progress.replaced
+    origin, replaced = before.request.start, after.progress.replaced
     window, gone = before.progress.window, {each.position: each for each in replaced}
     was, now = before.sampled_cells(window[0].start), after.sampled_cells(window[0].start)
     rows = {position: row for row, position in enumerate(span.wanted.sampled)}

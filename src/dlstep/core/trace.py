@@ -97,7 +97,7 @@ class Trace:
                 remasked = dict.fromkeys(was.keys() - now.keys(), (None, 0.0))
                 for position, (token, probability) in sorted((now | remasked).items() - was.items()):
                     text = pieces[token].decode(errors="replace") if pieces and token is not None else ""
-                    row = {"step": before.step, "request": span.who.id, "offset": position - len(sequence.request.prompt)}
+                    row = {"step": before.step, "request": span.who.id, "offset": position - sequence.request.start}
                     rows.append(row | {"token_id": token, "text": text, "probability": probability})
             before = after
         return rows

@@ -377,7 +377,7 @@ class _Pass:
             assert sequence is not None, "the state has planned the span"
             yield ObservedSpan(
                 id=span.who.id,
-                start=len(sequence.request.prompt),
+                start=sequence.request.start,
                 positions=fed.positions or range(fed.start, fed.stop),
                 tokens=fed.tokens,
                 sampled=wanted,

@@ -71,12 +71,12 @@ class Reading(Strategy):
     def rows_at_once(self, request: Request) -> int:
         """Return the number of positions from the start of the group at the prompt's end."""
         grid = self.grid(request)
-        return max(grid.origin, self.fed_end(request) - grid.start(len(request.prompt)))
+        return max(grid.origin, self.fed_end(request) - grid.start(request.start))
 
     def init(self, sequence: SequenceState, spec: Spec) -> Progress:
         """Open the template as one block; all earlier groups are final."""
         request = sequence.request
-        first = request.grid.start(len(request.prompt))
+        first = request.grid.start(request.start)
         block = opened(sequence, first, self.fed_end(request) - first, spec)
         return Progress((block,), first, block.masked[0], sequence.progress.past)
 

@@ -77,7 +77,7 @@ class Replayed(Strategy):
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return the span of the recorded pass, which scores the tokens that the pass set."""
-        span, origin = self._inner(sequence.request).schedule(sequence, spec), len(sequence.request.prompt)
+        span, origin = self._inner(sequence.request).schedule(sequence, spec), sequence.request.start
         tokens = {
             origin + change.offset: change.token_id
             for change in self._next(sequence).changes

@@ -73,7 +73,7 @@ class AdaBlock(CanvasRule):
     def ends(self, block_pass: BlockPass, size: int) -> int:
         """Return the end of the most probable delimiter, or of a block of the canvas' size."""
         block, samples, best = block_pass.block, block_pass.samples, self.sample_spec.best
-        answer = block_pass.limit - len(block_pass.sequence.request.prompt)
+        answer = block_pass.limit - block_pass.sequence.request.start
         ids, chances = samples.best_ids[::best], samples.best_probabilities[::best]
         searched = range(min(floor(self.look_ahead * answer), len(ids)))
         delimiters = [index for index in searched if ids[index] in self.delimiters]

@@ -250,7 +250,7 @@ def _news_of(submit: Submit, result: ReadResult) -> News:
     """Return the news that a read has ended."""
     probabilities = tuple(probability for slot in result.slots for probability in slot)
     reason = "abort" if result.aborted else "error" if result.error else "length"
-    finish_info = FinishInfo(reason, len(submit.request.prompt), result.error)
+    finish_info = FinishInfo(reason, submit.request.start, result.error)
     passes = int(not result.error)
     return News(submit.id, (), probabilities, EMPTY_WINDOW, passes, passes, result.cached, finish_info)
 

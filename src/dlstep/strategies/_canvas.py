@@ -98,7 +98,7 @@ class Canvas(Strategy):
 
     def grid(self, request: Request) -> Grid:
         """Return one group for the whole canvas, no part of which is final before the end."""
-        return Grid(len(request.prompt) + request.params.max_tokens, 1)
+        return Grid(request.start + request.params.max_tokens, 1)
 
     def rows_at_once(self, request: Request) -> int:
         """Return the length of the canvas."""
@@ -106,7 +106,7 @@ class Canvas(Strategy):
 
     def init(self, sequence: SequenceState, spec: Spec) -> Progress:
         """Open the first block after the prompt, and the rest of the canvas."""
-        length = len(sequence.request.prompt)
+        length = sequence.request.start
         return self._progress(sequence, self._opened(sequence, length, spec), None, spec)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
@@ -170,7 +170,7 @@ class Canvas(Strategy):
         """Return the block at `start`, and the rest of the canvas as a second block."""
         limit, size = sequence.request.limit, self.block_size
         if isinstance(self.rule, CanvasRule):
-            size = self.rule.opens(size, limit - len(sequence.request.prompt))
+            size = self.rule.opens(size, limit - sequence.request.start)
         end = min(start + size, limit)
         return (opened(sequence, start, end - start, spec), *self._rest(sequence, end, spec))
 

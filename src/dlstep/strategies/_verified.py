@@ -160,7 +160,7 @@ class Verified(Causal):
 
     def init(self, sequence: SequenceState, spec: Spec) -> Progress:
         """Open the first position of the answer; the prompt is final."""
-        return self._proposed(sequence, sequence.progress.past, len(sequence.request.prompt), (), (), 1, spec)
+        return self._proposed(sequence, sequence.progress.past, sequence.request.start, (), (), 1, spec)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span that drafts, or one that verifies, in which each row predicts the next position."""

@@ -19,7 +19,7 @@ class D2F(Blockwise):
 
     def grid(self, request: Request) -> Grid:
         """Return the prompt as one group, then groups of `block_size`."""
-        return Grid(len(request.prompt), self.block_size)
+        return Grid(request.start, self.block_size)
 
 
 STRATEGY = D2F

@@ -131,7 +131,7 @@ class DiffusionGemma(Causal):
 
     def init(self, sequence: SequenceState, spec: Spec) -> Progress:
         """Mark the prompt as final and open the first canvas."""
-        return self._progress(sequence, self._opened(sequence, len(sequence.request.prompt), spec), spec)
+        return self._progress(sequence, self._opened(sequence, sequence.request.start, spec), spec)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span that samples the whole canvas. Final rows never join it."""
@@ -189,7 +189,7 @@ class DiffusionGemma(Causal):
 
     def fed_end(self, request: Request) -> int:
         """Return the end of the last canvas, which is denoised whole."""
-        return len(request.prompt) - (-request.params.max_tokens // self.canvas_length) * self.canvas_length
+        return request.start - (-request.params.max_tokens // self.canvas_length) * self.canvas_length
 
     def measure(self, sequence: SequenceState) -> int:
         """Return a bound on the passes for the canvases up to the answer's end."""
@@ -237,7 +237,7 @@ class DiffusionGemma(Causal):
         """Return a canvas at `start`, of the request's or of random ids, fixed per position."""
         request, length = sequence.request, self.canvas_length
         stop = start + length
-        params, origin = request.params, len(request.prompt)
+        params, origin = request.params, request.start
         tokens = integers(request.seed, start, stop, 0, "open", spec.vocab_size)
         if params.canvas:
             own = params.canvas[start - origin : stop - origin]

@@ -84,7 +84,7 @@ class DreamOn(Strategy):
 
     def grid(self, request: Request) -> Grid:
         """Return one group for prompt, longest window and suffix, no part of which is final before the end."""
-        return Grid(len(request.prompt) + request.params.max_tokens + len(request.params.suffix), 1)
+        return Grid(request.start + request.params.max_tokens + len(request.params.suffix), 1)
 
     def rows_at_once(self, request: Request) -> int:
         """Return the number of rows of a pass with the longest window."""
@@ -92,7 +92,7 @@ class DreamOn(Strategy):
 
     def init(self, sequence: SequenceState, spec: Spec) -> Progress:
         """Open the window after the prompt, at least as long as `min_tokens`, which keeps these positions from removal."""
-        request, start = sequence.request, len(sequence.request.prompt)
+        request, start = sequence.request, sequence.request.start
         least = [processor.count for processor in request.params.processors if isinstance(processor, MinTokens)]
         size = min(max([self.initial_masks, *least]), request.limit - start)
         return Progress((opened(sequence, start, size, spec),), 0, start, sequence.progress.past, Expanded(0))
@@ -138,7 +138,7 @@ class DreamOn(Strategy):
     def _left(self, sequence: SequenceState) -> int:
         """Return how many expansions the budget leaves."""
         request = sequence.request
-        budget = request.limit - len(request.prompt) if self.expand_budget is None else self.expand_budget
+        budget = request.limit - request.start if self.expand_budget is None else self.expand_budget
         return 0 if self.expand_token_id is None else max(0, budget - _expanded(sequence))
 
     def _room(self, sequence: SequenceState, block: Block, removed: int = 0) -> int:

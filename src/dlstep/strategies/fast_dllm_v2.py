@@ -75,11 +75,11 @@ class FastDLLMV2(Strategy):
 
     def fed_end(self, request: Request) -> int:
         """Return the end of the answer; later positions are never fed."""
-        return len(request.prompt) + request.params.max_tokens
+        return request.start + request.params.max_tokens
 
     def init(self, sequence: SequenceState, spec: Spec) -> Progress:
         """Mark diffusion blocks of prompt tokens as final; open the block with the rest."""
-        length = len(sequence.request.prompt)
+        length = sequence.request.start
         first = sequence.request.grid.start(length)
         return Progress((self._opened(sequence, first, spec),), first, length, sequence.progress.past)
 

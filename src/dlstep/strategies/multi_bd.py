@@ -23,7 +23,7 @@ class MultiBD(Blockwise):
     def grid(self, request: Request) -> Grid:
         """Return groups of `block_size`, one of which begins at `grid_origin`."""
         from_end = self.grid_origin == "prompt_end"
-        return Grid(len(request.prompt) % self.block_size if from_end else 0, self.block_size)
+        return Grid(request.start % self.block_size if from_end else 0, self.block_size)
 
 
 STRATEGY = MultiBD

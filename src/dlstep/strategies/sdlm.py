@@ -70,11 +70,11 @@ class SDLM(Causal):
 
     def fed_end(self, request: Request) -> int:
         """Return the end of the masks of the last window; some lie past the answer."""
-        return len(request.prompt) + request.params.max_tokens + self.block_size
+        return request.start + request.params.max_tokens + self.block_size
 
     def init(self, sequence: SequenceState, spec: Spec) -> Progress:
         """Open the window at the last token of the prompt."""
-        last = len(sequence.request.prompt) - 1
+        last = sequence.request.start - 1
         window = opened(sequence, last, self.block_size + 1, spec)
         return Progress((window,), last, last + 1, sequence.progress.past)
 

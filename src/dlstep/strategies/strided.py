@@ -40,7 +40,7 @@ class Strided(Causal):
 
     def init(self, sequence: SequenceState, spec: Spec) -> Progress:
         """Open the window after the prompt; the prompt is final."""
-        start, limit = len(sequence.request.prompt), sequence.request.limit
+        start, limit = sequence.request.start, sequence.request.limit
         return self._proposed(sequence, sequence.progress.past, start, (), (), min(self.block_size + 1, limit - start), spec)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:

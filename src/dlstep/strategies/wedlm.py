@@ -50,7 +50,7 @@ class WeDLM(CausalByRule):
 
     def init(self, sequence: SequenceState, spec: Spec) -> Progress:
         """Open the window after the prompt; the prompt is final."""
-        start = len(sequence.request.prompt)
+        start = sequence.request.start
         return self._progress(sequence, opened(sequence, start, 1, spec), spec)
 
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:

@@ -209,14 +209,14 @@ def check_answer(state: State, request: Request) -> None:
     """Check that the answer of a finished request agrees with its finish reason."""
     sequence = state.finished[request.id]
     spec, answer = state.config.spec, sequence.answer
-    limit = answer_limit(request, state.config) - len(request.prompt)
+    limit = answer_limit(request, state.config) - request.start
     assert sequence.request.prompt == request.prompt and spec.mask_id not in answer
     assert len(answer) <= max(limit, 0) and len(sequence.probabilities) == len(answer)
     assert sequence.nfe >= sequence.steps
     if sequence.finish == "rejected":
         assert not answer and sequence.error
         return
-    length = len(request.prompt)
+    length = request.start
     assert sequence.tokens(0, length) == request.prompt
     assert not set(answer) & set(sequence.request.stop_ids), "an answer holds a stop id"
     _check_reason(sequence, request.params, spec, limit)
@@ -232,7 +232,7 @@ def _check_reason(sequence: SequenceState, params: SamplingParams, spec: Spec, l
         assert all(len(set(run)) > 1 for run in runs), "the answer goes on after a run of equal tokens"
     match sequence.finish:
         case "stop":
-            end = len(sequence.request.prompt) + len(answer)
+            end = sequence.request.start + len(answer)
             closed = not sequence.progress.window and sequence.progress.settled == end  # by the strategy
             assert stopped or closed or sequence.tokens(end, end + 1)[0] in sequence.request.stop_ids
         case "length":

@@ -390,7 +390,7 @@ def pinned(kind: Kind, data: DataObject) -> None:
         for span, sequence in step.planned_spans():
             _check_pins_fed(span, sequence.request)
         for sequence in step.after.running:
-            known, length = sequence.unmasked_tokens, len(sequence.request.prompt)
+            known, length = sequence.unmasked_tokens, sequence.request.start
             end = max([sequence.progress.final, *(block.end for block in sequence.progress.window)]) - length
             for offset, token in sequence.request.params.pinned:
                 held = known.get(length + offset) == token
@@ -403,7 +403,7 @@ def pinned(kind: Kind, data: DataObject) -> None:
 
 def _check_pins_fed(span: Span, request: Request) -> None:
     """Check that the span feeds the request's tokens, and samples no pinned position."""
-    length = len(request.prompt)
+    length = request.start
     brought = dict(enumerate(request.params.canvas, length)) if span.rows.carry == "fresh" else {}
     pins = {length + offset: token for offset, token in request.params.pinned}
     for position, token in (brought | pins).items():
@@ -421,7 +421,7 @@ def _check_pins_kept(case: Case, request: Request, done: SequenceState) -> None:
     found = {offset: pair for offset, pair in enumerate(held) if offset in pins}
     kept = {offset: (token, 1.0) for offset, token in pins.items() if offset < len(done.answer)}
     assert found == kept, "the answer holds other tokens than the pinned ones"
-    if len(pins) >= answer_limit(request, case.config) - len(request.prompt):
+    if len(pins) >= answer_limit(request, case.config) - request.start:
         assert done.nfe == 0, "an answer without gaps takes forward passes"
 
 
@@ -452,12 +452,12 @@ def constrained(kind: Kind, data: DataObject) -> None:
 
 def _gaps(sequence: SequenceState, limit: int) -> list[int | None]:
     """Return the token of each position of the answer up to `limit`; None where there is none yet."""
-    cells: list[int | None] = [None] * (limit - len(sequence.request.prompt))
+    cells: list[int | None] = [None] * (limit - sequence.request.start)
     for offset, token in sequence.request.params.pinned:
         if offset < len(cells):
             cells[offset] = token
     for position, token in sequence.unmasked_tokens.items():
-        cells[position - len(sequence.request.prompt)] = token
+        cells[position - sequence.request.start] = token
     return cells
 
 
@@ -480,7 +480,7 @@ def _check_masks(span: Span, sequence: SequenceState) -> None:
     If the strategy gives the answers of autoregressive decoding, a mask depends only on the tokens
     before its position.
     """
-    request, start = sequence.request, len(sequence.request.prompt)
+    request, start = sequence.request, sequence.request.start
     assert len(span.wanted.masks) == len(span.wanted.sampled)
     known = _gaps(sequence, request.limit)
     causal = request.strategy.autoregressive is not None
@@ -505,7 +505,7 @@ def _check_masks(span: Span, sequence: SequenceState) -> None:
 
 def _stopped_by_text(done: SequenceState) -> bool:
     """Return whether a stop string ended the answer."""
-    end = len(done.request.prompt) + len(done.answer)
+    end = done.request.start + len(done.answer)
     by_id = end < done.request.limit and not set(done.request.stop_ids).isdisjoint(done.tokens(end, end + 1))
     return bool(done.request.params.stop) and done.finish == "stop" and not by_id
 

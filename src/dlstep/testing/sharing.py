@@ -263,7 +263,7 @@ def check_updates(steps: Iterable[tuple[Update, ...]], finished: Mapping[int, Se
             _check_update(update)
     for request_id, sequence in finished.items():
         of_request, last = heard[request_id], heard[request_id][-1].sequence
-        stops = [len(sequence.request.prompt), *(update.stop for update in of_request[:-1])]
+        stops = [sequence.request.start, *(update.stop for update in of_request[:-1])]
         assert [update.start for update in of_request] == stops, "an update leaves tokens out, or repeats some"
         tokens, probabilities = zip(*((update.tokens, update.probabilities) for update in of_request), strict=True)
         assert tuple(chain(*tokens)) == sequence.answer and tuple(chain(*probabilities)) == sequence.probabilities

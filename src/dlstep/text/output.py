@@ -143,7 +143,7 @@ def output_of(
     sequence: SequenceState, prompt: Prompt, tokenizer: Tokenizer | None, spec: Spec, weights_version: int = 0
 ) -> Output:
     """Return the answer of `sequence` up to its last settled token."""
-    tokens, start = sequence.answer, len(sequence.request.prompt)
+    tokens, start = sequence.answer, sequence.request.start
     return Output(
         prompt=prompt if isinstance(prompt, str) else sequence.request.prompt,
         text=cut(decode(tokenizer, tokens), sequence.request.params.stop),

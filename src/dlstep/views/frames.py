@@ -118,13 +118,13 @@ class FrameRecorder:
     def open(self, sequence: SequenceState) -> tuple[Frame, ...]:
         """Record a sequence. Return a frame of its settled tokens, and a second one if it has ended."""
         request, seq = sequence.request, sequence.nfe
-        first = _frame(sequence, seq, len(request.prompt), None)
-        reported = first.settled + len(request.prompt)
+        first = _frame(sequence, seq, request.start, None)
+        reported = first.settled + request.start
         if sequence.finish_info is not None:
             return first._replace(finish_info=None), _frame(sequence, seq + 1, reported, None)
         stored, pages = sequence.storage.stored, len(sequence.storage.table)
         self._answers[request.seq_id] = _Answer(
-            len(request.prompt), cached=0 if pages else None, pages=pages, seq=seq, reported=reported, stored=stored
+            request.start, cached=0 if pages else None, pages=pages, seq=seq, reported=reported, stored=stored
         )
         return (first,)
 
@@ -196,7 +196,7 @@ def _frame(sequence: SequenceState, seq: int, reported: int, fed: Feeding | None
         seq,
         sequence.steps,
         sequence.nfe,
-        update.stop - len(sequence.request.prompt),
+        update.stop - sequence.request.start,
         update.tokens,
         update.probabilities,
         array("i", [-1 if token is None else token for token in cells]).tobytes(),
@@ -303,8 +303,8 @@ def head_of(
         "options": shown_options(strategy),
         "seed": submitted.seed,
         "temperature": submitted.params.temperature,
-        "max_tokens": submitted.limit - len(submitted.prompt),
-        "grid": {"start": grid.origin - len(submitted.prompt), "size": grid.size},
+        "max_tokens": submitted.limit - submitted.start,
+        "grid": {"start": grid.origin - submitted.start, "size": grid.size},
         "mask": spec.mask_id,
         "eos": list(spec.eos_ids),
         "forked_from": None if forked_from is None else dict(forked_from),
@@ -318,7 +318,7 @@ def framed(sequence: SequenceState, spec: Spec) -> tuple[Json, list[Json]]:
         sequence: The sequence of the answer.
         spec: Facts of the model.
     """
-    encoder = FrameEncoder(0, len(sequence.request.prompt), spec.pieces)
+    encoder = FrameEncoder(0, sequence.request.start, spec.pieces)
     frames = [encoder.encode(frame) for frame in FrameRecorder().open(sequence)]
     return head_of(sequence, spec, request=str(sequence.request.id), kind="state", model=""), frames
 
@@ -372,7 +372,7 @@ def _encoded_run(shown: _Shown, spec: Spec, model: str) -> Json:
     request = sequences[0].request
     # Requests of a trace may reuse an id, so the sequence number identifies them.
     head = head_of(sequences[0], spec, request=str(request.seq_id), kind="trace", model=model)
-    encoder = FrameEncoder(0, len(request.prompt), spec.pieces)
+    encoder = FrameEncoder(0, request.start, spec.pieces)
     frames = [encoder.encode(frame) for frame in plain]
     frames[0]["head"] = head
     tokens, _, last = folded(plain)

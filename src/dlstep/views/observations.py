@@ -133,7 +133,7 @@ def filling_picture(trace: Trace, title: str = "", *, request: int = 0) -> Pictu
     texts = {
         stay.offset: piece(trace.first.config.spec, stay.token).replace(" ", BLANK) for stay in lifetimes
     }  # later tokens replace earlier ones
-    count, steps, start = max(texts) + 1, sequence.steps, len(sequence.request.prompt)
+    count, steps, start = max(texts) + 1, sequence.steps, sequence.request.start
     cells = [[0.0] * count for _ in range(steps)]
     for stay in lifetimes:
         for step in range(max(stay.since, 1), stay.until or steps + 1):

@@ -38,7 +38,7 @@ def stays(trace: Trace, request_id: int = 0) -> tuple[Stay, ...]:
         sequence = state.find(request_id)
         if sequence is None or sequence.steps <= steps:
             continue
-        start, places = len(sequence.request.prompt), sequence.progress.replaced
+        start, places = sequence.request.start, sequence.progress.replaced
         current = {
             at: stay._replace(offset=at) for offset, stay in current.items() for at in [moved(start + offset, places) - start]
         }

@@ -36,7 +36,7 @@ def recording(facts: Facts, kept: KeptRequest, after: int = -1) -> str:
 
 def _run(facts: Facts, head: Head, index: int, pending: PendingRequest, after: int) -> str:
     spec = facts.first.config.spec
-    encoder = FrameEncoder(index, len(pending.request.prompt), spec.pieces)
+    encoder = FrameEncoder(index, pending.request.start, spec.pieces)
     # The event loop appends concurrently, to `times` last: the first `count` frames are complete.
     count = len(pending.times)
     last, begin = pending.frames[count - 1], min(count, max(0, after + 1 - pending.frames[0].seq))

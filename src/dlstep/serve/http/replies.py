@@ -69,7 +69,7 @@ class ChoiceReader:
         self.index, self.pending = index, pending
         self._head, self._tokenizer, self._spec = head, facts.tokenizer, facts.first.config.spec
         self._frames = 0  # sent frames
-        self._encoder = FrameEncoder(index, len(pending.request.prompt), self._spec.pieces)
+        self._encoder = FrameEncoder(index, pending.request.start, self._spec.pieces)
         self._read = 0  # tokens passed to the text stream
         self._pieces = Pieces(self._spec.pieces)
         self._logged = 0  # tokens whose probabilities were sent

@@ -322,7 +322,7 @@ class Router:
             pending.cancelled = reason
             if pending.sent is None:
                 self._queue.remove(pending)
-                self._finish(pending, FinishInfo("abort", len(pending.request.prompt), reason))
+                self._finish(pending, FinishInfo("abort", pending.request.start, reason))
                 continue
             assert pending.replica is not None, "it was sent to one"
             replica = self.replicas[pending.replica]
@@ -335,7 +335,7 @@ class Router:
     def _abandon(self, pending: PendingRequest) -> None:
         """End a cancelled answer that the engine did not end, and ignore later reports about it."""
         assert pending.replica is not None, "it was sent to one"
-        replica, settled = self.replicas[pending.replica], len(pending.request.prompt) + len(pending.tokens)
+        replica, settled = self.replicas[pending.replica], pending.request.start + len(pending.tokens)
         replica.abandon(pending)
         if replica.phase == "silent":
             error = f"{pending.cancelled}, and the engine sends no heartbeats; the request can be sent again"
@@ -429,7 +429,7 @@ class Router:
         reason = replica.died.ending if replica.died else "the engine died"
         for pending in list(replica.sent.values()):
             if pending.cancelled:
-                self._finish(pending, FinishInfo("abort", len(pending.request.prompt) + len(pending.tokens), pending.cancelled))
+                self._finish(pending, FinishInfo("abort", pending.request.start + len(pending.tokens), pending.cancelled))
             elif others and pending.can_restart:
                 del replica.sent[pending.id]
                 pending.restart()
