@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from .checks import Checked
 from .frozen import built_fast
-from .spec import Ids, NonNegativeInt, Positions, Probabilities
+from .spec import Ids, NonNegativeInt, Pins, Positions, Probabilities
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +345,7 @@ def open_block(
     prompt: Ids,
     mask_id: int,
     opened: int = 0,
-    pinned: tuple[tuple[int, int], ...] = (),
+    pinned: Pins = (),
 ) -> Block:
     """Return a fresh block, in which prompt and pinned tokens are given.
 

@@ -25,6 +25,11 @@ class PlannedPass(NamedTuple):
     sequence: SequenceState
     """The sequence of the block. Its request has what few rules need: seed, temperature and constraint."""
 
+    @property
+    def free(self) -> Positions:
+        """Positions of the answer in the block that were not given, ascending."""
+        return self.block.sampled(self.limit)
+
     def of(self, block: Block) -> "PlannedPass":
         """Return the same pass of another block, such as the part of a block that an inner rule decodes.
 
@@ -126,6 +131,11 @@ class BlockPass(NamedTuple):
     def limit(self) -> int:
         """First position past the answer; from there on, positions are void."""
         return self.sequence.request.limit
+
+    @property
+    def free(self) -> Positions:
+        """Positions of the answer in the block that were not given, ascending."""
+        return self.block.sampled(self.limit)
 
     @property
     def sampled(self) -> Positions:

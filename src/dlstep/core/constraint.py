@@ -38,7 +38,7 @@ from .automaton import (
 )
 from .block import Block
 from .errors import DlstepError
-from .spec import Ids, Positions
+from .spec import Ids, Pins, Positions
 
 MOST_BLOCKS = 1 << 10  # entries of the cache of letters, 0.7 kB for 32 positions
 MOST_BYTES = 1 << 20  # of cached sets in one direction
@@ -279,7 +279,7 @@ class RequestConstraint:
     stop_ids: Ids
     start: int
     limit: int
-    pinned: tuple[tuple[int, int], ...] = ()
+    pinned: Pins = ()
     reserve: int = 1
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -18,13 +18,12 @@ from .automaton import Automaton
 from .checks import check_ranges, did_you_mean, listed, pairs_of, plain, short
 from .errors import Refused
 from .options import Options, PluginGroup, StrategyOptions, sorted_options, unknown_option, with_options
-from .spec import LARGEST, Ids, Positions, PositiveInt, Share, Spec
+from .spec import LARGEST, Ids, Pins, Positions, PositiveInt, Share, Spec
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 Probability = Annotated[float, Interval(ge=0.0, le=1.0)]
 Seed = Annotated[int, Interval(ge=-(1 << 63), le=(1 << 64) - 1)]  # 64 bits, signed or unsigned
-Pins = tuple[tuple[int, int], ...]  # (offset in the answer, token id) pairs, sorted by offset
 CONSTRAINTS = ("regex", "choice", "grammar", "json_schema")
 SEEDS = 1 << 64
 COLDEST = 1e-30  # with a lower temperature, scaled logits overflow single precision

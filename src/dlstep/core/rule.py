@@ -176,7 +176,7 @@ def sampled_by(rule: Rule, planned: PlannedPass) -> Positions:
     block, sampled = planned.block, rule.sampled(planned)
     if sampled is block.masked:
         return sampled
-    free = {*block.sampled(planned.limit)}
+    free = {*planned.free}
     if type(sampled) is not tuple or not ascending(sampled) or not sampled or not free.issuperset(sampled):
         what = f"{short(sampled)}: it must be a tuple of ascending positions that the block samples, at least one"
         raise WrongAnswer(rule, "sampled", what)
@@ -248,7 +248,7 @@ def _flaw_of(rule: Rule, block_pass: BlockPass, after: Any) -> str | None:
     layout = (after.start, len(after.tokens), len(after.probabilities), after.given, after.opened)
     if layout != (start, size, size, block.given, block.opened):
         return "a block of other positions or with other given tokens"
-    free = set(block.sampled(block_pass.limit))
+    free = set(block_pass.free)
     if not ascending(after.masked) or not free.issuperset(after.masked):
         return f"masked={short(after.masked)}: masked positions must ascend, and none may be a given one"
     if not rule.remasks and not set(block.masked).issuperset(after.masked):

@@ -17,6 +17,7 @@ Share = Annotated[float, Interval(gt=0.0, le=1.0)]
 Ids = tuple[int, ...]  # of tokens
 Positions = tuple[int, ...]  # in a sequence, or indices in a span
 Probabilities = tuple[float, ...]
+Pins = tuple[tuple[int, int], ...]  # (offset in the answer, token id) pairs, sorted by offset
 AcceptRule = Literal["A", "B"]
 Count = Annotated[int, Interval(ge=1, le=LARGEST)]
 Seats = Annotated[int, Interval(ge=1, le=1 << 20)]  # each seat takes memory

@@ -440,7 +440,7 @@ UNDECLARED = frozenset((
 class Stated(UserDict[str, Any]):
     """The fields of a config.json. `names` records which of them were looked up."""
 
-    def __init__(self, facts: Mapping[str, Any]) -> None:
+    def __init__(self, facts: Facts) -> None:
         super().__init__(facts)
         self.names: set[str] = set()
 
@@ -449,7 +449,7 @@ class Stated(UserDict[str, Any]):
         return super().__getitem__(name)
 
 
-def unknown_fields(stated: Stated, arguments: Mapping[str, Any], config: PretrainedConfig) -> tuple[str, ...]:
+def unknown_fields(stated: Stated, arguments: Facts, config: PretrainedConfig) -> tuple[str, ...]:
     """Return names of fields with a value that are neither harmless nor used for `config`, which was made from `arguments`."""
     text = config.get_text_config()
     foreign = set(arguments) - _known(config)
@@ -466,6 +466,6 @@ def _known(config: PretrainedConfig) -> set[str]:
     return {field.name for field in fields(config)} | set(dir(type(config))) | set(config.attribute_map)
 
 
-def _stating(facts: Mapping[str, Any], names: set[str]) -> list[str]:
+def _stating(facts: Facts, names: set[str]) -> list[str]:
     """Return those of `names` that have a value in `facts` and are not harmless."""
     return [name for name in names - HARMLESS if facts.get(name) is not None]

@@ -12,7 +12,7 @@ from ..core import Ids, Json, Refused, SamplingParams, Spec
 from ..core.errors import user_place
 from ..core.spec import BIDIRECTIONAL, BLOCK_CAUSAL, RESIZES, TRAININGS
 from ..text.detokenize import TOKENIZER_FILES, load_tokenizer
-from .configs import EXPAND, Stated, part, unknown_fields
+from .configs import EXPAND, Facts, Stated, part, unknown_fields
 from .families import Family, Token, block_size_of_name, generation_facts, name_of, read_facts, recognise
 from .reading import Source, check_size, describe_error, refuse_errors, source_at
 from .transformers_internals import bytes_to_unicode
@@ -68,7 +68,7 @@ class _Sources(NamedTuple):
 
     folder: Path
     facts: Json
-    own: Mapping[str, Any]
+    own: Facts
     generation: Json
     text: Any
     tokenizer: PreTrainedTokenizerBase
@@ -152,7 +152,7 @@ def network_config(folder: Path, facts: Json, family: Family) -> tuple[Pretraine
     return config, unknown_fields(stated, arguments, config)
 
 
-def _training(own: Mapping[str, Any], family: Family) -> str | None:
+def _training(own: Facts, family: Family) -> str | None:
     """Return how the network was trained, as an option or the `dlstep` section of config.json states it, or else the family."""
     training: Any = own.get("training", family.training)
     if training is not None and training not in list(TRAININGS):
@@ -173,7 +173,7 @@ def _tokenizer(folder: Path, embedded: int) -> tuple[PreTrainedTokenizerBase, di
         return tokenizer, vocabulary, pieces(tokenizer)
 
 
-def _strategy(folder: Path, own: Mapping[str, Any], family: Family) -> str | None:
+def _strategy(folder: Path, own: Facts, family: Family) -> str | None:
     """Return the strategy that `own` names; else the first of a training other than the family's, else the family's."""
     training = _training(own, family)
     of_training = family.decoding_strategy if training in (None, family.training) else TRAININGS[training][0]

@@ -54,7 +54,7 @@ class Dilated(Choice):
 
     def chosen(self, block_pass: BlockPass) -> list[int]:
         """Return the indices of this pass's level with a probability of at least `keep`; all indices in the last pass."""
-        masked, free = block_pass.block.masked, block_pass.block.sampled(block_pass.limit)
+        masked, free = block_pass.block.masked, block_pass.free
         all_levels = levels(len(free), self.base, self.skip)
         if block_pass.number >= len(all_levels) - 1:
             return list(range(len(masked)))
@@ -65,7 +65,7 @@ class Dilated(Choice):
 
     def measure(self, planned: PlannedPass) -> int:
         """Return the number of levels left."""
-        return max(self.bound(len(planned.block.sampled(planned.limit))) - planned.number, 1)
+        return max(self.bound(len(planned.free)) - planned.number, 1)
 
     def bound(self, size: int) -> int:
         """Return the number of levels."""

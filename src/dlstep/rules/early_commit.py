@@ -131,7 +131,7 @@ class EarlyCommit(CanvasRule):
         return block.with_extra(turn).part(start, min(start + self.part_size, block.end), turn.opened)
 
     def _region(self, planned: PlannedPass) -> Positions:
-        sampled = planned.block.sampled(planned.limit)
+        sampled = planned.free
         return sampled[self.region[0] : sum(self.region)] if self.region else sampled
 
 

@@ -77,7 +77,7 @@ class Hierarchy(Choice):
 
     def sampled(self, planned: PlannedPass) -> Positions:
         """Return all sampled positions if unmasked ones may be remasked, else the masked positions."""
-        return planned.block.sampled(planned.limit) if self.remask_threshold else planned.block.masked
+        return planned.free if self.remask_threshold else planned.block.masked
 
     @property
     def remasks(self) -> bool:

@@ -118,7 +118,7 @@ class Quota(Choice, CanvasRule):
     def chosen(self, block_pass: BlockPass) -> list[int]:
         """Return the first indices of the order, as many as this pass's share."""
         block, number = block_pass.block, block_pass.number
-        size = len(block.sampled(block_pass.limit))
+        size = len(block_pass.free)
         if self.order == "independent":
             return self._independent(block_pass, size)
         if self.schedule == "dream" and block_pass.sequence.request.constraint is not None:
@@ -145,7 +145,7 @@ class Quota(Choice, CanvasRule):
 
     def measure(self, planned: PlannedPass) -> int:
         """Return the passes left, at most one per masked position unless independent."""
-        size, masked, number = len(planned.block.sampled(planned.limit)), len(planned.block.masked), planned.number
+        size, masked, number = len(planned.free), len(planned.block.masked), planned.number
         left = self.bound(size) - number
         if self.order == "independent":
             return max(left, 1)

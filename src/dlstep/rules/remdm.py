@@ -109,7 +109,7 @@ class ReMDM(Rule):
         if self.variant == "llada":
             return self._after_llada_pass(block_pass)
         block, samples, spec = block_pass.block, block_pass.samples, block_pass.spec
-        sampled, seed = block.sampled(block_pass.limit), block_pass.sequence.request.seed
+        sampled, seed = block_pass.free, block_pass.sequence.request.seed
         total, step = self._length(len(sampled)), _steps_done(block)
         chosen = [bisect_left(block.masked, position) for position in self.lucky(block, step, total, seed)]
         after = block.unmask_rows(chosen, samples.tokens, samples.probabilities)
@@ -123,7 +123,7 @@ class ReMDM(Rule):
 
     def measure(self, planned: PlannedPass) -> int:
         """Return the number of passes left in the schedule."""
-        total = self.bound(len(planned.block.sampled(planned.limit)))
+        total = self.bound(len(planned.free))
         done = planned.number if self.variant == "llada" else _steps_done(planned.block)
         return max(total - done, 1)
 
@@ -145,7 +145,7 @@ class ReMDM(Rule):
     def _after_llada_pass(self, block_pass: BlockPass) -> Block:
         """Return the block after a pass of `llada`, remasked if the next pass remasks."""
         block, samples, number = block_pass.block, block_pass.samples, block_pass.number
-        sampled = block.sampled(block_pass.limit)
+        sampled = block_pass.free
         size, steps, count = len(sampled), self.steps_per_block, self.remask_count or 1
         early, loops = max(self._length(size) * 7 // 8, 1), self._loops(size)  # passes that unmask, passes that remask
         usual = number if number < early else max(early, number - loops)  # schedule passes before this one

@@ -57,7 +57,7 @@ class RunningConfidence(CanvasRule):
     def commit(self, block_pass: BlockPass) -> Block:
         """Return the block with the tokens that are kept; after the last pass, all are."""
         block, samples = block_pass.block, block_pass.samples
-        start, sampled = block.start, block.sampled(block_pass.limit)
+        start, sampled = block.start, block_pass.free
         before, size, forwards = self._segment(len(sampled), block_pass.number)
         own = block_pass.only(tuple([position for position in block.masked if position <= block_pass.sampled[-1]])).samples
         block = block.unmask_rows(range(len(own.tokens)), own.tokens, own.probabilities)
@@ -70,7 +70,7 @@ class RunningConfidence(CanvasRule):
 
     def measure(self, planned: PlannedPass) -> int:
         """Return the number of passes left in the schedule."""
-        return max(self.bound(len(planned.block.sampled(planned.limit))) - planned.number, 1)
+        return max(self.bound(len(planned.free)) - planned.number, 1)
 
     def bound(self, size: int) -> int:
         """Return the length of the schedule."""

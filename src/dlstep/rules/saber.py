@@ -43,7 +43,7 @@ class Saber(Rule):
 
     def sampled(self, planned: PlannedPass) -> Positions:
         """Return all positions that were not given."""
-        return planned.block.sampled(planned.limit)
+        return planned.free
 
     def commit(self, block_pass: BlockPass) -> Block:
         """Return the block after unmasking and remasking; the net gain is at least one position."""

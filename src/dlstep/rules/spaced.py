@@ -39,7 +39,7 @@ class Spaced(Choice, CanvasRule):
         check_chosen(self.inner, block_pass, chosen)
         if len(chosen) < 2:
             return chosen or highest(block_pass.samples.probabilities, block_pass.must)
-        masked, size = block_pass.block.masked, len(block_pass.block.sampled(block_pass.limit))
+        masked, size = block_pass.block.masked, len(block_pass.free)
         gap = max(2, len(masked) * (self.stride or max(size // 2, 1)) // size)
         kept: list[int] = []
         for index in sorted(chosen, key=self.inner.scores(block_pass).__getitem__, reverse=True):

@@ -52,8 +52,7 @@ class Threshold(Choice):
         scores = self.scores(block_pass)
         accept = self.accept_threshold if self.order == "confidence" else -self.entropy_threshold
         if self.falling:
-            block = block_pass.block
-            accept *= 1.0 - self.falling * (1.0 - len(block.masked) / len(block.sampled(block_pass.limit)))
+            accept *= 1.0 - self.falling * (1.0 - len(block_pass.block.masked) / len(block_pass.free))
         if self.inclusive:
             chosen = [index for index, score in enumerate(scores) if score >= accept]
         else:

@@ -467,7 +467,7 @@ JSON_STRINGS = regex(
     rf'(?:[^\x00-\x1f"\\]|\\(?:["\\/bfnrt]|u(?:[0-9a-ce-fA-CE-F][0-9a-fA-F]|[dD][0-7])[0-9a-fA-F]{{2}}|{HALVES}))*'
 )
 ESCAPES = {letter: json.dumps(chr(letter))[1:-1].encode() for letter in (*range(0x20), 0x22, 0x5C)}
-Bytes = tuple[tuple[int, int], ...]  # ranges of bytes, one after another
+Bytes = Ranges  # of bytes, one after another
 
 
 @lru_cache(4096)
