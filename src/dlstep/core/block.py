@@ -184,7 +184,7 @@ class Block:
         masked = list(self.masked)
         for position in chosen:
             del masked[bisect_left(masked, position)]
-        return self.written(chosen, tokens, probabilities, tuple(masked), self.extra)
+        return self._written(chosen, tokens, probabilities, tuple(masked))
 
     def edit(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "Block":
         """Return the block with other tokens at some unmasked positions.
@@ -194,7 +194,7 @@ class Block:
             tokens: Their new tokens.
             probabilities: The probabilities of these tokens.
         """
-        return self.written(chosen, tokens, probabilities, self.masked, self.extra)
+        return self._written(chosen, tokens, probabilities, self.masked)
 
     def remask(self, chosen: Sequence[int], mask_id: int) -> "Block":
         """Return the block with some unmasked positions remasked: the inverse of `unmask`.
@@ -204,7 +204,7 @@ class Block:
             mask_id: Token id of the mask.
         """
         masked, count = tuple(sorted((*self.masked, *chosen))), len(chosen)
-        return self.written(chosen, (mask_id,) * count, (0.0,) * count, masked, self.extra)
+        return self._written(chosen, (mask_id,) * count, (0.0,) * count, masked)
 
     def resized(self, replaced: Sequence[Replacement], mask_id: int) -> "Block":
         """Return the block with some positions replaced, so that later ones move.
@@ -228,27 +228,14 @@ class Block:
             given=sum([cell[3] << offset for offset, cell in enumerate(cells)]),
         )
 
-    def written(
-        self,
-        chosen: Sequence[int],
-        tokens: Sequence[int],
-        probabilities: Sequence[float],
-        masked: Positions,
-        extra: Extra | None,
+    def _written(
+        self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float], masked: Positions
     ) -> "Block":
-        """Return the block with other tokens at some positions, other masked positions and other state.
-
-        Args:
-            chosen: The positions with other tokens.
-            tokens: Their new tokens.
-            probabilities: The probabilities of these tokens.
-            masked: All masked positions of the new block, ascending.
-            extra: New state of the strategy or rule.
-        """
+        """Return the block with other tokens at the positions `chosen`, and other masked positions."""
         start, new_tokens, new_probabilities = self.start, list(self.tokens), list(self.probabilities)
         for position, token, probability in zip(chosen, tokens, probabilities, strict=True):
             new_tokens[position - start], new_probabilities[position - start] = token, probability
-        return Block(start, tuple(new_tokens), masked, tuple(new_probabilities), self.given, self.opened, extra)
+        return Block(start, tuple(new_tokens), masked, tuple(new_probabilities), self.given, self.opened, self.extra)
 
     def with_given(self, end: int) -> "Block":
         """Return the block with all positions before `end` given.

@@ -159,39 +159,54 @@ class Family(Checked):
 
 _LAYER = r"model\.layers\.(\d+)\."
 _BLOCK = r"model\.transformer\.blocks\.(\d+)\."
+
+
+def _renamed(names: Mapping[str, str]) -> tuple[WeightRule, ...]:
+    """Return rules that only rename tensors."""
+    return tuple(WeightRule(name, (target,)) for name, target in names.items())
+
+
 SINGLE_EXPERTS = (
     WeightRule(_LAYER + r"mlp\.experts\.(?P<expert>\d+)\.gate_proj\.weight", (r"model.layers.\1.mlp.experts.gate_up_proj",), 0),
     WeightRule(_LAYER + r"mlp\.experts\.(?P<expert>\d+)\.up_proj\.weight", (r"model.layers.\1.mlp.experts.gate_up_proj",), 1),
     WeightRule(_LAYER + r"mlp\.experts\.(?P<expert>\d+)\.down_proj\.weight", (r"model.layers.\1.mlp.experts.down_proj",)),
 )
-LLADA_NAMES = (
-    WeightRule(r"model\.transformer\.wte\.weight", ("model.embed_tokens.weight",)),
-    WeightRule(r"model\.transformer\.ln_f\.weight", ("model.norm.weight",)),
-    WeightRule(r"model\.transformer\.ff_out\.weight", ("lm_head.weight",)),
-    WeightRule(_BLOCK + r"([qkv]_proj)\.(weight|bias)", (r"model.layers.\1.self_attn.\2.\3",)),
-    WeightRule(_BLOCK + r"attn_out\.weight", (r"model.layers.\1.self_attn.o_proj.weight",)),
-    WeightRule(_BLOCK + r"attn_norm\.weight", (r"model.layers.\1.input_layernorm.weight",)),
-    WeightRule(_BLOCK + r"ff_norm\.weight", (r"model.layers.\1.post_attention_layernorm.weight",)),
-    WeightRule(_BLOCK + r"ff_proj\.weight", (r"model.layers.\1.mlp.gate_proj.weight",)),
-    WeightRule(_BLOCK + r"up_proj\.weight", (r"model.layers.\1.mlp.up_proj.weight",)),
-    WeightRule(_BLOCK + r"ff_out\.weight", (r"model.layers.\1.mlp.down_proj.weight",)),
+LLADA_NAMES = _renamed(
+    {
+        r"model\.transformer\.wte\.weight": "model.embed_tokens.weight",
+        r"model\.transformer\.ln_f\.weight": "model.norm.weight",
+        r"model\.transformer\.ff_out\.weight": "lm_head.weight",
+        _BLOCK + r"([qkv]_proj)\.(weight|bias)": r"model.layers.\1.self_attn.\2.\3",
+        _BLOCK + r"attn_out\.weight": r"model.layers.\1.self_attn.o_proj.weight",
+        _BLOCK + r"attn_norm\.weight": r"model.layers.\1.input_layernorm.weight",
+        _BLOCK + r"ff_norm\.weight": r"model.layers.\1.post_attention_layernorm.weight",
+        _BLOCK + r"ff_proj\.weight": r"model.layers.\1.mlp.gate_proj.weight",
+        _BLOCK + r"up_proj\.weight": r"model.layers.\1.mlp.up_proj.weight",
+        _BLOCK + r"ff_out\.weight": r"model.layers.\1.mlp.down_proj.weight",
+    }
 )
 LLADA2_NAMES = (
     *SINGLE_EXPERTS,
-    WeightRule(r"model\.word_embeddings\.weight", ("model.embed_tokens.weight",)),
     WeightRule(
         _LAYER + r"attention\.query_key_value\.(weight|bias)",
         tuple(rf"model.layers.\1.self_attn.{part}_proj.\2" for part in "qkv"),
     ),
-    WeightRule(_LAYER + r"attention\.dense\.weight", (r"model.layers.\1.self_attn.o_proj.weight",)),
-    WeightRule(_LAYER + r"attention\.query_layernorm\.weight", (r"model.layers.\1.self_attn.q_norm.weight",)),
-    WeightRule(_LAYER + r"attention\.key_layernorm\.weight", (r"model.layers.\1.self_attn.k_norm.weight",)),
-    WeightRule(_LAYER + r"mlp\.gate\.expert_bias", (r"model.layers.\1.mlp.gate.e_score_correction_bias",)),
+    *_renamed(
+        {
+            r"model\.word_embeddings\.weight": "model.embed_tokens.weight",
+            _LAYER + r"attention\.dense\.weight": r"model.layers.\1.self_attn.o_proj.weight",
+            _LAYER + r"attention\.query_layernorm\.weight": r"model.layers.\1.self_attn.q_norm.weight",
+            _LAYER + r"attention\.key_layernorm\.weight": r"model.layers.\1.self_attn.k_norm.weight",
+            _LAYER + r"mlp\.gate\.expert_bias": r"model.layers.\1.mlp.gate.e_score_correction_bias",
+        }
+    ),
 )
-NEMOTRON_NAMES = (
-    WeightRule(r"encoder\.(embed_tokens|norm)\.weight", (r"model.\1.weight",)),
-    WeightRule(r"encoder\.layers\.(\d+)\.(.+)", (r"model.layers.\1.\2",)),
-    WeightRule(r"diffusion_head\.weight", ("lm_head.weight",)),
+NEMOTRON_NAMES = _renamed(
+    {
+        r"encoder\.(embed_tokens|norm)\.weight": r"model.\1.weight",
+        r"encoder\.layers\.(\d+)\.(.+)": r"model.layers.\1.\2",
+        r"diffusion_head\.weight": "lm_head.weight",
+    }
 )
 
 END_OF_TEXT = Token(("<|endoftext|>",), 151643)  # in tokenizers derived from Qwen's

@@ -84,7 +84,8 @@ Stops = Annotated[list[Stop], Field(max_length=64, fail_fast=True)]
 Id = Annotated[int, Field(ge=0, le=(1 << 31) - 1)]
 FEW, SOME_TOOLS = Field(min_length=1, fail_fast=True), Field(max_length=128, fail_fast=True)
 Ids = Annotated[list[Id], FEW]
-Prompts = Text | Ids | Annotated[list[Text], FEW] | Annotated[list[Ids], FEW]
+Texts = Annotated[list[Text], FEW]
+Prompts = Text | Ids | Texts | Annotated[list[Ids], FEW]
 # `encode_template` checks these, with errors that name the part.
 LABELS = Field(json_schema_extra={"minItems": 2, "maxItems": MOST_LABELS, "uniqueItems": True})
 TEMPLATE = Field(json_schema_extra={"contains": {"type": "array"}})
@@ -176,7 +177,7 @@ class StructuredOutputs(Strict):
     """A constraint on the answer, as in vLLM: exactly one of the fields."""
 
     regex: str | None = sampled("regex")
-    choice: Annotated[list[Text], FEW] | None = sampled("choice")
+    choice: Texts | None = sampled("choice")
     grammar: str | None = sampled("grammar")
     json_: Annotated[JsonObject | None, Field(alias="json", description=HELP["json_schema"])] = None
     json_object: bool | None = None
@@ -351,7 +352,7 @@ class AllowedNames(Strict):
     """Functions of which the answer may, or must, call some."""
 
     mode: Literal["auto", "required"]
-    tools: Annotated[list[NamedTool], Field(min_length=1, fail_fast=True)]
+    tools: Annotated[list[NamedTool], FEW]
 
 
 class AllowedTools(Strict):
@@ -396,7 +397,7 @@ class Message(Open):
     role: str
     content: Text | Annotated[list[TextPart], Field(fail_fast=True)] | None = None
     name: str | None = None
-    tool_calls: Annotated[list[ToolCall], Field(max_length=128, fail_fast=True)] | None = None
+    tool_calls: Annotated[list[ToolCall], SOME_TOOLS] | None = None
     tool_call_id: str | None = None
     reasoning_content: Text | None = None
 
