@@ -23,10 +23,11 @@ import regex as unicode_regex
 parser: Any = import_module("re._parser")
 op: Any = import_module("re._constants")
 
-Ranges = tuple[tuple[int, int], ...]  # of characters: the first and the last one
-Move = tuple[int, int, int]  # first and last character, and the next state
-Row = tuple[Move, ...]  # ascending, without overlap
 State = TypeVar("State", bound=Hashable)
+Range = tuple[int, int]  # of characters: the first and the last one
+Ranges = tuple[Range, ...]
+Move = tuple[int, int, State]  # first and last character, and the next state
+Row = tuple[Move[int], ...]  # ascending, without overlap
 MOST_STATES = 1 << 16  # a set of states is a bitmap, and decoding keeps thousands of sets
 
 
@@ -63,12 +64,12 @@ class Dfa:
 EMPTY = Dfa((), frozenset())
 
 
-def explored(start: State, moves: Callable[[State], Iterable[tuple[int, int, State]]], accepts: Callable[[State], bool]) -> Dfa:
+def explored(start: State, moves: Callable[[State], Iterable[Move[State]]], accepts: Callable[[State], bool]) -> Dfa:
     """Return the automaton whose states are those that `moves` leads to. The moves of a state must not overlap."""
     states, number, rows = [start], {start: 0}, list[Row]()
     before: list[list[int]] = [[]]
     for place, state in enumerate(states):  # grows while it is read
-        row: list[Move] = []
+        row: list[Move[int]] = []
         for low, high, after in moves(state):
             if after not in number:
                 number[after] = len(states)
@@ -94,9 +95,9 @@ def explored(start: State, moves: Callable[[State], Iterable[tuple[int, int, Sta
     return Dfa(tuple(kept_rows), frozenset([kept[place] for place in accepting]))
 
 
-def _split(moves: Iterable[tuple[int, int, State]]) -> Iterator[tuple[int, int, frozenset[State]]]:
+def _split(moves: Iterable[Move[State]]) -> Iterator[Move[frozenset[State]]]:
     """Yield the ranges of characters within which no move begins or ends, each with the states to which moves lead."""
-    begins, ends, active = defaultdict[int, list[tuple[int, int, State]]](list), set[int](), list[tuple[int, int, State]]()
+    begins, ends, active = defaultdict[int, list[Move[State]]](list), set[int](), list[Move[State]]()
     for move in moves:
         begins[move[0]].append(move)
         ends.add(move[1] + 1)
@@ -116,7 +117,7 @@ def product(accepts: Callable[[bool, bool], bool], one: Dfa, other: Dfa) -> Dfa:
 
     all_rows = (*one.rows, ()), (*other.rows, ())  # index -1: a state without moves
 
-    def moves(pair: tuple[int, int]) -> Iterator[tuple[int, int, tuple[int, int]]]:
+    def moves(pair: tuple[int, int]) -> Iterator[Move[tuple[int, int]]]:
         rows = [rows[state] for rows, state in zip(all_rows, pair, strict=True)]
         for low, high, found in _split((low, high, (side, to)) for side, row in enumerate(rows) for low, high, to in row):
             after = dict(found)
@@ -135,7 +136,7 @@ difference = partial(product, gt)  # the texts that only the first accepts
 def parted(count: int) -> tuple[Dfa, ...]:
     """Return `count` languages that divide all texts by the sum of the codes of their ASCII characters, modulo `count`."""
 
-    def moves(total: int) -> Iterator[tuple[int, int, int]]:
+    def moves(total: int) -> Iterator[Move[int]]:
         yield from ((letter, letter, (total + letter) % count) for letter in range(128))
         yield 128, 0x10FFFF, total
 
@@ -147,7 +148,7 @@ class Nfa:
 
     def __init__(self, most: int = 4 * MOST_STATES) -> None:
         self._most = most
-        self.moves: list[list[Move]] = []  # by state
+        self.moves: list[list[Move[int]]] = []  # by state
         self.silent: list[list[tuple[str | None, int]]] = []  # by state: moves without a character, some only at an anchor
 
     def state(self, *before: int, anchor: str | None = None) -> int:
@@ -206,7 +207,7 @@ class Nfa:
             reached = self._closed(states, anchor) & kept
             return always if always and end in reached else reached
 
-        def moves(states: frozenset[int]) -> Iterator[tuple[int, int, frozenset[int]]]:
+        def moves(states: frozenset[int]) -> Iterator[Move[frozenset[int]]]:
             for low, high, reached in _split(move for state in states for move in self.moves[state]):
                 yield low, high, closed(reached)
 
@@ -355,7 +356,7 @@ class _Regex(Nfa):
             return _complement(breaks if self._reading else [*breaks, (13, 13), (0x2028, 0x2029)])
         items = value if kind is op.IN else [(kind, value)]
         negated = items[0][0] in (op.NEGATE, op.NOT_LITERAL)
-        ranges: list[tuple[int, int]] = []
+        ranges: list[Range] = []
         for item, letters in items:
             if item is not op.NEGATE:
                 ranges.append(letters if item is op.RANGE else (letters, letters))
@@ -367,8 +368,8 @@ class _Regex(Nfa):
         return _complement(ranges) if negated else tuple(ranges)
 
 
-def _complement(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    kept, first = list[tuple[int, int]](), 0
+def _complement(ranges: Iterable[Range]) -> Ranges:
+    kept, first = list[Range](), 0
     for low, high in sorted(ranges):
         if first < low:
             kept.append((first, low - 1))
@@ -444,7 +445,7 @@ def compared(limit: Decimal) -> tuple[Dfa, Dfa, Dfa]:
 def multiples(step: int, places: int = 0) -> Dfa:
     """Return the automaton of the multiples of `step` / 10 ** `places`."""
 
-    def moves(state: tuple[int, int]) -> Iterator[tuple[int, int, tuple[int, int]]]:
+    def moves(state: tuple[int, int]) -> Iterator[Move[tuple[int, int]]]:
         remainder, left = state  # of the digits so far, and how many more digits count; -1: the point may follow
         for digit in range(10 if left else 1):
             after = ((remainder * 10 + digit) % step, left - (left > 0)) if left else state
@@ -476,10 +477,10 @@ def spelled(language: Dfa, *, quoted: bool = False) -> Dfa:
     if not language.rows:
         return EMPTY
 
-    def moves(places: frozenset[tuple[int, Bytes]]) -> Iterator[tuple[int, int, frozenset[tuple[int, Bytes]]]]:
+    def moves(places: frozenset[tuple[int, Bytes]]) -> Iterator[Move[frozenset[tuple[int, Bytes]]]]:
         return _split(move for place in places for move in following(*place))
 
-    def following(state: int, rest: Bytes) -> Iterator[tuple[int, int, tuple[int, Bytes]]]:
+    def following(state: int, rest: Bytes) -> Iterator[Move[tuple[int, Bytes]]]:
         """Yield the moves by the rest of a character, or by the first byte of the next one."""
         if rest:
             yield *rest[0], (state, rest[1:])
