@@ -115,7 +115,7 @@ def run(options: Namespace) -> int:
     notes = [CAUTION] if options.model is None else []
     as_json = json_text([asdict(row) for row in rows])
     if out is not None:
-        (out / "rows.json").write_text(as_json + "\n", encoding="utf-8")
+        (out / "rows.json").write_text(as_json + "\n", "utf-8")
     if options.json:
         print(as_json)
     else:

@@ -72,7 +72,7 @@ def run(options: Namespace) -> int:
         result = evaluate(loaded, chosen, public, given_options=given_options, show=show, limit=limit)
     lines = lines_of(result)
     rows = json_text([asdict(line) for line in lines])
-    (result.folder / TABLE).write_text(rows + "\n", encoding="utf-8")
+    (result.folder / TABLE).write_text(rows + "\n", "utf-8")
     if options.json:
         print(rows)
     else:

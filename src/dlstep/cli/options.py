@@ -157,7 +157,7 @@ def options_in(source: str, command: str) -> dict[Any, Any]:
     Raises ValueError for invalid YAML and for a value that would import a module.
     """
     path = Path(source)
-    where, text = (f"the file {source!r}", path.read_text(encoding="utf-8")) if path.is_file() else ("the text", source)
+    where, text = (f"the file {source!r}", path.read_text("utf-8")) if path.is_file() else ("the text", source)
     try:
         content = load(text)
     except (yaml.YAMLError, RecursionError) as error:
@@ -324,7 +324,7 @@ def own_strategy(model: str | None) -> str | None:
     embedded = tiny.CHECKPOINTS / (model or tiny.DEFAULT) / "config.json"
     path = embedded if embedded.is_file() else Path(model or "", "config.json")
     try:
-        name = json.loads(path.read_text(encoding="utf-8"))["dlstep"]["decoding_strategy"]
+        name = json.loads(path.read_text("utf-8"))["dlstep"]["decoding_strategy"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):  # loading the checkpoint reports the problem
         return None
     return name if isinstance(name, str) and strategies.is_known(name) else None

@@ -44,7 +44,7 @@ def add_options(parser: ArgumentParser) -> None:
 def _policy(path: Path | None) -> object:
     """Return the value in a YAML file. Raises ValueError if it is unreadable or invalid."""
     try:
-        return None if path is None else load(path.read_text(encoding="utf-8"))
+        return None if path is None else load(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"--buffer_policy: the file {str(path)!r} cannot be read: {error}") from error
 

@@ -10,7 +10,7 @@ from math import inf, isfinite
 from operator import eq, ge
 from pathlib import Path
 from sys import float_info
-from typing import Annotated, Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 from annotated_types import Ge
 
@@ -530,8 +530,7 @@ class OverlappingDriver(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
+class Ran(NamedTuple):
     """The samples of a plan that has run."""
 
     samples: Samples
@@ -542,8 +541,7 @@ class Ran:
         return self.samples
 
 
-@dataclass(frozen=True, slots=True)
-class _Blocking:
+class _Blocking(NamedTuple):
     """A driver without `start`: a plan runs to its end when it starts."""
 
     driver: Driver

@@ -19,6 +19,7 @@ from torch import Tensor
 from dlstep_kernels import has_kernels
 from dlstep_kernels.commons import MOST, Commons, pad_bytes, pad_shape, room_bytes, suits
 
+functional: Any = torch.ops._c10d_functional
 TIMEOUT = 300.0  # seconds; `EngineConfig.rank_timeout` is the option
 
 
@@ -49,7 +50,6 @@ class Ranks:
         """Return the tensors of all ranks, which have the same shape, in rank order."""
         if self.size == 1:
             return [tensor]
-        functional: Any = torch.ops._c10d_functional
         flat = tensor.contiguous().view(1, -1)  # so that the first dimension is never 0
         every = functional.wait_tensor(functional.all_gather_into_tensor(flat, self.size, self.group))
         return [own.view(tensor.shape) for own in every.unbind(0)]
@@ -62,7 +62,6 @@ class Ranks:
         """Return rank 0's tensor."""
         if self.size == 1:
             return tensor
-        functional: Any = torch.ops._c10d_functional
         return functional.wait_tensor(functional.broadcast(tensor.contiguous(), 0, self.group))
 
 
@@ -160,7 +159,6 @@ def _(tensor: Tensor, group: str) -> Tensor:
 
 def sum_by_torch(tensor: Tensor, group: str) -> Tensor:
     """Return the sum of a tensor on any device over the ranks, by the group's backend."""
-    functional: Any = torch.ops._c10d_functional
     return functional.wait_tensor(functional.all_reduce(tensor.contiguous(), "sum", group))
 
 

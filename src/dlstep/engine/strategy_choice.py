@@ -198,7 +198,7 @@ def _check_stated(model: "Description") -> None:
 
 def embedded_facts() -> dict[str, Json]:
     """Return the `dlstep` section of each embedded model's config.json, by the model's name."""
-    texts = {name: (tiny.path(name) / "config.json").read_text(encoding="utf-8") for name in tiny.names()}
+    texts = {name: (tiny.path(name) / "config.json").read_text("utf-8") for name in tiny.names()}
     return {name: json.loads(text)["dlstep"] for name, text in texts.items()}
 
 

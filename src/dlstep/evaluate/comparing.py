@@ -163,7 +163,7 @@ def suited_options(rule: Rule, block_size: Any) -> Json:
     Delimiters of other tokenizers become sentence ends, and the size of parts becomes the block
     size. Options that differ from their defaults are left out.
     """
-    tokenizer = (tiny.path(tiny.DEFAULT) / "tokenizer.json").read_text(encoding="utf-8")  # all embedded models share it
+    tokenizer = (tiny.path(tiny.DEFAULT) / "tokenizer.json").read_text("utf-8")  # all embedded models share it
     ends = tuple(json.loads(tokenizer)["model"]["vocab"][end] for end in SENTENCE_ENDS)
     suited: Json = {"delimiters": ends} | ({"part_size": block_size} if block_size else {})
     own, usual = options_of(rule), options_of(rules.PLUGINS.value(type(rule)))

@@ -60,7 +60,7 @@ def read_object(path: Path) -> dict[str, Any]:
     """Return the object that a JSON file holds. Raises ValueError for any other content and for a file that is too large."""
     check_size(path)
     with refuse_errors(f"{path} is no JSON"):
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text("utf-8"))
     if not isinstance(value, dict):
         raise ValueError(f"{path} must hold a JSON object, got {type(value).__name__}")
     return value

@@ -149,7 +149,7 @@ def template_in(path: str | None) -> str | None:
     """Return the text of a chat template's file; None for no file. Raises ValueError if it contains no template."""
     if path is None:
         return None
-    text = Path(path).read_text(encoding="utf-8")
+    text = Path(path).read_text("utf-8")
     variables_of(text)  # raises ValueError for an invalid template
     if not text.strip():
         raise ValueError(f"--chat_template {path} is empty: give a file with a Jinja template")

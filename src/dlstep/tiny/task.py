@@ -11,8 +11,8 @@ unmasked together can contradict each other, as in a large diffusion language mo
 
 import random
 import re
-from dataclasses import dataclass
 from hashlib import blake2b
+from typing import NamedTuple
 
 NAMES = ("Tom", "Ann", "Bob", "Eva", "Max", "Ida", "Leo", "Mia")
 THINGS = ("apples", "books", "coins", "cards", "shells", "stamps", "pens", "eggs")
@@ -35,8 +35,7 @@ _STORY = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """An event that changes the number of things by `amount` (negative: a loss), or doubles it if `amount` is None."""
 
     amount: int | None
@@ -46,8 +45,7 @@ class Event:
         return total + (total if self.amount is None else self.amount)
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """One story, with everything needed to score an answer."""
 
     prompt: str

@@ -15,9 +15,11 @@ from ...core import STATUS, Code, Refusal, Refused
 from ...core.checks import Json, did_you_mean, short
 from ..router.pending_requests import PendingRequest
 
-RETRY_SECONDS = 1
 FAULT = "the server failed on this request"
 LONGEST = 500  # characters of a message, which may quote the request
+RETRY = {"Retry-After": "1"}  # seconds
+# Headers of responses by status. The client has not sent its body if the status is 408.
+HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 408: {"Connection": "close"}, 429: RETRY, 503: RETRY}
 TYPES = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 # Messages for fields with several types: pydantic would report one error per type.
@@ -88,14 +90,8 @@ def body_of(refusal: Refusal) -> Json:
 
 def refused(field: str, code: Code, message: str) -> Response:
     """Return the response to a refused request."""
-    status, headers = STATUS[code], dict[str, str]()
-    if status in (429, 503):
-        headers["Retry-After"] = str(RETRY_SECONDS)
-    elif status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
-    elif status == 408:  # the client has not sent its body
-        headers["Connection"] = "close"
-    return json_response(body_of(Refusal(field, code, message)), status, headers)
+    status = STATUS[code]
+    return json_response(body_of(Refusal(field, code, message)), status, HEADERS.get(status))
 
 
 def first_fault(pending_requests: Iterable[PendingRequest]) -> Refusal | None:
