@@ -27,7 +27,7 @@ from zlib import crc32
 from rpds import HashTrieMap, List
 
 from .block import Extra
-from .checks import Json, check_ranges, short
+from .checks import Json, TableRow, check_ranges, short
 from .constraint import LazyMasks
 from .errors import ReplayDiverged
 from .lifecycle import Event, Rebuild, apply
@@ -85,9 +85,9 @@ class Trace:
             since.append(state)
         return state
 
-    def rows(self) -> list[dict[str, str | int | float | None]]:
+    def rows(self) -> list[TableRow]:
         """Return a row for each position of an answer that a forward pass changed; `docs/look_inside.md` lists the keys."""
-        rows, states, pieces = list[dict[str, str | int | float | None]](), self.states(), self.first.config.spec.pieces
+        rows, states, pieces = list[TableRow](), self.states(), self.first.config.spec.pieces
         before = next(states)
         for event, after in zip(self.events, states, strict=True):
             for span in event.plan.spans if isinstance(event, Samples) else ():

@@ -25,6 +25,7 @@ from ..core import (
     Samples,
     Span,
     State,
+    TableRow,
     Trace,
     commit,
     rebuild,
@@ -41,7 +42,6 @@ from ..views.observations import Picture, heat_map
 from .loader import LoadedEngine
 
 Layers = Sequence[int] | Literal["all"]
-Row = dict[str, str | int | float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +147,13 @@ class Observation:
         """Return the observation of a request. Raises KeyError for one that the pass did not feed."""
         return {span.id: span for span in self.spans}[request_id]
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[TableRow]:
         """Return one flat dictionary for each candidate of each sampled position.
 
         `layer` is the key in `candidates`, `offset` the position in the answer, and `sampled` 1 for the
         token that the pass sampled.
         """
-        rows: list[Row] = []
+        rows: list[TableRow] = []
         for span, samples in zip(self.spans, self.samples.spans, strict=True):
             for layer, candidates in span.candidates.items():
                 columns = (candidates.ids, candidates.log_probabilities, candidates.entropies)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import fsum, log
 from typing import Any, Literal
 
-from ..core import FinishReason, Ids, Probabilities, SequenceState, Spec, short
+from ..core import FinishReason, Ids, Probabilities, SequenceState, Spec, TableRow, short
 from ..core.sequence import Best
 from ..core.step_map import StepMap, step_map_of
 from .detokenize import Tokenizer, cut, decode
@@ -107,9 +107,9 @@ class Output:
         """The sum of the logarithms of `probabilities`; pinned tokens count as certain."""
         return LogLikelihood(fsum(map(log_of, self.probabilities)), "recorded_order")
 
-    def rows(self) -> list[dict[str, str | int | float | None]]:
+    def rows(self) -> list[TableRow]:
         """Return one row with the answer and its counts, as `docs/look_inside.md` lists them."""
-        row: dict[str, str | int | float | None] = {
+        row: TableRow = {
             "prompt": self.prompt if isinstance(self.prompt, str) else json.dumps(self.prompt),
             "text": self.text,
             "finish_reason": self.finish_reason,
