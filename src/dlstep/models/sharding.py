@@ -199,8 +199,7 @@ def install_ranks(network: PreTrainedModel, ranks: Ranks) -> None:
             module.register_forward_hook(lambda _, inputs, answer: ranks.add_up(answer))
     for name, module in list(network.named_modules()):
         if isinstance(module, nn.Embedding) and _embeds(name):
-            owner, _, attribute = name.rpartition(".")
-            setattr(network.get_submodule(owner), attribute, VocabRows(module, ranks))
+            network.set_submodule(name, VocabRows(module, ranks))
     if isinstance(network, DiffusionGemmaForBlockDiffusion):  # soft-capping needs all logits
         share = Share(vocabulary_shard(network, ranks), ranks.exchange)
 
