@@ -15,10 +15,9 @@ WrongAnswer, which becomes a RequestFault in the same way.
 
 import dataclasses
 import sysconfig
-from collections.abc import Iterator
 from pathlib import Path
-from traceback import format_exception_only
-from types import CodeType, FunctionType, TracebackType
+from traceback import format_exception_only, walk_tb
+from types import CodeType, FunctionType
 from typing import Literal, NamedTuple, get_args
 
 Code = Literal[
@@ -159,7 +158,7 @@ def described(error: BaseException) -> str:
     if isinstance(error, WrongAnswer):
         return str(error)
     raised = _one_line(error)
-    frames = list(_user_frames(error.__traceback__))
+    frames = _user_frames(error)
     if not frames:
         return raised
     return f"{frames[0][0].co_qualname} raised {raised}{_innermost(frames)}"
@@ -169,13 +168,12 @@ def of_import(error: BaseException) -> str:
     """Return a line with the exception that a user's module raised, and the innermost frame of user code."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return f"{type(error).__name__}: {error.msg} ({_place(error.filename, error.lineno)}: {(error.text or '').strip()})"
-    return _one_line(error) + _innermost(list(_user_frames(error.__traceback__)))
+    return _one_line(error) + _innermost(_user_frames(error))
 
 
 def user_place(error: BaseException) -> str:
     """Return file and line of the innermost frame of user code outside libraries; empty if there is none."""
-    frames = list(_user_frames(error.__traceback__))
-    return _innermost([frame for frame in frames if not frame[0].co_filename.startswith(LIBRARIES)])
+    return _innermost([frame for frame in _user_frames(error) if not frame[0].co_filename.startswith(LIBRARIES)])
 
 
 def _innermost(frames: list[tuple[CodeType, int]]) -> str:
@@ -189,13 +187,10 @@ def _one_line(error: BaseException) -> str:
     return " ".join("".join(format_exception_only(error)).split())[:LONGEST]
 
 
-def _user_frames(traceback: TracebackType | None) -> Iterator[tuple[CodeType, int]]:
-    """Yield the code and the line of each frame of user code, outermost first."""
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if not code.co_filename.startswith(NOT_USER_CODE):
-            yield code, traceback.tb_lineno
-        traceback = traceback.tb_next
+def _user_frames(error: BaseException) -> list[tuple[CodeType, int]]:
+    """Return the code and the line of each frame of user code, outermost first."""
+    frames = [(frame.f_code, line) for frame, line in walk_tb(error.__traceback__)]
+    return [(code, line) for code, line in frames if not code.co_filename.startswith(NOT_USER_CODE)]
 
 
 def defined(owner: type, hook: str) -> str:

@@ -76,6 +76,18 @@ class _Sources(NamedTuple):
     pieces: tuple[bytes, ...]
     family: Family
 
+    def id_of(self, token: Token) -> int | None:
+        """Return the vocabulary's id of one of the token's texts, else the published id, else None.
+
+        The published id must be embedded and not the id of another token of the vocabulary.
+        """
+        for text in token.texts:
+            if text in self.vocabulary:
+                return self.vocabulary[text]
+        if token.id is None or token.id >= self.text.vocab_size or token.id in self.vocabulary.values():
+            return None
+        return token.id
+
 
 def read_description(
     path: str | Path | Source,
@@ -248,7 +260,7 @@ def _mask_ids(sources: _Sources) -> Iterator[Any]:
         yield facts.get("mask_token_id")
     yield sources.tokenizer.mask_token_id
     if sources.family.mask is not None:
-        yield find_token(sources.family.mask, sources.vocabulary, sources.text.vocab_size)
+        yield sources.id_of(sources.family.mask)
 
 
 def _eos_ids(sources: _Sources) -> Ids:
@@ -256,10 +268,9 @@ def _eos_ids(sources: _Sources) -> Ids:
 
     If there are none, return the ids of the text configuration, or else of the tokenizer.
     """
-    text, tokenizer = sources.text, sources.tokenizer
-    ends = [find_token(token, sources.vocabulary, text.vocab_size) for token in sources.family.ends]
+    ends = [sources.id_of(token) for token in sources.family.ends]
     stated = [sources.facts.get("eos_token_id"), sources.generation.get("eos_token_id"), *ends]
-    for source in (stated, [text.eos_token_id], [tokenizer.eos_token_id]):
+    for source in (stated, [sources.text.eos_token_id], [sources.tokenizer.eos_token_id]):
         ids: list[Any] = []
         for value in source:
             ids += value if isinstance(value, list) else [value]
@@ -306,23 +317,10 @@ def _expand_id(sources: _Sources) -> int | None:
     stated = (sources.own.get(EXPAND), sources.generation.get(EXPAND), sources.facts.get(EXPAND))
     found: Any = next((index for index in stated if index is not None), None)
     if found is None:
-        found = find_token(token, sources.vocabulary, sources.text.vocab_size)
+        found = sources.id_of(token)
     if found is None:
         raise ValueError(f"{sources.folder} names no {EXPAND}: set it in its generation_config.json")
     return _embedded(sources, EXPAND, found)
-
-
-def find_token(token: Token, vocabulary: dict[str, int], embedded: int) -> int | None:
-    """Return the vocabulary's id of one of the token's texts, else the published id, else None.
-
-    The published id must be below `embedded` and not the id of another token of the vocabulary.
-    """
-    for text in token.texts:
-        if text in vocabulary:
-            return vocabulary[text]
-    if token.id is None or token.id >= embedded or token.id in vocabulary.values():
-        return None
-    return token.id
 
 
 def _parts(description: object) -> set[str]:
