@@ -122,18 +122,7 @@ def read_description(
     own = {**own, **{name: value for name, value in given.items() if value is not None}}
     declared = _strategy(folder, own, known)
     source.fetch(*TOKENIZER_FILES)
-    tokenizer, vocabulary, texts = _tokenizer(folder, text.vocab_size)
-    sources = _Sources(
-        folder=folder,
-        facts=facts,
-        own=own,
-        generation=generation_facts(folder),
-        text=text,
-        tokenizer=tokenizer,
-        vocabulary=vocabulary,
-        pieces=texts,
-        family=known,
-    )
+    sources = _Sources(folder, facts, own, generation_facts(folder), text, *_tokenizer(folder, text.vocab_size), known)
     return Description(
         name=name_of(folder.resolve()),
         source=source,
