@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, ClassVar, Generic, TypeVar
 
-from .checks import LONGEST_NAME, Checked, did_you_mean, listed, pairs_of, plain, short, text_of, values_of, whole_numbers
+from .checks import LONGEST_NAME, Checked, Json, did_you_mean, listed, pairs_of, plain, short, text_of, values_of, whole_numbers
 from .errors import Refused, defined, described, of_import
 
 
@@ -40,7 +40,7 @@ def sorted_options(owner: str, given: object) -> StrategyOptions:
     `owner` is the field that has the options. Raises Refused for a name that is not a text or is repeated, and for a value
     that is not a number, text, bool, None, rule or list of integers. Lists become tuples, and rule classes become instances.
     """
-    pairs, kept = pairs_of(given), dict[str, Any]()
+    pairs, kept = pairs_of(given), Json()
     for pair in [None] if pairs is None else pairs:
         match listed(pair):
             case [given_name, option] if (name := text_of(given_name)) is not None:
@@ -81,7 +81,7 @@ def by_default(cls: type[Value]) -> Value:
     return value
 
 
-def options_of(value: Options) -> dict[str, Any]:
+def options_of(value: Options) -> Json:
     """Return every option of `value` by name: its fields, and those of the rules in its fields.
 
     Args:
@@ -117,7 +117,7 @@ def with_options(value: Value, options: Mapping[str, Any]) -> Value:
     return value
 
 
-def _pop_options_of(part: Options, rest: dict[str, Any]) -> dict[str, Any]:
+def _pop_options_of(part: Options, rest: Json) -> Json:
     """Remove the options of `part` from `rest`, and return them."""
     known = set(options_of(part))
     # The options of a rule that replaces a rule nested in `part` are known as well.

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol, get_args, runt
 from annotated_types import Ge
 
 from .block import Grid, positions
-from .checks import Checked, check_ranges, short, values_of
+from .checks import Checked, Json, check_ranges, short, values_of
 from .constraint import TokenMask
 from .errors import Refused, SamplesMismatch
 from .frozen import built_fast
@@ -195,7 +195,7 @@ class SpanSamples:
             return self
         dropped: dict[str, tuple[()]] = {name: () for name, width in needed.widths(1).items() if not width}
         within = [index for index in range(len(self.best_ids)) if index % given.best < needed.best]
-        best: dict[str, Any] = {
+        best: Json = {
             "best_ids": tuple([self.best_ids[index] for index in within]),
             "best_probabilities": tuple([self.best_probabilities[index] for index in within]),
         }

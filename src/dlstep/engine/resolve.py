@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from ..core import Config, Processor, Refused, Spec, Strategy, least_pages
+from ..core import Config, Json, Processor, Refused, Spec, Strategy, least_pages
 from ..core.checks import values_of
 from ..core.request import processors_of
 from ..core.spec import TRAININGS
@@ -97,7 +97,7 @@ class ResolvedConfig:
 
     def core_config(self, spec: Spec) -> Config:
         """Return the part that the core reads. `num_pages` is 1 until it is measured."""
-        shared: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(Config) if each.name != "spec"}
+        shared: Json = {each.name: getattr(self, each.name) for each in fields(Config) if each.name != "spec"}
         shared["num_pages"] = self.num_pages or 1
         return Config(spec, **shared)
 

@@ -28,7 +28,7 @@ from .weights import (
     Shape,
     Shares,
     Tensors,
-    WeightRule,
+    WeightRules,
     empty_network,
     make_plan,
     network_tensors,
@@ -208,7 +208,7 @@ class AdapterPlan(NamedTuple):
 
 
 def plan_adapter(
-    network: PreTrainedModel, adapter: Adapter, rules: tuple[WeightRule, ...], stored: Mapping[str, Shape], *, merge: bool
+    network: PreTrainedModel, adapter: Adapter, rules: WeightRules, stored: Mapping[str, Shape], *, merge: bool
 ) -> AdapterPlan:
     """Return the changes that `apply_adapter` would make. The network may be on the meta device.
 
@@ -250,7 +250,7 @@ def plan_adapter(
 def apply_adapter(
     network: PreTrainedModel,
     adapter: Adapter,
-    rules: tuple[WeightRule, ...],
+    rules: WeightRules,
     stored: Mapping[str, Shape],
     *,
     merge: bool,

@@ -41,7 +41,7 @@ from ..core.spec import (
 from . import configs
 from .configs import Arguments, Facts
 from .reading import Source, read_object
-from .weights import WeightRule
+from .weights import WeightRule, WeightRules
 
 CHATML_TEMPLATE = (
     "{% for message in messages %}"
@@ -120,7 +120,7 @@ class Family(Checked):
     """How config.json shows the family."""
     config: Callable[[Facts], Arguments]
     """Function from config.json to the arguments of the configuration class."""
-    weights: tuple[WeightRule, ...] = ()
+    weights: WeightRules = ()
     """Rules for tensors with other names than those of the class."""
     ignored: tuple[str, ...] = (r".*rotary_emb\.inv_freq",)
     """Regexes for names of tensors that are not needed."""
@@ -161,7 +161,7 @@ _LAYER = r"model\.layers\.(\d+)\."
 _BLOCK = r"model\.transformer\.blocks\.(\d+)\."
 
 
-def _renamed(names: Mapping[str, str]) -> tuple[WeightRule, ...]:
+def _renamed(names: Mapping[str, str]) -> WeightRules:
     """Return rules that only rename tensors."""
     return tuple(WeightRule(name, (target,)) for name, target in names.items())
 

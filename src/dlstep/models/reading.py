@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 
+from ..core import Json
+
 LARGEST_JSON = 64 << 20  # bytes
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -56,7 +58,7 @@ def check_size(path: Path) -> None:
         raise ValueError(f"{path} has {size} bytes, and at most {LARGEST_JSON} are read: check that it is the right file")
 
 
-def read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> Json:
     """Return the object that a JSON file holds. Raises ValueError for any other content and for a file that is too large."""
     check_size(path)
     with refuse_errors(f"{path} is no JSON"):
@@ -198,11 +200,11 @@ def read_header(path: Path) -> list[Stored]:
     # The library checks the header, and that the data of the tensors have the stated sizes and fill the file without gaps.
     with refuse_errors(f"{path} is cut off or damaged, download it again"), safe_open(path, framework="np"):
         with path.open("rb") as file:
-            header: dict[str, Any] = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+            header: Json = json.loads(file.read(int.from_bytes(file.read(8), "little")))
         return [_stored(name, facts, path) for name, facts in header.items() if name != METADATA]
 
 
-def _stored(name: str, facts: dict[str, Any], path: Path) -> Stored:
+def _stored(name: str, facts: Json, path: Path) -> Stored:
     """Return the tensor that an entry of a header describes."""
     begin, end = facts["data_offsets"]
     return Stored(name, tuple(facts["shape"]), facts["dtype"], path, begin, end - begin)

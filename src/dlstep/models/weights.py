@@ -41,6 +41,7 @@ class WeightRule(Checked):
     half: int | None = None
 
 
+WeightRules = tuple[WeightRule, ...]
 Shape = tuple[int, ...]
 Tensors = Mapping[str, Tensor]
 Part = tuple[int | None, int | None]  # expert and half; None: all
@@ -97,7 +98,7 @@ def part_shape(shape: Shape, part: Part) -> Shape:
 
 
 def make_plan(
-    tensors: NetworkTensors, stored: Mapping[str, Shape], rules: tuple[WeightRule, ...], ignored: tuple[str, ...]
+    tensors: NetworkTensors, stored: Mapping[str, Shape], rules: WeightRules, ignored: tuple[str, ...]
 ) -> tuple[list[Placement], list[str]]:
     """Return where tensors of the names and shapes `stored` go, and what does not fit, one line each.
 
@@ -138,7 +139,7 @@ def _placed(
         parts.setdefault(part, name)
 
 
-def _targets(tensor: str, rules: tuple[WeightRule, ...]) -> list[tuple[str, Part]]:
+def _targets(tensor: str, rules: WeightRules) -> list[tuple[str, Part]]:
     """Return the parameters, and the part of each, that a tensor of this name fills."""
     for rule in rules:
         if match := re.fullmatch(rule.pattern, tensor):
@@ -214,7 +215,7 @@ def network_tensors(network: PreTrainedModel) -> NetworkTensors:
 
 
 def plan_weights(
-    network: PreTrainedModel, contents: Contents, rules: tuple[WeightRule, ...], ignored: tuple[str, ...]
+    network: PreTrainedModel, contents: Contents, rules: WeightRules, ignored: tuple[str, ...]
 ) -> tuple[list[Placement], list[str]]:
     """Return where the tensors of a checkpoint go, and every problem that prevents loading them."""
     tensors = contents.tensors
