@@ -407,6 +407,11 @@ class Plan:
     num_pages: int = 0
     """Number of pages of the KV cache; needed by a plan that begins an empty cache."""
 
+    @property
+    def num_rows(self) -> int:
+        """Number of rows that all spans feed."""
+        return sum(len(span.rows.tokens) for span in self.spans)
+
 
 @dataclass(frozen=True, slots=True)
 class Samples:

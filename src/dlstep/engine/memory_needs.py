@@ -94,7 +94,7 @@ def _work(options: ResolvedConfig, network: "PreTrainedModel") -> int:
 
     facts = network.config.get_text_config().to_dict()
     plans, _ = largest_forwards(options.core_config(options.model.spec), options.strategy)
-    rows = max(sum(len(span.rows.tokens) for span in plan.spans) for plan in plans)
+    rows = max(plan.num_rows for plan in plans)
     sampled = max(sum(len(span.wanted.sampled) for span in plan.spans) for plan in plans)
     experts = (facts.get("num_experts_per_tok") or 0) * (facts.get("moe_intermediate_size") or 0)
     width = 4 * facts["hidden_size"] + 3 * max(facts.get("intermediate_size") or 0, experts)

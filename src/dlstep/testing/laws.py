@@ -123,7 +123,7 @@ def budgets(kind: Kind, data: DataObject) -> None:
     for step in run_case(case).steps:
         assert len(step.plan.spans) <= case.config.max_num_reqs
         assert len(step.after.running) <= case.config.max_num_reqs
-        assert sum(len(span.rows.tokens) for span in step.plan.spans) <= case.config.max_num_batched_tokens
+        assert step.plan.num_rows <= case.config.max_num_batched_tokens
         for span in step.plan.spans:
             limit = answer_limit(requests[span.who.id], case.config)
             assert limit <= case.config.max_model_len

@@ -151,7 +151,7 @@ class FrameRecorder:
         """Yield the frames of the recorded answers in a forward pass."""
         plan = samples.plan
         running = {sequence.request.seq_id: sequence for sequence in state.running}
-        all_rows = sum(len(span.rows.tokens) for span in plan.spans)
+        all_rows = plan.num_rows
         for span, rows in zip(plan.spans, samples.spans, strict=True):
             seq_id = span.who.seq_id
             if (answer := self._answers.get(seq_id)) is None:

@@ -70,9 +70,8 @@ def pages_line(state: State) -> Text:
 
 
 def _plan_lines(plan: Plan) -> Iterator[str]:
-    fed = sum(len(span.rows.tokens) for span in plan.spans)
     new_pages = {grant.seq_id: grant.pages for grant in plan.grants}
-    head = f"Plan of step {plan.step}: {counted(len(plan.spans), 'request')}, {counted(fed, 'row')}"
+    head = f"Plan of step {plan.step}: {counted(len(plan.spans), 'request')}, {counted(plan.num_rows, 'row')}"
     changes = {"new page": sum(map(len, new_pages.values())), "admission": len(plan.admissions)}
     changes |= {"preemption": len(plan.preemptions)}
     yield ", ".join([head, *(counted(number, noun) for noun, number in changes.items() if number)])
