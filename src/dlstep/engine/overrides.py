@@ -1,12 +1,12 @@
 """Forks: requests that continue with changed options, in a second session or as a new request on a server."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
-from typing import Any
 
 from ..core import (
     Config,
+    Json,
     Refused,
     Rule,
     SamplingParams,
@@ -27,7 +27,7 @@ def with_changes(
     sequence: SequenceState,
     config: Config,
     base: Strategy,
-    changes: Mapping[str, Any],
+    changes: Json,
     *,
     seed: int | None = None,
     temperature: float | None = None,
@@ -65,7 +65,7 @@ def _handed_over(sequence: SequenceState, strategy: Strategy) -> SequenceState:
     return sequence.with_progress(replace(progress, window=window))
 
 
-def forked(state: State, base: Strategy, changes: Mapping[str, Any], seed: int | None = None) -> State:
+def forked(state: State, base: Strategy, changes: Json, seed: int | None = None) -> State:
     """Return `state` with strategy `base`, and with `changes` and `seed` (None keeps it) for all unfinished requests.
 
     The new state reads the same pages on the device, or none if the changes alter what pages may

@@ -4,9 +4,8 @@ The fields of a strategy's class and of its rule's class are the only place that
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import rules, strategies, tiny
 from ..core import Json, Refusal, Refused, SamplingParams, Spec, Strategy, options_of, probe, with_options
@@ -127,7 +126,7 @@ def _location(name: str, value: object, takes_rules: bool) -> str:
     return f"it is an option of {', '.join(owners)}" if owners else ""
 
 
-def base_of(choice: StrategyChoice, options: Mapping[str, Any]) -> Strategy:
+def base_of(choice: StrategyChoice, options: Json) -> Strategy:
     """Return the strategy with default options. Rules in `options` are set, because their fields are options as well."""
     strategy = strategies.PLUGINS.value(choice)
     own = {field.name for field in fields(strategy)}
@@ -142,7 +141,7 @@ def base_of(choice: StrategyChoice, options: Mapping[str, Any]) -> Strategy:
     return strategy
 
 
-def _block_sizes(name: str | None, base: Strategy, model: "Description", given: Mapping[str, Any]) -> Json:
+def _block_sizes(name: str | None, base: Strategy, model: "Description", given: Json) -> Json:
     """Return block sizes that follow from `bd_size`, the width of block attention, unless set.
 
     fast_dllm_v2 divides `bd_size` into sub-blocks (by default of 8); others use it as block size.

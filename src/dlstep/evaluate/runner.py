@@ -1,11 +1,11 @@
 """The loop of an evaluation: an engine answers the items, and each answer is written as it arrives."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, fields
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..batch.checkpoint import Show, answered, no_show
 from ..batch.facts import code_of, facts_of
@@ -140,7 +140,7 @@ def evaluate(
     options: EvalOptions,
     public: "PublicTasks | None" = None,
     *,
-    given_options: Mapping[str, Any] | None = None,
+    given_options: Json | None = None,
     show: Show = no_show,
     limit: StepLimit | None = None,
 ) -> EvalRun:

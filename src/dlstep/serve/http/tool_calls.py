@@ -7,9 +7,9 @@ defines how the model writes calls and the reasoning before them.
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Literal, NamedTuple, NoReturn
 
 from ...core import Json, Refused
 from ...text.chat import template_of
@@ -59,7 +59,7 @@ def callable_freely(body: ChatRequest) -> tuple[str, ...]:
     return tuple(function.name for function in _allowed(body)) if _mode(body.tool_choice)[0] == "auto" else ()
 
 
-def call_schema(body: ChatRequest) -> Mapping[str, Any]:
+def call_schema(body: ChatRequest) -> Json:
     """Return the schema of answers that call the named function, or any that may be called."""
     functions = _allowed(body)
     if isinstance(body.tool_choice, NamedTool):
