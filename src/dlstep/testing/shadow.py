@@ -38,6 +38,7 @@ class Slot(NamedTuple):
 
 
 States = dict[tuple[int, int], int]  # of the rows, by sequence number and position
+Sample = tuple[int, float]  # a token and its probability
 BROKEN_CACHE = -1  # no state has this cache digest
 # Numbers, because hashes of strings differ between processes.
 DENOISED, SPREAD, SCORED, BLIND, DRAFTED, POLICY = 11, 12, 13, 14, 15, 16
@@ -320,12 +321,9 @@ class ShadowDriver:
     def _sample(self, span: Span, states: States, spec: SampleSpec) -> SpanSamples:
         """Return the rows of a span; like a device's noise, they depend on the draw number."""
         wanted, seq_id = span.wanted, span.who.seq_id
-        drawn: list[tuple[int, float]] = []
-        best: list[tuple[int, float]] = []
-        spread: list[float] = []
-        scored: list[float] = []
+        drawn, best = list[Sample](), list[Sample]()
+        spread, scored, policy = list[float](), list[float](), list[float]()
         noise: list[int] = []
-        policy: list[float] = []
         width = wanted.scored_width
         count = max(spec.best, LISTED) if width else spec.best
         for number, (position, draw) in enumerate(zip(wanted.sampled, wanted.draws, strict=True)):
@@ -364,9 +362,7 @@ class ShadowDriver:
         optional = tuple(spread), tuple(spread), best_ids, best_chances, tuple(noise), tuple(scored), tuple(policy)
         return SpanSamples(tokens, chances, *optional).trimmed(replace(spec, statistics=STATISTICS), spec)
 
-    def _listed(
-        self, parts: tuple[object, ...], count: int, first: tuple[int, float] | None, allowed: Ids
-    ) -> list[tuple[int, float]]:
+    def _listed(self, parts: tuple[object, ...], count: int, first: Sample | None, allowed: Ids) -> list[Sample]:
         """Return the `count` + 1 most probable ids, falling; greedy sampling gives `first`."""
         first = self._choice(*parts, 1, allowed=allowed) if first is None else first
         others = enumerate([self._choice(*parts, rank, allowed=allowed) for rank in range(2, count + 2)], 1)
@@ -381,7 +377,7 @@ class ShadowDriver:
         allowed = 0 <= token < self.spec.vocab_size and token != self.spec.mask_id
         return left * _hash(*parts, SCORED, token) / 2**64 / self.spec.vocab_size if allowed else 0.0
 
-    def _choice(self, *parts: object, allowed: Ids = ()) -> tuple[int, float]:
+    def _choice(self, *parts: object, allowed: Ids = ()) -> Sample:
         """Return a token, of `allowed` if there are any, and its probability, drawn for `parts`."""
         token, chance, end = (_hash(*parts, purpose) for purpose in range(3))
         if allowed:
