@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from .core import DlstepError, Spec, Update
+from .core import DlstepError, Spec, Texts, Update
 from .engine.decode import SharedDecode, Subscription
 from .text.detokenize import TextStream, Tokenizer
 from .text.output import Output, Prompt, output_of
@@ -33,7 +33,7 @@ class Drafts:
         stops: Stop strings of the request.
     """
 
-    def __init__(self, tokenizer: Tokenizer | None, spec: Spec, stops: tuple[str, ...]) -> None:
+    def __init__(self, tokenizer: Tokenizer | None, spec: Spec, stops: Texts) -> None:
         self._text = TextStream(tokenizer, stops)
         self._spec = spec
 

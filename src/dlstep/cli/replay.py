@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
 
 from .. import rules, strategies
-from ..core import ReplayDiverged, Trace
+from ..core import ReplayDiverged, Texts, Trace
 from ..core.options import searched
 from ..core.request import PLUGINS
 from ..text.constraints import recompiled
@@ -19,13 +19,13 @@ EXAMPLES = "dlstep replay decode.jsonl\ndlstep replay decode.jsonl --rule my_rul
 class OwnParts:
     """Options that name the files of the user's strategies, rules and processors in a trace."""
 
-    decoding_strategy: tuple[str, ...] = ()
+    decoding_strategy: Texts = ()
     """Your strategies in the trace: .py files or module paths."""
-    rule: tuple[str, ...] = ()
+    rule: Texts = ()
     """Your rules in the trace: .py files or module paths."""
-    inner: tuple[str, ...] = ()
+    inner: Texts = ()
     """Your inner rules in the trace: .py files or module paths."""
-    processors: tuple[str, ...] = ()
+    processors: Texts = ()
     """Your processors in the trace: .py files or module paths."""
 
 

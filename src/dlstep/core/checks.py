@@ -30,6 +30,7 @@ _Convert = Callable[[Any], Any]  # returns the value to store; raises TypeError 
 # In quoted hints, `HashTrieMap[int, int]` means HashTrieMap: the classes of rpds cannot be subscripted at run time.
 _SUBSCRIPTED: dict[str, Any] = {"HashTrieMap": defaultdict(lambda: HashTrieMap), "List": defaultdict(lambda: List)}
 Json = dict[str, Any]  # an object of JSON, or of values by name
+Texts = tuple[str, ...]
 TableRow = dict[str, str | int | float | None]  # by column
 LONGEST_NAME = 100  # characters that are compared with known names
 _BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}  # by attribute of a bound

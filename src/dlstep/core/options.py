@@ -17,7 +17,20 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, ClassVar, Generic, TypeVar
 
-from .checks import LONGEST_NAME, Checked, Json, did_you_mean, listed, pairs_of, plain, short, text_of, values_of, whole_numbers
+from .checks import (
+    LONGEST_NAME,
+    Checked,
+    Json,
+    Texts,
+    did_you_mean,
+    listed,
+    pairs_of,
+    plain,
+    short,
+    text_of,
+    values_of,
+    whole_numbers,
+)
 from .errors import Refused, defined, described, of_import
 
 
@@ -163,10 +176,10 @@ class Plugins(ABC):
     """Package of this kind; also the name of the entry point group."""
 
     @abstractmethod
-    def own(self) -> tuple[str, ...]:
+    def own(self) -> Texts:
         """Return the names in this package, without importing any module."""
 
-    def available(self) -> tuple[str, ...]:
+    def available(self) -> Texts:
         """Return the names in this package and those of installed entry points, without importing any module."""
         return tuple(sorted({*self.own(), *self._entry_points()}))
 
@@ -253,7 +266,7 @@ class PluginGroup(Plugins, Generic[Kind]):
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
     """Other names of some classes."""
 
-    def own(self) -> tuple[str, ...]:
+    def own(self) -> Texts:
         """Return the names in this package, without importing any module."""
         return _modules(self.package)
 
@@ -331,7 +344,7 @@ class PluginGroup(Plugins, Generic[Kind]):
         return name if package == self.package and vars(sys.modules[cls.__module__]).get(self.constant) is cls else None
 
 
-def _modules(package: str) -> tuple[str, ...]:
+def _modules(package: str) -> Texts:
     """Return the names of the public modules of a package, without importing them."""
     path = import_module(package).__path__
     return tuple(module.name for module in pkgutil.iter_modules(path) if not module.name.startswith("_"))

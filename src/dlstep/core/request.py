@@ -15,7 +15,7 @@ from typing import Annotated, Any, ParamSpec, TypeVar, cast
 from annotated_types import Gt, Interval
 
 from .automaton import Automaton
-from .checks import check_ranges, did_you_mean, listed, pairs_of, plain, short
+from .checks import Texts, check_ranges, did_you_mean, listed, pairs_of, plain, short
 from .errors import Refused
 from .options import Options, PluginGroup, StrategyOptions, sorted_options, unknown_option, with_options
 from .spec import LARGEST, Ids, Pins, Positions, PositiveInt, Share, Spec
@@ -141,7 +141,7 @@ class SamplingParams:
     """Continue after an end-of-sequence token."""
     stop_token_ids: Ids = ()
     """Ids that end an answer."""
-    stop: tuple[str, ...] = ()
+    stop: Texts = ()
     """Texts that end an answer; the answer is cut before the first one (needs a tokenizer)."""
     max_nfe: PositiveInt | None = None
     """Maximum number of sampling forward passes."""
@@ -157,7 +157,7 @@ class SamplingParams:
     """Ids of the initial canvas instead of random ones (diffusion_gemma); pinned tokens win."""
     regex: str | None = None
     """A regular expression that the whole answer matches."""
-    choice: tuple[str, ...] = ()
+    choice: Texts = ()
     """Texts, one of which is the answer."""
     grammar: str | None = None
     """A grammar in GBNF or Lark's syntax that derives the whole answer; on the command line, a file or its text."""

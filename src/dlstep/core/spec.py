@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Interval
 
-from .checks import check_ranges
+from .checks import Texts, check_ranges
 from .errors import Refusal, Refused
 
 LARGEST = (1 << 31) - 1  # devices count in 32 bits
@@ -78,7 +78,7 @@ WINDOWS = "causal, windows joint, shifted head"
 RANDOM_CANVAS = "canvas of random tokens"
 
 # Ways of training, and this package's strategies for each, the preferred one first.
-TRAININGS: dict[str, tuple[str, ...]] = {
+TRAININGS: dict[str, Texts] = {
     BLOCK_CAUSAL: ("multi_bd", "d2f"),
     EDITS: ("multi_bd_edit", "dmax", "multi_bd"),
     PROMPT_IN_FULL: ("d2f", "multi_bd"),

@@ -26,6 +26,7 @@ from ..core import (
     Span,
     State,
     TableRow,
+    Texts,
     Trace,
     commit,
     rebuild,
@@ -115,7 +116,7 @@ class ObservedSpan:
     candidates: Mapping[int, Candidates] = field(repr=False)
     """The most probable tokens of each sampled position, by index of hidden states: at the last index, those of the pass;
     at an index of `lens`, those that the final norm and the head compute from the hidden states there."""
-    sources: tuple[str, ...]
+    sources: Texts
     """Origin of the keys and values of each position below `c`: `stored` by an earlier pass, or computed in
     this pass from a `final` token or from the `window`."""
     logits: Float32[Tensor, "w vocab"] | None = field(repr=False)
@@ -395,9 +396,9 @@ def _kept(tensor: Tensor) -> Float32[Tensor, "..."]:
     return tensor.to("cpu", torch.float32)
 
 
-def _sources(span: Span) -> tuple[str, ...]:
+def _sources(span: Span) -> Texts:
     """Return the origin of the keys and values of each position that the span sees."""
     fed = span.rows
-    sources: tuple[str, ...] = ("stored",) * (fed.start + fed.query_only) + ("final",) * fed.final_rows
+    sources: Texts = ("stored",) * (fed.start + fed.query_only) + ("final",) * fed.final_rows
     sources += ("window",) * (fed.stop - len(sources)) + ("stored",) * (fed.end - fed.stop)
     return sources[: fed.end]

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from annotated_types import Gt
 
-from ..core import Config, Ids, NonNegativeInt, PositiveInt, Refusal, SamplingParams, Strategy, probe, refusal
+from ..core import Config, Ids, NonNegativeInt, PositiveInt, Refusal, SamplingParams, Strategy, Texts, probe, refusal
 from ..core.checks import check_ranges, did_you_mean, short
 from ..core.options import StrategyOptions, sorted_options
 
@@ -25,7 +25,7 @@ class EvalOptions:
     Raises ValueError naming field, value and what is allowed.
     """
 
-    tasks: tuple[str, ...] = ("shells",)
+    tasks: Texts = ("shells",)
     """Tasks, as [gsm8k,humaneval]: shells (embedded stories), questions, and every task of lm_eval
     that generates answers."""
     data: str | None = None
@@ -65,7 +65,7 @@ class EvalOptions:
     """Sample among tokens that have at least this share of the best one's probability."""
     ignore_eos: bool = False
     """Continue after an end-of-sequence token."""
-    stop: tuple[str, ...] = ()
+    stop: Texts = ()
     """Texts that end an answer; empty: those of the task."""
     stop_token_ids: Ids = ()
     """Ids that end an answer."""
@@ -101,7 +101,7 @@ class EvalOptions:
         self.params("shells", self.grid[0])  # raises ValueError for values out of range
 
     @property
-    def public_tasks(self) -> tuple[str, ...]:
+    def public_tasks(self) -> Texts:
         """The tasks that are lm_eval's."""
         return tuple(name for name in self.tasks if name not in OWN_TASKS)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ..core import Ids, Json, Refused, SamplingParams, Spec
+from ..core import Ids, Json, Refused, SamplingParams, Spec, Texts
 from ..core.errors import user_place
 from ..core.spec import BIDIRECTIONAL, BLOCK_CAUSAL, RESIZES, TRAININGS
 from ..text.detokenize import TOKENIZER_FILES, load_tokenizer
@@ -54,7 +54,7 @@ class Description:
     """Longest context of the network, in tokens."""
     max_tokens: int | None = None
     """Default length of answers of a network whose canvas may be as long as the answer; None: as `max_model_len` allows."""
-    unknown: tuple[str, ...] = ()
+    unknown: Texts = ()
     """Fields of config.json that no code reads and that are not known to be harmless."""
 
     @property
@@ -139,7 +139,7 @@ def read_description(
     )
 
 
-def network_config(folder: Path, facts: Json, family: Family) -> tuple[PretrainedConfig, tuple[str, ...]]:
+def network_config(folder: Path, facts: Json, family: Family) -> tuple[PretrainedConfig, Texts]:
     """Return the network's configuration as an object of transformers, and the names of unknown fields."""
     config_class: Any = family.network.config_class
     assert config_class is not None, f"{family.network.__name__} has no configuration class"

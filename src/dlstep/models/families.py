@@ -20,7 +20,7 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
-from ..core import Json, Refused
+from ..core import Json, Refused, Texts
 from ..core.checks import Checked, short
 from ..core.options import Plugins
 from ..core.spec import (
@@ -74,7 +74,7 @@ LLADA2_TEMPLATE = (
 class Token(Checked):
     """A published special token."""
 
-    texts: tuple[str, ...]
+    texts: Texts
     """Texts under which tokenizers may have it."""
     id: int | None
     """Its published id; None if uncertain."""
@@ -87,9 +87,9 @@ class Signs(Checked):
     `tensor`, `published` and `fact` distinguish families that share classes or model types.
     """
 
-    classes: tuple[str, ...] = ()
+    classes: Texts = ()
     """Regexes for whole class and module names in `architectures` and `auto_map`."""
-    model_types: tuple[str, ...] = ()
+    model_types: Texts = ()
     """Values of `model_type`."""
     tensor: str | None = None
     """Regex for the whole name of a tensor in the files."""
@@ -122,7 +122,7 @@ class Family(Checked):
     """Function from config.json to the arguments of the configuration class."""
     weights: WeightRules = ()
     """Rules for tensors with other names than those of the class."""
-    ignored: tuple[str, ...] = (r".*rotary_emb\.inv_freq",)
+    ignored: Texts = (r".*rotary_emb\.inv_freq",)
     """Regexes for names of tensors that are not needed."""
     mask: Token | None = None
     """Mask token of checkpoints that name none."""
@@ -516,7 +516,7 @@ class FamilyGroup(Plugins):
 
     EXAMPLE = "Family(...)"
 
-    def own(self) -> tuple[str, ...]:
+    def own(self) -> Texts:
         """Return the names in this file."""
         return tuple(FAMILIES)
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 
-from ..core import Json
+from ..core import Json, Texts
 
 LARGEST_JSON = 64 << 20  # bytes
 SINGLE = "model.safetensors"
@@ -83,7 +83,7 @@ class Contents(NamedTuple):
     """The tensors of a checkpoint by name, the problems of its files, and the files."""
 
     tensors: dict[str, Stored]
-    problems: tuple[str, ...]
+    problems: Texts
     files: tuple[Path, ...] = ()
 
 

@@ -17,7 +17,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
-from ..core.checks import Checked
+from ..core.checks import Checked, Texts
 from ..distributed.ranks import Ranks
 from .layers import ATTENTION, install
 from .quantization import CODES, SCALE, dtype_problems, is_scale, quantize_weight, restored
@@ -37,7 +37,7 @@ class WeightRule(Checked):
     """
 
     pattern: str
-    targets: tuple[str, ...]
+    targets: Texts
     half: int | None = None
 
 
@@ -58,7 +58,7 @@ class NetworkTensors(NamedTuple):
     """
 
     shapes: Mapping[str, Shape]
-    names: Mapping[str, tuple[str, ...]]
+    names: Mapping[str, Texts]
 
     def first_names(self) -> dict[str, str]:
         """Return, for every name, the name under which `shapes` has it."""
@@ -98,7 +98,7 @@ def part_shape(shape: Shape, part: Part) -> Shape:
 
 
 def make_plan(
-    tensors: NetworkTensors, stored: Mapping[str, Shape], rules: WeightRules, ignored: tuple[str, ...]
+    tensors: NetworkTensors, stored: Mapping[str, Shape], rules: WeightRules, ignored: Texts
 ) -> tuple[list[Placement], list[str]]:
     """Return where tensors of the names and shapes `stored` go, and what does not fit, one line each.
 
@@ -179,7 +179,7 @@ def _unfilled(shapes: Mapping[str, Shape], filled: Mapping[str, Mapping[Part, st
                     yield first, (expert, half)
 
 
-def _described(names: tuple[str, ...], part: Part) -> str:
+def _described(names: Texts, part: Part) -> str:
     """Return the names of a parameter, and which part of it is meant."""
     expert, half = part
     where = ("" if expert is None else f", expert {expert}") + ("" if half is None else f", half {half} of its rows")
@@ -207,7 +207,7 @@ def check_ranks(network: type[PreTrainedModel], config: PretrainedConfig, size: 
 def network_tensors(network: PreTrainedModel) -> NetworkTensors:
     """Return the tensors that a network needs, with tied parameters as one."""
     tensors: dict[str, Tensor] = network.state_dict(keep_vars=True)
-    names: dict[int, tuple[str, ...]] = {}
+    names: dict[int, Texts] = {}
     for name, tensor in tensors.items():
         names[id(tensor)] = (*names.get(id(tensor), ()), name)
     by_first = {aliases[0]: aliases for aliases in names.values()}
@@ -215,7 +215,7 @@ def network_tensors(network: PreTrainedModel) -> NetworkTensors:
 
 
 def plan_weights(
-    network: PreTrainedModel, contents: Contents, rules: WeightRules, ignored: tuple[str, ...]
+    network: PreTrainedModel, contents: Contents, rules: WeightRules, ignored: Texts
 ) -> tuple[list[Placement], list[str]]:
     """Return where the tensors of a checkpoint go, and every problem that prevents loading them."""
     tensors = contents.tensors

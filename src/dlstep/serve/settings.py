@@ -9,7 +9,7 @@ from typing import Annotated
 
 from annotated_types import Interval
 
-from ..core import NonNegativeInt, PositiveInt, Refused, check_ranges
+from ..core import NonNegativeInt, PositiveInt, Refused, Texts, check_ranges
 from ..text.chat import variables_of
 
 # Options that list names: the regex of a name, and the remedy for other texts.
@@ -46,9 +46,9 @@ class ServeOptions:
     admin_key_file: str | None = None
     """File with one key per line for the routes that update weights, free memory and pause. None: the key in the environment
     variable DLSTEP_ADMIN_KEY; if it is unset, these routes do not exist."""
-    allowed_origins: tuple[str, ...] = ()
+    allowed_origins: Texts = ()
     """Origins whose pages may call the server (CORS), like http://localhost:3000; by default none."""
-    allowed_hosts: tuple[str, ...] = ()
+    allowed_hosts: Texts = ()
     """Host names that clients may use, like `chat.example.com` or `*.example.com`; IP addresses are always allowed. By default
     localhost if the server listens only on this machine, else any name."""
     max_queue: PositiveInt = 256
@@ -113,16 +113,16 @@ class ServeOptions:
                 if not re.fullmatch(form, given, re.ASCII):
                     raise Refused(name, "invalid_value", f"{given!r} matches no request: {remedy}")
 
-    def api_keys(self) -> tuple[str, ...]:
+    def api_keys(self) -> Texts:
         """Return the keys of file or environment. Raises ValueError if these contain no key, or the file cannot be read."""
         return _keys_in("api_key", self.api_key_file, "set it to a key, or unset it to require none")
 
-    def admin_keys(self) -> tuple[str, ...]:
+    def admin_keys(self) -> Texts:
         """Return the keys of the routes for administrators; none: no such routes. Raises as `api_keys`."""
         return _keys_in("admin_key", self.admin_key_file, "set it to a key, or unset it to have no routes for administrators")
 
 
-def _keys_in(kind: str, file: str | None, remedy: str) -> tuple[str, ...]:
+def _keys_in(kind: str, file: str | None, remedy: str) -> Texts:
     """Return the keys of an option's file, or else of its environment variable."""
     if file is None:
         variable = f"DLSTEP_{kind.upper()}"
@@ -136,7 +136,7 @@ def _keys_in(kind: str, file: str | None, remedy: str) -> tuple[str, ...]:
     return _keys(named, [line for line in lines if not line.lstrip().startswith("#")], "write one key per line")
 
 
-def _keys(named: str, lines: Iterable[str], remedy: str) -> tuple[str, ...]:
+def _keys(named: str, lines: Iterable[str], remedy: str) -> Texts:
     keys = tuple(dict.fromkeys(filter(None, map(str.strip, lines))))
     if not keys:
         raise ValueError(f"{named} contains no key: {remedy}")

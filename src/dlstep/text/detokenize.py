@@ -6,6 +6,8 @@ from collections.abc import Collection, Container, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..core import Texts
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase as Tokenizer
 else:
@@ -73,12 +75,12 @@ def _decoded(tokenizer: Tokenizer, tokens: Sequence[int], *, skips: bool) -> str
     return text
 
 
-def cut(text: str, stops: tuple[str, ...]) -> str:
+def cut(text: str, stops: Texts) -> str:
     """Return `text` up to the first of the stop strings."""
     return text[: min((start for stop in stops if (start := text.find(stop)) >= 0), default=len(text))]
 
 
-def held_back(text: str, stops: tuple[str, ...]) -> int:
+def held_back(text: str, stops: Texts) -> int:
     """Return how many characters at the end of `text` may start a stop string."""
     return max((_begun(text, stop) for stop in stops), default=0)
 
@@ -103,7 +105,7 @@ class TextStream:
     `spelled`.
     """
 
-    def __init__(self, tokenizer: Tokenizer | None, stops: tuple[str, ...], spelled: Collection[int] = ()) -> None:
+    def __init__(self, tokenizer: Tokenizer | None, stops: Texts, spelled: Collection[int] = ()) -> None:
         self._tokenizer, self._stops, self._spelled = tokenizer, stops, spelled
         self._silent = frozenset[int]() if tokenizer is None else special_ids(tokenizer).difference(spelled)
         self._window: list[int] = []  # the last tokens, on which the text of new ones may depend

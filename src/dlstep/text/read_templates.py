@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..core import Ids, Positions, Refused
+from ..core import Ids, Positions, Refused, Texts
 from ..core.checks import listed, plain, short, text_of
 from .detokenize import Tokenizer, decode
 from .prompts import encode_text
 
 TemplatePart = str | Sequence[str]  # a text, or the labels of a slot
-Parts = list[str | tuple[str, ...]]
+Parts = list[str | Texts]
 MOST_LABELS = 256  # of one slot
 MOST_TRIED = 16  # slots that are encoded one by one to name the wrong one in an error
 
@@ -22,7 +22,7 @@ class ReadTemplate(NamedTuple):
     """The offset of each slot."""
     label_ids: tuple[Ids, ...]
     """The token id of each label of each slot."""
-    labels: tuple[tuple[str, ...], ...]
+    labels: tuple[Texts, ...]
     """The labels of each slot."""
 
     @property

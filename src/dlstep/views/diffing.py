@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import NamedTuple
 
-from ..core import AddedRequest, Json, Progress, SequenceState, Spec, State, short
+from ..core import AddedRequest, Json, Progress, SequenceState, Spec, State, Texts, short
 from ..core.trace import differing, field_names
 from ..text.words import clipped, piece, print_pretty
 from .frames import shown_options
@@ -20,9 +20,9 @@ class ValueDiff(NamedTuple):
 
     title: str = ""
     """The heading."""
-    parts: tuple[str, ...] = ()
+    parts: Texts = ()
     """Counts and options that differ, as text; if nothing else differs, the names of fields."""
-    runs: tuple[str, ...] = ()
+    runs: Texts = ()
     """Adjacent positions whose tokens differ. A masked position has no token."""
     inner: tuple["ValueDiff", ...] = ()
     """Differences of what the values contain, such as requests."""

@@ -16,7 +16,7 @@ from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from ... import __version__
-from ...core import Json, Refused
+from ...core import Json, Refused, Texts
 from ...core.automaton import Automaton
 from ...text import constraints
 from ...views.page import FOLDER
@@ -243,7 +243,7 @@ async def index() -> Response:
     return FileResponse(FOLDER / "index.html", headers=PAGE_HEADERS)
 
 
-def create_app(router: Router, keys: tuple[str, ...] = (), admin_keys: tuple[str, ...] = ()) -> FastAPI:
+def create_app(router: Router, keys: Texts = (), admin_keys: Texts = ()) -> FastAPI:
     """Build the application. The caller enters `router`.
 
     Without `keys`, no API key is required. Without `admin_keys`, there are no routes for administrators.

@@ -17,7 +17,7 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from ...core import Refused
+from ...core import Refused, Texts
 from ...engine.config import RANK_TIMEOUT, EngineConfig
 from ...processes import Worker
 from ...processes.child import PARENTS_SIGNALS
@@ -59,9 +59,9 @@ class Server(uvicorn.Server):
     def __init__(
         self,
         router: Router,
-        keys: tuple[str, ...],
+        keys: Texts,
         ready: Callable[[], None] = lambda: None,
-        admin_keys: tuple[str, ...] = (),
+        admin_keys: Texts = (),
     ) -> None:
         app = create_app(router, keys, admin_keys)
         super().__init__(uvicorn_config(app, router.options))

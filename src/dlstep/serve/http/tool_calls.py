@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple, NoReturn
 
-from ...core import Json, Refused
+from ...core import Json, Refused, Texts
 from ...text.chat import template_of
 from ...text.detokenize import held_back
 from ..messages import Facts
@@ -54,7 +54,7 @@ def _allowed(body: ChatRequest) -> list[Function]:
     return [tool.function for tool in body.tools or () if not names or tool.function.name in names]
 
 
-def callable_freely(body: ChatRequest) -> tuple[str, ...]:
+def callable_freely(body: ChatRequest) -> Texts:
     """Return the names of the functions that the model may decide to call."""
     return tuple(function.name for function in _allowed(body)) if _mode(body.tool_choice)[0] == "auto" else ()
 
@@ -104,11 +104,11 @@ class CallFormat(NamedTuple):
     thought: str
     call: str
     called: str
-    template: tuple[str, ...]
-    others: tuple[str, ...]
+    template: Texts
+    others: Texts
     begins: str
     read: Callable[[str], tuple[str, str]]
-    tokens: tuple[str, ...]
+    tokens: Texts
 
     def part(self, body: str, functions: Collection[str]) -> Part | None:
         """Return the call in the text between the marks; None if it is malformed or calls none of `functions`."""
