@@ -6,7 +6,7 @@ from pathlib import Path, PurePath
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
-from .core import Ids, Refused, Request, SamplingParams, State, Strategy, StrategyOptions, Trace, Update, WeightsDriver
+from .core import Fields, Ids, Refused, Request, SamplingParams, State, Strategy, StrategyOptions, Trace, Update, WeightsDriver
 from .core.checks import listed as evaluation_items
 from .core.request import explains
 from .engine.buffer_policy import BufferPolicy
@@ -116,12 +116,12 @@ class LLM:
         pre_merge_lora: bool | None = None,
         decoding_strategy: str | type[Strategy] | Strategy | None = None,
         sampling_mode: Literal["naive", "edit"] | None = None,
-        strategy_options: Mapping[str, Any] | StrategyOptions = (),
+        strategy_options: Fields | StrategyOptions = (),
         page_size: int | None = None,
         num_pages: int | None = None,
         kv_cache_gib: float | None = None,
         gpu_memory_utilization: float | None = None,
-        buffer_policy: BufferPolicy | Sequence[Mapping[str, Any]] | None = None,
+        buffer_policy: BufferPolicy | Sequence[Fields] | None = None,
         max_sessions: int = 8,
         max_model_len: int | None = None,
         max_num_batched_tokens: int = 4096,
@@ -248,7 +248,7 @@ class LLM:
         messages: Conversation | Sequence[Conversation],
         sampling_params: Params | None = None,
         *,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
+        chat_template_kwargs: Fields | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         progress: bool = True,
@@ -279,7 +279,7 @@ class LLM:
     def chat_prompt(
         self,
         messages: Conversation,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
+        chat_template_kwargs: Fields | None = None,
         *,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,

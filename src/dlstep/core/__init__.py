@@ -21,7 +21,14 @@ from .block_pass import (
     planned_pass as planned_pass,
     samples_of as samples_of,
 )
-from .checks import Json as Json, TableRow as TableRow, Texts as Texts, check_ranges as check_ranges, short as short
+from .checks import (
+    Fields as Fields,
+    Json as Json,
+    TableRow as TableRow,
+    Texts as Texts,
+    check_ranges as check_ranges,
+    short as short,
+)
 from .commit import Prepared as Prepared, commit as commit, prepare as prepare
 from .config import Config as Config
 from .errors import (

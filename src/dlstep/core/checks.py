@@ -7,7 +7,7 @@ are refused. The checks come from the annotations of a dataclass:
 
 import reprlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
@@ -30,6 +30,7 @@ _Convert = Callable[[Any], Any]  # returns the value to store; raises TypeError 
 # In quoted hints, `HashTrieMap[int, int]` means HashTrieMap: the classes of rpds cannot be subscripted at run time.
 _SUBSCRIPTED: dict[str, Any] = {"HashTrieMap": defaultdict(lambda: HashTrieMap), "List": defaultdict(lambda: List)}
 Json = dict[str, Any]  # an object of JSON, or of values by name
+Fields = Mapping[str, Any]  # by name; only read
 Texts = tuple[str, ...]
 TableRow = dict[str, str | int | float | None]  # by column
 LONGEST_NAME = 100  # characters that are compared with known names

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from .checks import (
     LONGEST_NAME,
     Checked,
+    Fields,
     Json,
     Texts,
     did_you_mean,
@@ -105,7 +106,7 @@ def options_of(value: Options) -> Json:
     return {name: option for part in held for name, option in part.items()} | own
 
 
-def with_options(value: Value, options: Mapping[str, Any]) -> Value:
+def with_options(value: Value, options: Fields) -> Value:
     """Return `value` with some options changed. A new rule is set before its own options are.
 
     Args:
@@ -139,7 +140,7 @@ def _pop_options_of(part: Options, rest: Json) -> Json:
     return {name: rest.pop(name) for name in list(rest) if name in known}
 
 
-def _changed(value: Value, options: Mapping[str, Any]) -> Value:
+def _changed(value: Value, options: Fields) -> Value:
     """Return `value` with some fields changed. Convert any error of its class to Refused."""
     try:
         return replace(value, **options)

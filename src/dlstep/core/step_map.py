@@ -1,12 +1,12 @@
 """Step maps: which forward pass set each token of an answer, with which probabilities; and training examples from them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, field, fields
 from itertools import groupby, pairwise
 from typing import Any, Literal, NamedTuple
 
 from .block import moved
-from .checks import Json, short
+from .checks import Fields, Json, short
 from .plan import Span, SpanSamples
 from .sequence import PassRecord, SequenceState, TokenChange
 from .spec import Ids, Positions, Spec
@@ -69,7 +69,7 @@ class StepMap:
         return data | {"changes": [astuple(change) for change in self.changes]}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "StepMap":
+    def from_json(cls, data: Fields) -> "StepMap":
         """Return the map of data from `to_json`, without `recorded`.
 
         Args:

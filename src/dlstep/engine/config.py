@@ -5,15 +5,15 @@ texts. Options of a strategy are defined only by the fields of its class and of 
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Gt, Interval
 from docstring_parser import parse_from_object
 
-from ..core import Refused, Strategy
+from ..core import Fields, Refused, Strategy
 from ..core.checks import check_ranges, short
 from ..core.options import StrategyOptions, sorted_options
 from ..core.request import Seed, processors_of
@@ -156,7 +156,7 @@ class EngineConfig:
 ENGINE_FIELDS = tuple(field.name for field in fields(EngineConfig))
 
 
-def engine_config(options: Mapping[str, Any]) -> EngineConfig:
+def engine_config(options: Fields) -> EngineConfig:
     """Build a configuration. Options that are not engine fields become options of the strategy.
 
     Args:

@@ -1,14 +1,14 @@
 """Description of a checkpoint folder, read without its weights. No remote code, no network access."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ..core import Ids, Json, Refused, SamplingParams, Spec, Texts
+from ..core import Fields, Ids, Json, Refused, SamplingParams, Spec, Texts
 from ..core.errors import user_place
 from ..core.spec import BIDIRECTIONAL, BLOCK_CAUSAL, RESIZES, TRAININGS
 from ..text.detokenize import TOKENIZER_FILES, load_tokenizer
@@ -44,7 +44,7 @@ class Description:
     """Tokenizer of the folder."""
     spec: Spec
     """Facts for the core."""
-    options: Mapping[str, Any]
+    options: Fields
     """Options of the decoding strategy by name."""
     decoding_strategy: str | None
     """Name of the strategy the network was trained for; None if nothing states it."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from transformers import (
     DiffusionGemmaForBlockDiffusion,
@@ -20,7 +20,7 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
-from ..core import Json, Refused, Texts
+from ..core import Fields, Json, Refused, Texts
 from ..core.checks import Checked, short
 from ..core.options import Plugins
 from ..core.spec import (
@@ -142,7 +142,7 @@ class Family(Checked):
     """Name of the authors' strategy; None: only the folder can tell."""
     training: str | None = None
     """One of `TRAININGS`; None: only the folder can tell."""
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Fields = field(default_factory=dict)
     """The authors' options of the strategy, which the checkpoint overrides."""
     chat_template: str | None = None
     """Chat template of checkpoints without one."""

@@ -1,9 +1,6 @@
 """Decoding rules, one file each, found by module name."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from ..core import Json, Rule
+from ..core import Fields, Json, Rule
 from ..core.options import PluginGroup
 
 PLUGINS = PluginGroup("rule", "RULE", __name__, Rule, ("decoding_strategy", "dlstep.strategies"))
@@ -12,7 +9,7 @@ own, available, is_known, load, name_of = PLUGINS.own, PLUGINS.available, PLUGIN
 HOLDERS = ("rule", "inner")  # options that hold a rule (of strategies, of rules)
 
 
-def with_values(options: Mapping[str, Any]) -> Json:
+def with_values(options: Fields) -> Json:
     """Return options with each rule that is given by name or class replaced by its default instance.
 
     Args:

@@ -9,7 +9,7 @@ from collections.abc import Container, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-from ..core import Ids, Json, Refused
+from ..core import Fields, Ids, Json, Refused
 from ..core.checks import listed, short, text_of
 from .detokenize import Tokenizer
 from .prompts import encode_text
@@ -28,8 +28,8 @@ def chat_prompt(
     template: str | None,
     messages: Conversation,
     *,
-    tools: Sequence[Mapping[str, Any]] = (),
-    variables: Mapping[str, Any] | None = None,
+    tools: Sequence[Fields] = (),
+    variables: Fields | None = None,
     optional: Container[str] = (),
     add_generation_prompt: bool = True,
     continue_final_message: bool = False,
@@ -59,8 +59,8 @@ def render(
     add_generation_prompt: bool = True,
     continue_final_message: bool = False,
     *,
-    tools: Sequence[Mapping[str, Any]] = (),
-    variables: Mapping[str, Any] | None = None,
+    tools: Sequence[Fields] = (),
+    variables: Fields | None = None,
 ) -> str:
     """Render messages with a chat template, up to the start of the assistant's answer if `add_generation_prompt`.
 

@@ -12,14 +12,13 @@ from functools import lru_cache, reduce
 from itertools import permutations
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from ..core import short
+from ..core import Fields, short
 from . import dfa
 from .dfa import NUMBERS, STRINGS, Dfa, TooManyStates
 
 if TYPE_CHECKING:
     from referencing._core import Resolver
 
-Fields = Mapping[str, Any]
 MOST_SHAPES = 5_000  # of one conjunction
 MOST_UNIQUE = 5  # values that the items of an array with unique items may have
 LARGEST_STEP = 2_000

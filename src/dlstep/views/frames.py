@@ -6,7 +6,7 @@ same tokens, window and counts as folding its updates.
 """
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal, NamedTuple
@@ -17,6 +17,7 @@ from ..core import (
     Adopt,
     Event,
     Fail,
+    Fields,
     Ids,
     Json,
     Options,
@@ -287,7 +288,7 @@ def shown_options(value: Options) -> Json:
 
 
 def head_of(
-    sequence: SequenceState, spec: Spec, *, request: str, kind: str, model: str, forked_from: Mapping[str, Any] | None = None
+    sequence: SequenceState, spec: Spec, *, request: str, kind: str, model: str, forked_from: Fields | None = None
 ) -> Json:
     """Return the facts of an answer before its first forward pass, as JSON."""
     submitted = sequence.request

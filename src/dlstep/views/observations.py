@@ -3,13 +3,13 @@
 They need matplotlib, which the first picture imports.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from io import StringIO
 from math import exp, nan
 from typing import TYPE_CHECKING, Any, NamedTuple
 from warnings import catch_warnings
 
-from ..core import Trace
+from ..core import Fields, Trace
 from ..extras import require
 from ..text.words import piece, printable
 from .stays import stays
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # each run.
 SVG: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "dlstep", "font.sans-serif": ["DejaVu Sans", "Arial"]}
 BLANK = "\N{OPEN BOX}"  # stands for a space
-Rows = Iterable[Mapping[str, Any]]  # those of `Observation.rows`
+Rows = Iterable[Fields]  # those of `Observation.rows`
 
 
 class Picture(NamedTuple):
@@ -97,7 +97,7 @@ def entropy_picture(rows: Rows, *, request: int = 0) -> Picture:
     )
 
 
-def _found(rows: Rows, **place: int) -> list[Mapping[str, Any]]:
+def _found(rows: Rows, **place: int) -> list[Fields]:
     """Return the rows of the distributions from which passes sampled at a place.
 
     Each has the `name` of its token: the text with visible blanks, or the number.

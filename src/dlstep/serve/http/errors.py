@@ -4,14 +4,13 @@ import json
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from ...core import STATUS, Code, Refusal, Refused
+from ...core import STATUS, Code, Fields, Refusal, Refused
 from ...core.checks import Json, did_you_mean, short
 from ..router.pending_requests import PendingRequest
 
@@ -109,7 +108,7 @@ def json_response(body: object, status: int = 200, headers: Mapping[str, str] | 
     return Response(json.dumps(body, allow_nan=False), status, headers, media_type="application/json")
 
 
-def invalid(errors: Sequence[Mapping[str, Any]], known: Iterable[str] = ()) -> Refused:
+def invalid(errors: Sequence[Fields], known: Iterable[str] = ()) -> Refused:
     """Return the first error that pydantic found in a body, as Refused. `known` are the fields of the body."""
     first = errors[0]
     # Drop the names of models that pydantic tried: field names do not start with a capital letter.
