@@ -19,7 +19,7 @@ LONG = SamplingParams(max_tokens=40, ignore_eos=True)
 SAMPLED = SamplingParams(max_tokens=40, temperature=1.0, seed=7)
 
 
-@pytest.mark.parametrize("params", [LONG, SAMPLED])
+@pytest.mark.parametrize("params", [LONG, SAMPLED, replace(SAMPLED, seed=None)])
 def test_a_stream_is_the_text_in_pieces(llm, params):
     output = llm.generate(PROMPT, params)[0]
     pieces = list(llm.stream(PROMPT, params))

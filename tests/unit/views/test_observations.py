@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep import SamplingParams
-from dlstep.text.words import printable
+from dlstep.text.words import piece, printable
 from dlstep.views import candidates_picture, entropy_picture
 
 from ...end_to_end.page.hostile import TEXTS
@@ -84,19 +84,26 @@ def test_each_step_and_position_has_one_cell_of_its_entropy(rows):
 
 def test_the_attention_of_a_row_is_that_of_its_heads_and_sums_to_one():
     session = tiny_llm().session()
-    session.submit("Max has 53 shells. Later Max buys 39 more.", SamplingParams(max_tokens=20))
+    slowly = SamplingParams(max_tokens=20, strategy_options={"accept_threshold": 1.0})
+    session.submit("Max has 53 shells. Later Max buys 39 more.", slowly)
+    session.step()
     observation = session.observe(attentions=[2])
     span = observation[0]
     offset = span.sampled[-1] - span.start
     weights = span.attentions[2][:, span.rows_of_sampled[-1]]
     lines = [*weights.tolist(), weights.mean(0).tolist()]
     drawn = {}
-    for (side, _), weight in cells(observation.attention_picture(session.state, offset, layer=2)).items():
-        drawn.setdefault(side, []).append(weight)
+    for (side, column), weight in cells(observation.attention_picture(session.state, offset, layer=2)).items():
+        drawn.setdefault(side, {})[column] = weight
+    spec, fed = session.state.config.spec, dict(zip(span.positions, span.tokens, strict=True))
+    texts = {p - span.start: piece(spec, None if fed[p] == spec.mask_id else fed[p]) for p in fed if p >= span.start}
+    assert (
+        list(drawn["mean"]) == ["prompt", *(f"{place}: {text}" for place, text in texts.items())] and len({*texts.values()}) > 1
+    )
     assert list(drawn) == [*(f"head {head}" for head in range(len(weights))), "mean"]
     for found, line in zip(drawn.values(), lines, strict=True):
-        assert found == pytest.approx([sum(line[: span.start]), *line[span.start :]])
-        assert sum(found) == pytest.approx(1, abs=1e-5)
+        assert [*found.values()] == pytest.approx([sum(line[: span.start]), *line[span.start :]])
+        assert sum(found.values()) == pytest.approx(1, abs=1e-5)
     with pytest.raises(ValueError, match="offset=99 was not sampled in this pass: give one of"):
         observation.attention_picture(session.state, 99, layer=2)
 
