@@ -66,6 +66,7 @@ STATE = add(add(EMPTY, Request(4, (1, 2), SamplingParams(max_tokens=20))), Reque
 PLAN = schedule(STATE)
 SIZES = [len(span.wanted.sampled) for span in PLAN.spans]
 ANSWERS = st.tuples(*[st.lists(st.floats(0.0, 1.0), min_size=size, max_size=size) for size in SIZES])
+PLACES = st.sampled_from([(index, place) for index, size in enumerate(SIZES) for place in range(size)])
 
 
 def samples(answers):
@@ -96,12 +97,11 @@ def test_samples_take_probabilities(answers):
 
 @given(
     ANSWERS,
-    st.data(),
+    PLACES,
     st.sampled_from([math.nan, math.inf, -math.inf, -1e-9, -1.0, 1.01, 1.5, 2.0, 1e300, 10**400, None, "0.5"]),
 )
-def test_samples_refuse_what_is_no_probability(answers, data, wrong):
-    index = data.draw(st.integers(0, len(SIZES) - 1))
-    place = data.draw(st.integers(0, SIZES[index] - 1))
+def test_samples_refuse_what_is_no_probability(answers, at, wrong):
+    index, place = at
     answers[index][place] = wrong
     span = PLAN.spans[index]
     with pytest.raises(
@@ -137,10 +137,9 @@ def test_commit_refuses_listed_ids_that_no_token_has_unless_their_probability_is
             assert commit(state, Samples(plan, (rows,)))
 
 
-@given(ANSWERS, st.data())
-def test_a_failed_row_ends_its_request_alone(answers, data):
-    index = data.draw(st.integers(0, len(SIZES) - 1))
-    place = data.draw(st.integers(0, SIZES[index] - 1))
+@given(ANSWERS, PLACES)
+def test_a_failed_row_ends_its_request_alone(answers, at):
+    index, place = at
     answers[index][place] = 0.0
     rows = [SpanSamples((3,) * len(answer), tuple(answer)) for answer in answers]
     tokens = (*rows[index].tokens[:place], -1, *rows[index].tokens[place + 1 :])

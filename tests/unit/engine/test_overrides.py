@@ -50,6 +50,13 @@ def alone(name):
     return tuple(session.output(number).token_ids for number in range(2))
 
 
+def check_rest(session, name):
+    """The session that was forked ends as if it were alone."""
+    session.run()
+    assert tuple(session.output(number).token_ids for number in range(2)) == alone(name)
+    session.close()
+
+
 def check_fork(name, field, given):
     session = under_way(name)
     try:
@@ -66,9 +73,7 @@ def check_fork(name, field, given):
             assert branch.output(number).finish_reason in ("length", "nfe_limit", "rejected"), branch.output(number)
         check_value(branch.state)
         branch.close()
-    session.run()
-    assert tuple(session.output(number).token_ids for number in range(2)) == alone(name)
-    session.close()
+    check_rest(session, name)
 
 
 # One of each kind is tried by `make test`, all of them by `make stress`.
@@ -122,9 +127,7 @@ def test_a_fork_that_could_not_go_on_is_refused(name, changes, field, code):
         session.submit([5], replace(PARAMS, strategy_options={"rule": "quota", "steps_per_block": 2}))
     with refused(field, code):
         session.fork(**changes)
-    session.run()
-    assert tuple(session.output(number).token_ids for number in range(2)) == alone(name)
-    session.close()
+    check_rest(session, name)
 
 
 @pytest.mark.filterwarnings("ignore:max_tokens. 20 exceeds the 14 tokens")

@@ -132,20 +132,23 @@ def test_adapters_are_cut_like_the_weights_and_layers_compile(folders, tmp_path)
         assert [each[0] for each in found] == [each[0] for each in whole]
 
 
+def empty_sdar(folders):
+    network = load_checkpoint(folders["sdar-plain"]).network
+    return empty_network(type(network), network.config, torch.float32)
+
+
 def test_key_heads_that_are_fewer_than_ranks_are_repeated(folders):
     """Four ranks, four query heads, two key heads: neighbours, whose queries see the same keys, hold the same head."""
-    checkpoint = load_checkpoint(folders["sdar-plain"])
-    network = empty_network(type(checkpoint.network), checkpoint.network.config, torch.float32)
+    network = empty_sdar(folders)
     held = [parameter_shards(network, Ranks(rank, 4, "")) for rank in range(4)]
-    size = checkpoint.network.config.head_dim
+    size = network.config.head_dim
     for name, firsts in {"q_proj": (0, 1, 2, 3), "k_proj": (0, 0, 1, 1), "v_proj": (0, 0, 1, 1)}.items():
         found = [cuts[f"model.layers.0.self_attn.{name}.weight"] for cuts in held]
         assert [(cut.start, cut.stop) for cut in found] == [(size * first, size * (first + 1)) for first in firsts], name
 
 
 def test_a_network_without_a_table_is_refused_by_name(monkeypatch, folders):
-    checkpoint = load_checkpoint(folders["sdar-plain"])
-    network = empty_network(type(checkpoint.network), checkpoint.network.config, torch.float32)
+    network = empty_sdar(folders)
     table = {**network.config.base_model_tp_plan, "embed_tokens": "embedding_rowwise"}  # for tied heads
     monkeypatch.setattr(type(network.config), "base_model_tp_plan", table)
     assert parameter_shards(network, Ranks(1, 2))["model.embed_tokens.weight"].dim == -2
