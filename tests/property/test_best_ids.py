@@ -31,8 +31,9 @@ def test_best_ids_come_from_the_pass_that_set_the_token(name, data):
             width = step.plan.sample_spec.best
             for row, position in enumerate(span.wanted.sampled):
                 own = slice(row * width, row * width + MOST)
-                pairs = zip(rows.best_ids[own], rows.best_probabilities[own], strict=True)
-                reported.setdefault((span.who.id, position), []).append(tuple(pair for pair in pairs if pair[1]))
+                pairs = tuple(pair for pair in zip(rows.best_ids[own], rows.best_probabilities[own], strict=True) if pair[1])
+                reported.setdefault((span.who.id, position), []).append(pairs)
+                assert not span.wanted.masks or len(pairs) <= span.wanted.masks[row].count, "an id is not allowed"
             if span.wanted.sampled and before.finish_info is None and (places := after.progress.replaced):
                 gone = {(span.who.id, each.position) for each in places}
                 kept = {at: own for at, own in reported.items() if at not in gone}
