@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
+from dlstep import LLM, tiny
 from dlstep.core import (
     CacheMismatch,
     Config,
@@ -20,6 +21,7 @@ from dlstep.core import (
     schedule,
 )
 from dlstep.driver import TorchDriver
+from dlstep.models import networks
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies.d2f import D2F
 from dlstep.strategies.dmax import DMax
@@ -285,3 +287,14 @@ def test_ids_that_a_filter_removed_have_no_probability(checkpoints, dense):
                     expected = [chance / sum(kept) * (chance >= kept[0]) for chance in expected]
                     assert sum(chance > 0 for chance in found) == 4
                 assert found == pytest.approx(expected, abs=2e-6)
+
+
+def test_a_head_that_samples_without_logits_gives_the_same_answers(monkeypatch):
+    """As on a device with kernels; here their twins run. `step_map` needs the logits as well."""
+    prompts = [f"{problem.prompt}\n" for problem in tiny.problems(3, seed=1)]
+    params = [SamplingParams(max_tokens=20, step_map=number > 0, top_logprobs=number) for number in range(3)]
+    plain = LLM("tiny-bd", device="cpu", dtype="bfloat16")
+    monkeypatch.setattr(networks, "has_kernels", lambda device: True)
+    fused = LLM("tiny-bd", device="cpu", dtype="bfloat16")
+    expected, found = ([each.token_ids for each in llm.generate(prompts, params, progress=False)] for llm in (plain, fused))
+    assert found == expected and all(expected)
