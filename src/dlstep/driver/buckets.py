@@ -112,15 +112,15 @@ def sized(kind: Kind, rows: int, spans: int, longest: int, canvas: int, page_siz
     return Bucket(rows, spans, few if fits else width, kind)
 
 
-def room_for(bucket: Bucket, gathered: Gathered, target: LoweringTarget, copies: int = 1) -> Arena:
-    """Return memory for any forward pass of this bucket, with the arrays of `gathered`; on the host, `copies` times."""
+def room_for(bucket: Bucket, gathered: Gathered, target: LoweringTarget) -> Arena:
+    """Return memory for any forward pass of this bucket, with the arrays of `gathered`."""
     kind = bucket.kind
     counts: dict[str, int] = dict.fromkeys(OF_SPANS, bucket.spans) | dict.fromkeys(OF_SOFT, bucket.rows * kind.soft)
     counts["scored_ids"] = bucket.rows * kind.scored
     sizes = {name: (array.dtype, counts.get(name, bucket.rows)) for name, array in gathered.arrays.items()}
     sizes["filled"] = np.dtype(np.int64), 1
     of_tiles = {_name(view): sum(tile_shape(bucket, view, target).sizes) for view in target.views}
-    return Arena(sizes | {name: (np.dtype(np.int32), count) for name, count in of_tiles.items()}, target.device, copies)
+    return Arena(sizes | {name: (np.dtype(np.int32), count) for name, count in of_tiles.items()}, target.device)
 
 
 @region("fill")

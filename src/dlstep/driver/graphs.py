@@ -27,11 +27,12 @@ UNCAPTURED = {"top_k", "top_p", "min_p"}
 
 @dataclass(slots=True)
 class Side:
-    """Host memory for the answer of a replay, the event after its copy, and the spans of the tiles in the arena's buffer.
+    """Host memory of a replay: the arena that it reads, the answer that it writes, and the event after it.
 
-    The spans are None before the first replay, and if an update of the arena failed.
+    `laid` has the spans for which the tiles of the arena were computed; None before, and if an update of the arena failed.
     """
 
+    arena: Arena
     received: Packed
     copied: torch.cuda.Event
     laid: Laid | None = None
@@ -39,13 +40,12 @@ class Side:
 
 @dataclass(slots=True)
 class Captured:
-    """Graphs, the arena that they read, the answer that they write, and two sides on the host, the current one first.
+    """Graphs, the answer that they write on the device, and two sides on the host, which take turns: the current one is first.
 
     If positions have token masks, a second graph samples; `mask_rows` sends the index of each mask in the table.
     """
 
     graphs: list[torch.cuda.CUDAGraph]
-    arena: Arena
     answer: Packed
     sides: deque[Side]
     mask_rows: Arena
@@ -131,17 +131,16 @@ class PaddedExecutor(Executor):
                 self.answer = self._answer(self._filled(bucket, gathered)[1], gathered)
                 return to_host(self.answer[:, :sampled])
             captured = self._captured[bucket] = self._capture(bucket, gathered)
-        captured.arena.turn()
         captured.sides.rotate()
         side = captured.sides[0]
         for each in captured.sides if bucket.kind.masked else [side]:
             each.copied.synchronize()  # an interrupt may have left a graph that still reads the host's memory
         laid, side.laid = side.laid, None
-        fill(captured.arena, bucket, gathered, self._target, laid)
+        fill(side.arena, bucket, gathered, self._target, laid)
         side.laid = gathered.spans
-        captured.arena.send()
+        side.arena.send()
         if unmask is not None:
-            unmask(captured.arena.tensors["tokens"])
+            unmask(side.arena.tensors["tokens"])
         captured.graphs[0].replay()
         side.copied.record()
         if bucket.kind.masked:
@@ -168,9 +167,9 @@ class PaddedExecutor(Executor):
         assert answer is not None, "only forward passes that sample are padded"
         return answer
 
-    def _filled(self, bucket: Bucket, gathered: Gathered, copies: int = 1) -> tuple[Arena, Batch]:
+    def _filled(self, bucket: Bucket, gathered: Gathered) -> tuple[Arena, Batch]:
         """Return a new arena, filled with `gathered` on host and device, and the batch in it."""
-        arena = room_for(bucket, gathered, self._target, copies)
+        arena = room_for(bucket, gathered, self._target)
         fill(arena, bucket, gathered, self._target)
         arena.send()
         return arena, batch_in(arena, bucket, self._target)
@@ -188,7 +187,7 @@ class PaddedExecutor(Executor):
     @region("capture")
     def _capture(self, bucket: Bucket, gathered: Gathered) -> Captured:
         """Warm up the step for `gathered`, then capture it."""
-        arena, batch = self._filled(bucket, gathered, copies=2)
+        arena, batch = self._filled(bucket, gathered)
         received = self._host_copy(bucket, batch, gathered)
         answer = torch.empty(received.shape, dtype=received.dtype, device=self._target.device)
         mask_rows = Arena({"rows": (np.dtype(np.int64), bucket.rows)}, self._target.device)
@@ -207,10 +206,10 @@ class PaddedExecutor(Executor):
         parts = [(body,), (mask_rows.send, sampling)] if bucket.kind.masked else [(body, sampling)]
         graphs = [self._recorded(*part) for part in parts]
         self.graph_count += 1
-        sides = [
-            Side(each, torch.cuda.Event()) for each in (received, torch.empty_like(received, pin_memory=received.is_pinned()))
-        ]
-        return Captured(graphs, arena, answer, deque(sides), mask_rows)
+        other = torch.empty_like(received, pin_memory=received.is_pinned())
+        arenas = arena, room_for(bucket, gathered, self._target).sharing(arena)
+        sides = [Side(own, memory, torch.cuda.Event()) for own, memory in zip(arenas, (received, other), strict=True)]
+        return Captured(graphs, answer, deque(sides), mask_rows)
 
     def _host_copy(self, bucket: Bucket, batch: Batch, gathered: Gathered) -> Packed:
         """Warm up the step. Return memory for its answer on the host."""

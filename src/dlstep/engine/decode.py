@@ -58,7 +58,6 @@ Result = TypeVar("Result")
 Policy = Callable[[Request, int], Request]
 PassKey = tuple[int, int]  # id of a request, number of its pass
 SampledSpan = tuple[Span, SpanSamples]
-MOST_AHEAD = 16  # passes that admit nothing although a request waits
 # A block whose next pass starts ahead is stored by a pass of its own. This pays if a block takes at least so many passes.
 LEAST_PASSES = 8
 MEMORY = 0.98  # weight of the past, per pass, in the mean number of passes
@@ -141,9 +140,8 @@ class Decode:
         self._overlapping = overlapping(self._leader or driver)
         self._weights = driver if isinstance(driver, WeightsDriver) else None
         self._ahead_driver = driver if ahead and isinstance(driver, AheadDriver) else None
-        self._ahead = 0  # number of passes in a row that were started before their plans were known
+        self._ahead = False  # whether the device already runs the next plan
         self._sampled = self._stored = 0.0  # recent spans that sample, and those that store final rows
-        self._refused = state.waiting  # what the last plan that could admit requests did not admit
         self._forward_failed = False
         if isinstance(driver, CachingDriver):
             finalize(self, driver.release, self._owner).atexit = False
@@ -222,7 +220,7 @@ class Decode:
     def rewind(self, state: State) -> None:
         """Continue from `state`, an earlier or a modified one. No event is recorded."""
         self._state = self._reported = state
-        self._ahead = 0
+        self._ahead = False
 
     def close(self) -> None:
         """Release this decode's KV cache; its next step computes a new one."""
@@ -253,7 +251,7 @@ class Decode:
     def _plan(self) -> Plan | None:
         while not self._state.done:
             try:
-                return schedule(self._state, ahead=self._ahead > 0)
+                return schedule(self._state, ahead=self._ahead)
             except RequestFault as fault:
                 self._end(fault)
         return None
@@ -266,7 +264,7 @@ class Decode:
         try:
             pending = self._overlapping.start(plan, self._owner)
             prepared = prepare(self._state, plan)
-            self._ahead = self._ahead + 1 if self._starts_ahead(prepared) else 0
+            self._ahead = self._starts_ahead(prepared)
             samples = pending.wait()
         except CacheMismatch:
             self._forward_failed = False
@@ -280,12 +278,10 @@ class Decode:
         """Start the next pass if it is known and need not admit a waiting request. Return whether it was started."""
         if self._ahead_driver is None or prepared is None:
             return False
-        waiting, spans = prepared.waiting, prepared.plan.spans
+        spans = prepared.plan.spans
         self._sampled = MEMORY * self._sampled + sum([bool(span.wanted.sampled) for span in spans])
         self._stored = MEMORY * self._stored + sum([span.rows.final_rows > 0 for span in spans])
-        if not self._ahead:
-            self._refused = waiting
-        elif waiting and (waiting is not self._refused or prepared.plan.releases or self._ahead >= MOST_AHEAD):
+        if prepared.waiting and len(prepared.running) < self._state.config.max_num_reqs:
             return False
         ahead = plan_ahead(prepared) if self._stored * LEAST_PASSES <= self._sampled else None
         return ahead is not None and self._ahead_driver.start_ahead(ahead)
@@ -296,7 +292,7 @@ class Decode:
         One forward pass might only restore the cache: two states could evict each other forever.
         """
         running = [sequence.request.seq_id for sequence in self._state.running]
-        before, self._ahead = self._passes_left(running), 0
+        before, self._ahead = self._passes_left(running), False
         self._apply(Rebuild())
         self._forward()
         while running and not self._state.done:  # else nothing was lost, or no request is left
