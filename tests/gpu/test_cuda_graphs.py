@@ -8,9 +8,9 @@ import torch._dynamo.config as dynamo
 from transformers import AutoModelForCausalLM
 
 from dlstep import LLM, SamplingParams, tiny
+from dlstep.core import ahead as core_ahead
 from dlstep.driver import tables as driver_tables
 from dlstep.driver.pass_ahead import PassAhead
-from dlstep.engine import decode
 from dlstep.models.shapes import GIB
 
 from ..helpers.draft_adapter import write_draft_adapter
@@ -64,7 +64,7 @@ def test_passes_that_start_ahead_change_no_answer(temperature, cuda_device, monk
         return found
 
     monkeypatch.setattr(PassAhead, "samples_of", counted)
-    monkeypatch.setattr(decode, "LEAST_PASSES", 0)
+    monkeypatch.setattr(core_ahead, "LEAST_PASSES", 0)
     llm = LLM("tiny-bd", device=cuda_device, dtype="float32", buffer_size=1, accept_threshold=0.999, max_num_reqs=10)
     params = SamplingParams(max_tokens=48, temperature=temperature, seed=5)
     assert llm.engine.driver.starts_ahead

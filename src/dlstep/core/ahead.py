@@ -14,6 +14,9 @@ from .commit import Prepared
 from .plan import Plan, Span
 from .schedule import fit, scheduled_span
 
+# A block whose next pass starts ahead is stored by a pass of its own. This pays if a block takes at least so many passes.
+LEAST_PASSES = 8
+
 
 @dataclass(frozen=True, slots=True)
 class PlanAhead:
@@ -43,7 +46,7 @@ class AheadDriver(Protocol):
 
 
 def plan_ahead(prepared: Prepared) -> PlanAhead | None:
-    """Return the pass that follows a plan whatever its samples are, except that requests may end; None if that is unknown.
+    """Return the pass that follows a plan whatever its samples are, except that requests may end; None if unknown or too slow.
 
     All rows are on pages that their requests have already. Nothing depends on the order in which requests end.
 
@@ -51,7 +54,7 @@ def plan_ahead(prepared: Prepared) -> PlanAhead | None:
         prepared: The plan that the device runs, and its state.
     """
     state, plan = prepared.state, prepared.plan
-    config, spans, certain = state.config, list[Span](), list[float]()
+    config, spans, certain, settled = state.config, list[Span](), list[float](), 0
     for sequence, index in prepared.running:
         request, least = sequence.request, sequence.request.strategy.certain_from
         # A sequence without a span may lack pages for its window; all others have them.
@@ -65,7 +68,8 @@ def plan_ahead(prepared: Prepared) -> PlanAhead | None:
             return None
         spans.append(span)
         certain.append(least)
-    if not spans or sum([len(span.rows.tokens) for span in spans]) > config.max_num_batched_tokens:
+        settled += LEAST_PASSES * (sequence.progress.settled - len(request.prompt)) - sequence.steps * len(span.rows.tokens)
+    if not spans or settled > 0 or sum([len(span.rows.tokens) for span in spans]) > config.max_num_batched_tokens:
         return None
     following = replace(plan, step=plan.step + 1, spans=tuple(spans), releases=(), preemptions=(), admissions=(), grants=())
     return PlanAhead(plan, following, tuple(certain))

@@ -26,7 +26,7 @@ from .contract import check_settled, request_fault, sample_spec_of, sequence_aft
 from .errors import SamplesMismatch, WrongAnswer
 from .plan import FEW_BEST, Grant, Plan, Samples, Span, SpanSamples
 from .sequence import NOTHING_STORED, FinishInfo, FinishReason, SequenceState, StopState, Storage
-from .spec import Spec
+from .spec import Ids, Spec
 from .state import Cache, State, WaitingQueue, new_keys
 from .step_map import recorded
 
@@ -342,9 +342,7 @@ def apply_finish_rules(sequence: SequenceState, since: int, spec: Spec) -> Seque
     return sequence if repeated is None else ended(sequence, "repetition", settled)
 
 
-def _count_run(
-    stop_state: StopState, last: tuple[int, ...], since: int, new: tuple[int, ...], most: int
-) -> tuple[StopState, int | None]:
+def _count_run(stop_state: StopState, last: Ids, since: int, new: Ids, most: int) -> tuple[StopState, int | None]:
     """Return the last run of equal tokens after `last` and `new`, and the end of the first run of `most`, or None."""
     run = stop_state.run
     for position, token in enumerate(new, since):
@@ -356,7 +354,7 @@ def _count_run(
 
 
 def _match_stops(
-    stop_state: StopState, stop: tuple[str, ...], since: int, new: tuple[int, ...], spec: Spec
+    stop_state: StopState, stop: tuple[str, ...], since: int, new: Ids, spec: Spec
 ) -> tuple[StopState, int | None]:
     """Return the tail with `new` added, and the end of the first stop string, or None.
 

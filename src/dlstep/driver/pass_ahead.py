@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float32, Int64
 from torch import Tensor
 
-from ..core import EMPTY_CACHE, Plan, PlanAhead, Span
+from ..core import EMPTY_CACHE, Ids, Plan, PlanAhead, Span
 from .arena import staged
 from .executor import Executor, Packed, Pending, to_host
 from .lowering import Gathered, Placed
@@ -44,7 +44,7 @@ class PassAhead:
         return replace(self.pending, columns=chosen)
 
 
-def _places(span: Span, fed: Span, tokens: tuple[int, ...]) -> list[int] | None:
+def _places(span: Span, fed: Span, tokens: Ids) -> list[int] | None:
     """Return the indices of the samples of `span` among those of `fed`; None unless `fed`, with `tokens`, has its rows."""
     wanted, all_of = span.wanted, {position: place for place, position in enumerate(fed.wanted.sampled)}
     places = [all_of[position] for position in wanted.sampled if position in all_of]

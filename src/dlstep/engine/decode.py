@@ -24,6 +24,7 @@ from ..core import (
     Event,
     Fail,
     Grow,
+    Ids,
     OverlappingDriver,
     Plan,
     Prepared,
@@ -58,9 +59,6 @@ Result = TypeVar("Result")
 Policy = Callable[[Request, int], Request]
 PassKey = tuple[int, int]  # id of a request, number of its pass
 SampledSpan = tuple[Span, SpanSamples]
-# A block whose next pass starts ahead is stored by a pass of its own. This pays if a block takes at least so many passes.
-LEAST_PASSES = 8
-MEMORY = 0.98  # weight of the past, per pass, in the mean number of passes
 
 
 _owners = count(1)  # numbers of decodes, the owners of KV caches
@@ -141,7 +139,6 @@ class Decode:
         self._weights = driver if isinstance(driver, WeightsDriver) else None
         self._ahead_driver = driver if ahead and isinstance(driver, AheadDriver) else None
         self._ahead = False  # whether the device already runs the next plan
-        self._sampled = self._stored = 0.0  # recent spans that sample, and those that store final rows
         self._forward_failed = False
         if isinstance(driver, CachingDriver):
             finalize(self, driver.release, self._owner).atexit = False
@@ -278,12 +275,9 @@ class Decode:
         """Start the next pass if it is known and need not admit a waiting request. Return whether it was started."""
         if self._ahead_driver is None or prepared is None:
             return False
-        spans = prepared.plan.spans
-        self._sampled = MEMORY * self._sampled + sum([bool(span.wanted.sampled) for span in spans])
-        self._stored = MEMORY * self._stored + sum([span.rows.final_rows > 0 for span in spans])
         if prepared.waiting and len(prepared.running) < self._state.config.max_num_reqs:
             return False
-        ahead = plan_ahead(prepared) if self._stored * LEAST_PASSES <= self._sampled else None
+        ahead = plan_ahead(prepared)
         return ahead is not None and self._ahead_driver.start_ahead(ahead)
 
     def _catch_up(self) -> None:
@@ -447,7 +441,7 @@ class SharedDecode:
             self._turn.run(partial(self._run_pass, None))
         return self.decode.state
 
-    def submit(self, prompt: tuple[int, ...], params: SamplingParams, *, index: int = 0, keeps: bool = False) -> Subscription:
+    def submit(self, prompt: Ids, params: SamplingParams, *, index: int = 0, keeps: bool = False) -> Subscription:
         """Queue a request for the next forward pass. Raises ValueError for an empty prompt or an invalid constraint."""
         subscription = Subscription(next(self._ids), keeps=keeps)
         request = constrained(Request(subscription.id, prompt, params, index=index), self._first.config.spec)

@@ -16,6 +16,8 @@ from ..core import (
     Choice,
     Extra,
     Grid,
+    Ids,
+    Positions,
     PositiveInt,
     Probability,
     Progress,
@@ -103,7 +105,7 @@ def untempered(rule: Rule) -> SampleSpec:
     return replace(spec, statistics=statistics, ties="lowest", tempered=False)
 
 
-def sampled_for(rule: Rule, sequence: SequenceState, block: Block) -> tuple[int, ...]:
+def sampled_for(rule: Rule, sequence: SequenceState, block: Block) -> Positions:
     """Return the positions of a block with masks that its rule samples in the next pass."""
     if type(rule).sampled is Rule.sampled:  # the default, without a call: saves 1 us
         return block.masked
@@ -177,7 +179,7 @@ class Blocks(Strategy):
     kept this share of its tokens."""
 
     @abstractmethod
-    def sampled(self, sequence: SequenceState, block: Block) -> tuple[int, ...]:
+    def sampled(self, sequence: SequenceState, block: Block) -> Positions:
         """Return the positions of an open block that the next pass samples, ascending.
 
         Args:
@@ -237,8 +239,8 @@ class Blocks(Strategy):
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """Return a span of all open blocks that samples what each of them needs."""
         request, blocks, steps = sequence.request, sequence.progress.window, sequence.steps
-        tokens: tuple[int, ...] = ()
-        sampled: tuple[int, ...] = ()
+        tokens: Ids = ()
+        sampled: Positions = ()
         draws: tuple[int, ...] = ()
         for block in blocks:
             of_block = self.sampled(sequence, block)
@@ -344,7 +346,7 @@ class Blockwise(Blocks):
             return None
         return rule.accept_threshold if rule.inclusive else nextafter(rule.accept_threshold, inf)
 
-    def sampled(self, sequence: SequenceState, block: Block) -> tuple[int, ...]:
+    def sampled(self, sequence: SequenceState, block: Block) -> Positions:
         """Return the positions that the rule samples in a block with masks; none for other blocks."""
         return sampled_for(self.rule, sequence, block) if block.masked else ()
 

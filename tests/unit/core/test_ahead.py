@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import event, given, strategies as st
 
-from dlstep.core import init
-from dlstep.engine import decode as decoding
+from dlstep.core import ahead as core_ahead, init
 from dlstep.engine.decode import Decode
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies.multi_bd import MultiBD
@@ -20,7 +19,7 @@ from ...helpers.ahead import AheadDriver
 @pytest.fixture(autouse=True, scope="module")
 def always_ahead():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoding, "LEAST_PASSES", 0)
+        patch.setattr(core_ahead, "LEAST_PASSES", 0)
         yield
 
 

@@ -16,6 +16,7 @@ from dlstep.core import (
     SamplingParams,
     SpanSamples,
     add,
+    ahead as core_ahead,
     commit,
     init,
     plan_ahead,
@@ -26,7 +27,6 @@ from dlstep.core import (
 from dlstep.driver import TorchDriver
 from dlstep.driver.arena import staged
 from dlstep.driver.pass_ahead import PassAhead, Unmasking, single
-from dlstep.engine import decode as decoding
 from dlstep.engine.decode import Decode
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies.multi_bd import MultiBD
@@ -49,7 +49,7 @@ def counted_passes():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PassAhead, "samples_of", counted)
-        patch.setattr(decoding, "LEAST_PASSES", 0)
+        patch.setattr(core_ahead, "LEAST_PASSES", 0)
         yield
 
 
@@ -92,6 +92,16 @@ def test_answers_are_those_without_passes_ahead(checkpoints, requests, threshold
     assert answers(driver, strategy, requests, ahead=True) == plain
     # A request that ends with its batch leaves one pass that no plan follows.
     assert COUNTS[False] <= len(requests)
+
+
+def test_no_pass_starts_ahead_if_blocks_take_few(checkpoints, monkeypatch):
+    monkeypatch.setattr(core_ahead, "LEAST_PASSES", 3)
+    checkpoint = checkpoints["plain"]
+    driver = TorchDriver(checkpoint, config_of(checkpoint.spec))
+    request = Request(0, (5, 6), SamplingParams(max_tokens=24, ignore_eos=True))
+    for threshold, least, most in ((0.0, 0, 3), (1.0, 20, 40)):  # blocks of 4 positions take one pass, or four
+        answers(driver, MultiBD(4, 1, rule=Threshold(threshold)), [request], ahead=True)
+        assert least <= COUNTS.total() <= most
 
 
 @needs_interpreter
