@@ -3,8 +3,8 @@
 `--lmdeploy` is a folder with LMDeploy's sources, whose requirements must be installed; they are not part of this
 repository. Each engine runs in a separate process. A load is `requests x prompt x new tokens x requests at a time`, with
 new random prompts in each run. The first run warms up; then as many runs are timed as give 64 requests or more. `ratio`
-divides by LMDeploy's tokens per second. The thresholds give about 3 tokens per forward pass, of which one per block stores
-it. The engine "dlstep in turn" starts no pass before it has the samples of the last one.
+divides by LMDeploy's tokens per second. The thresholds give about 3 tokens per pass; one pass per block stores it. The engine
+"dlstep in turn" starts no pass before it has the samples of the last one.
 """
 
 import asyncio

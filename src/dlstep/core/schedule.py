@@ -88,8 +88,8 @@ def schedule(state: State, *, ahead: bool = False) -> Plan:
 
     Args:
         state: The current state.
-        ahead: Whether the device already runs a pass from `plan_ahead`, which has all rows of this plan: nothing is admitted,
-            and final rows are stored without the window.
+        ahead: Whether the device already runs a pass from `plan_ahead`. To match it, final rows are stored without the
+            window, and requests are admitted only if none runs.
 
     Raises:
         RequestFault: If the strategy or rule of a request fails, or returns a span that can never

@@ -401,11 +401,11 @@ class Strategy(Options, ABC):
 
     @property
     def certain_from(self) -> float | None:
-        """The probability from which on a pass unmasks each position that it samples, with the sampled token.
+        """The lowest probability at which a pass unmasks a sampled position, with the sampled token.
 
-        If no position is that certain, the pass unmasks the most probable one, the first of equals. None, the default, if
-        anything else decides. A device can unmask by it, and start the next pass before the host knows the samples
-        (`plan_ahead`).
+        If none reaches it, the pass unmasks the request's most probable one, the first of equals. With this value, a device can
+        unmask and start the next pass before the host has the samples (`plan_ahead`). None, the default, if anything else
+        decides.
         """
         return None
 

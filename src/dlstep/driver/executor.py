@@ -18,7 +18,7 @@ Unmask = Callable[[Int64[Tensor, " n"]], None]  # changes the tokens of a pass o
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Packed samples on their way to the host. `packed` is None if no row is sampled; of `columns`, None are all."""
+    """Packed samples on their way to the host. `packed` is None if no row is sampled; `columns` None means all."""
 
     packed: Packed | None
     copied: torch.cuda.Event | None = None
@@ -57,7 +57,7 @@ class Executor:
         return to_host(packed)
 
     def is_quick(self, gathered: Gathered) -> bool:
-        """Return whether the host only has to launch a forward pass."""
+        """Return whether the forward pass can start without capturing a graph."""
         return True
 
     def drop_graphs(self) -> None:

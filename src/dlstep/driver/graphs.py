@@ -54,8 +54,8 @@ class Captured:
 # What a graph reads and writes, and when the host may touch it.
 #
 # A graph holds addresses. So each bucket has an arena and memory for the answer, both of fixed size on the device. A replay
-# stands between a copy from pinned host memory and a copy back. A pass may start ahead, while the host still needs the
-# memory of the pass before: so each bucket has host memory for two passes, which take turns.
+# follows a copy from pinned host memory and precedes a copy back. A pass may start ahead while the host still needs the
+# memory of the previous pass, so each bucket has host memory for two passes, which take turns.
 # Rows beyond those of the plan are padding: they store nothing, see nothing, and the host drops their samples.
 # The kernels and their tiles depend on the bucket alone, and passes without a graph are padded to the same
 # bucket, so a result does not change by a bit when a bucket is captured. Sorting filters (`UNCAPTURED`) launch
@@ -146,7 +146,7 @@ class PaddedExecutor(Executor):
         if bucket.kind.masked:
             rows = self._target.masks.rows_of(gathered.masked)
             if self._mask_words is not self._target.masks.words:
-                return self._padded(gathered)
+                return self._padded(gathered, unmask)
             host = captured.mask_rows.hosts["rows"]
             host[:sampled], host[sampled:] = rows, 0
             captured.graphs[1].replay()

@@ -1,4 +1,4 @@
-"""Passes ahead: a device unmasks by itself, and the samples are used if the plan turns out to have the same rows."""
+"""Passes ahead: the device unmasks by itself, and its samples are used if it fed all rows of the plan."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ class PassAhead:
     pending: Pending
 
     def samples_of(self, plan: Plan) -> Pending | None:
-        """Return the samples of `plan`, which is now known; None if this pass has not fed the same rows."""
+        """Return the samples of `plan`, which is now known; None unless this pass fed all its rows."""
         if plan.cache_digest == EMPTY_CACHE or (plan.step, plan.sample_spec) != (self.plan.step, self.plan.sample_spec):
             return None
         fed, spans = self.tokens.wait(), self.plan.spans
@@ -49,7 +49,7 @@ def _places(span: Span, fed: Span, tokens: Ids) -> list[int] | None:
     wanted, all_of = span.wanted, {position: place for place, position in enumerate(fed.wanted.sampled)}
     places = [all_of[position] for position in wanted.sampled if position in all_of]
     same = replace(fed.wanted, sampled=wanted.sampled, draws=tuple([fed.wanted.draws[place] for place in places])) == wanted
-    # Final rows are stored as any others are.
+    # The device stores final rows like others.
     rows = replace(fed.rows, tokens=tokens, final_rows=span.rows.final_rows)
     return places if same and rows == span.rows and len(places) == len(wanted.sampled) else None
 
@@ -84,7 +84,7 @@ class Unmasking:
     count: int
 
     def apply(self, tokens: Int64[Tensor, " n"], packed: Packed) -> None:
-        """Replace masks among `tokens` by the certain tokens of the answer, and in each span by the most probable one."""
+        """Replace masks in `tokens` by the answer's certain tokens and by the most probable one of each span."""
         drawn, probabilities = packed[:2, self.columns]
         numbers, end = torch.arange(len(self.rows), device=tokens.device), len(self.rows)
         best = probabilities.new_zeros(self.count).scatter_reduce(0, self.spans, probabilities, "amax")
@@ -96,7 +96,7 @@ class Unmasking:
 
 
 def unmasking_of(ahead: PlanAhead, gathered: Gathered, columns: Sequence[int] | None, device: torch.device) -> Unmasking | None:
-    """Return what happens to the samples of `ahead.before`; None if it has none."""
+    """Return how to unmask with the samples of `ahead.before`; None without samples."""
     firsts = zip(ahead.plan.spans, gathered.placed.firsts.tolist(), ahead.certain_from, strict=True)
     facts = {span.who.seq_id: (first - span.rows.start, certain) for span, first, certain in firsts}
     sampled = [span for span in ahead.before.spans if span.wanted.sampled]
@@ -115,6 +115,6 @@ def unmasking_of(ahead: PlanAhead, gathered: Gathered, columns: Sequence[int] | 
 
 
 def single(numbers: np.ndarray) -> Float32[np.ndarray, " n"]:
-    """Return, for each number, the smallest number of single precision that is not below it."""
+    """Round each number up to single precision."""
     near = numbers.astype(np.float32)
     return np.where(near < numbers, np.nextafter(near, np.float32(np.inf)), near)

@@ -138,7 +138,7 @@ class Decode:
         self._overlapping = overlapping(self._leader or driver)
         self._weights = driver if isinstance(driver, WeightsDriver) else None
         self._ahead_driver = driver if ahead and isinstance(driver, AheadDriver) else None
-        self._ahead = False  # whether the device already runs the next plan
+        self._ahead = False  # whether a pass ahead was started
         self._forward_failed = False
         if isinstance(driver, CachingDriver):
             finalize(self, driver.release, self._owner).atexit = False

@@ -340,7 +340,7 @@ class Blockwise(Blocks):
 
     @property
     def certain_from(self) -> float | None:
-        """The threshold of the rule, if nothing but the probability of a token decides whether it is unmasked."""
+        """The lowest probability at which the rule unmasks a token; None if anything else decides."""
         rule = self.rule
         if not isinstance(rule, Threshold) or rule.order != "confidence" or rule.falling or self.buffer_size > 1:
             return None
