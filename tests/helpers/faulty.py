@@ -280,6 +280,7 @@ GRIDS: dict[str, Any] = {
     "negative": lambda origin, size: Grid(-1, size),
 }
 STATED = {"rows_at_once": [4.5, True, None], "fed_end": [40.0, None], "sample_spec": [None, {"best": 2}]}
+STATED |= {"certain_from": ["0.9", 1, True]}
 SPANS = (
     "none", "another request", "another seed", "no tokens", "junk token", "text tokens", "list of tokens",
     "nothing sampled", "sampled outside", "sampled far between", "sampled text between", "sampled twice",
@@ -303,7 +304,7 @@ PROGRESS = (
 SETTLED = ("junk token", "text token", "forbidden token", "fewer probabilities", "nothing", "text as probabilities")
 LOST_PASSES: tuple[Any, ...] = (-1, 10**6, True, "two", None)
 # Hooks that are called before a request comes in.
-JUDGING = ("__post_init__", "sample_spec", "fed_end", "rows_at_once", "refusal")
+JUDGING = ("__post_init__", "sample_spec", "fed_end", "rows_at_once", "refusal", "certain_from")
 
 
 @final
@@ -349,6 +350,11 @@ class FaultyStrategy(Blockwise):
     def fed_end(self, request: Request) -> int:
         """The positions that are fed, or the bug."""
         return self._stated("fed_end", Blockwise.fed_end(self, request))
+
+    @property
+    def certain_from(self) -> float | None:
+        """No threshold, or the bug."""
+        return self._stated("certain_from", None)
 
     def rows_at_once(self, request: Request) -> int:
         """The rows that are fed at once, or the bug."""

@@ -51,6 +51,9 @@ def plan_ahead(prepared: Prepared) -> PlanAhead | None:
 
     Args:
         prepared: The plan that the device runs, and its state.
+
+    Raises:
+        RequestFault: If the strategy of a request fails.
     """
     state, plan = prepared.state, prepared.plan
     config, spans, certain, settled = state.config, list[Span](), list[float](), 0
@@ -68,7 +71,6 @@ def plan_ahead(prepared: Prepared) -> PlanAhead | None:
         spans.append(span)
         certain.append(least)
         settled += LEAST_PASSES * (sequence.progress.settled - len(request.prompt)) - sequence.steps * len(span.rows.tokens)
-    if not spans or settled > 0 or sum([len(span.rows.tokens) for span in spans]) > config.max_num_batched_tokens:
-        return None
     following = replace(plan, step=plan.step + 1, spans=tuple(spans), releases=(), preemptions=(), admissions=(), grants=())
-    return PlanAhead(plan, following, tuple(certain))
+    fits = spans and settled <= 0 and following.num_rows <= config.max_num_batched_tokens
+    return PlanAhead(plan, following, tuple(certain)) if fits else None

@@ -82,10 +82,12 @@ def sample_spec_of(strategy: Strategy) -> SampleSpec:
 def refusal_of_values(strategy: Strategy, request: Request) -> Refusal | None:
     """Return a refusal if a value that a strategy returns for a request, or one of its fields, has a wrong type."""
     stated: dict[str, type] = {"grid": Grid, "rows_at_once": int, "fed_end": int, "sample_spec": SampleSpec}
+    if strategy.certain_from is not None:
+        stated["certain_from"] = float
     for name, kind in stated.items():
         found = getattr(strategy, name)
         value = found(request) if callable(found) else found
-        if type(value) is not kind or (kind is not int and wrong_field(value) is not None):
+        if type(value) is not kind or (kind not in (int, float) and wrong_field(value) is not None):
             what = f"{short(value)}: it must be a {kind.__name__}, not a subclass, with fields of the declared types"
         elif kind is Grid and not _fits(cast(Grid, value)):
             what = f"{short(value)}: {GRID_LIMITS}"

@@ -277,7 +277,11 @@ class Decode:
             return False
         if prepared.waiting and len(prepared.running) < self._state.config.max_num_reqs:
             return False
-        ahead = plan_ahead(prepared)
+        try:
+            ahead = plan_ahead(prepared)
+        except RequestFault as fault:
+            self._end(fault)
+            return False
         return ahead is not None and self._ahead_driver.start_ahead(ahead)
 
     def _catch_up(self) -> None:

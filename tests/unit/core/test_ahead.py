@@ -1,15 +1,15 @@
 """Plans ahead: what the next plan feeds is what `plan_ahead` said, whatever the samples are, and no answer changes."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import event, given, strategies as st
 
-from dlstep.core import ahead as core_ahead, init
+from dlstep.core import Request, SamplingParams, Spec, ahead as core_ahead, init
 from dlstep.engine.decode import Decode
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies.multi_bd import MultiBD
-from dlstep.testing.generators import cases, crowds, due
+from dlstep.testing.generators import EOS, MASK, VOCABULARY, ample, cases, crowds, due
 from dlstep.testing.harness import answered_alone, check_device, check_ownership, shadow
 from dlstep.testing.sharing import MOST_TURNS, Fault
 
@@ -57,3 +57,28 @@ def test_passes_ahead_feed_what_the_next_plans_feed(data):
         if found.finish not in ("abort", "rejected"):
             assert found.answer == answered_alone(case.config.spec, strategy, request).answer
     event(f"passes taken: {min(driver.taken, 8)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Failing(MultiBD):
+    """Fails to plan the third pass of the first request."""
+
+    def schedule(self, sequence, spec):
+        """Return a span, or raise."""
+        if sequence.request.id == 0 and sequence.steps >= 2:
+            raise ZeroDivisionError
+        return MultiBD.schedule(self, sequence, spec)
+
+
+def test_a_strategy_that_fails_ahead_ends_only_its_request():
+    strategy, spec = Failing(4, 1, rule=Threshold(1.0)), Spec(MASK, (EOS,), VOCABULARY)
+    config = ample(spec)
+    decode, ends = Decode(init(config, strategy), AheadDriver(shadow(config, strategy))), {}
+    requests = [Request(number, (5, number), SamplingParams(max_tokens=10, ignore_eos=True)) for number in range(2)]
+    decode._ahead_driver.most_rows = config.max_num_batched_tokens
+    for request in requests:
+        decode.add(request)
+    while not decode.state.done:
+        ends |= {update.id: update.sequence for update in decode.step() if update.finish_info}
+    assert ends[0].finish == "error" and "ZeroDivisionError" in ends[0].error
+    assert ends[1].answer == answered_alone(spec, strategy, requests[1]).answer
