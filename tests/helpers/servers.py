@@ -1,21 +1,12 @@
 """Fixtures of tests with a server in their own process, for `conftest.py` or one file to import."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from .serving import TEMPLATE, Served, served, tiny_llm
 
-__all__ = ["nothing_goes_wrong_unseen", "template", "tiny"]
-
-
-@pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with a chat template, of which engines without a network have none."""
-    path = tmp_path_factory.mktemp("serve") / "template.jinja"
-    path.write_text(TEMPLATE)
-    return path
+__all__ = ["nothing_goes_wrong_unseen", "tiny"]
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +18,7 @@ def nothing_goes_wrong_unseen(caplog: pytest.LogCaptureFixture) -> Iterator[None
 
 
 @pytest.fixture(scope="session")
-def tiny(template: Path) -> Iterator[Served]:
+def tiny() -> Iterator[Served]:
     """The embedded model, served."""
-    with served(tiny_llm().engine, chat_template=str(template)) as server:
+    with served(tiny_llm().engine, template=TEMPLATE) as server:
         yield server

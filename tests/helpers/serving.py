@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -33,6 +34,7 @@ from training.tokenizer import EOS_ID, MASK_ID, build_tokenizer
 
 from .waiting import until
 
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
 PAGE_SIZE = 8
 
@@ -161,6 +163,11 @@ class DeafHost(ThreadHost):
         self.heart._closed.set()
 
 
+def bearer(key: str) -> dict[str, str]:
+    """The header with an API key, if there is one."""
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
 @dataclass
 class Served:
     """A running server."""
@@ -180,7 +187,27 @@ class Served:
 
     def http(self) -> httpx2.Client:
         """A plain HTTP client."""
-        return httpx2.Client(base_url=self.url, timeout=30)
+        return httpx2.Client(base_url=self.url, timeout=60)
+
+    def post(self, path: str, *, key: str = "", status: int = 200, **body: Any) -> Any:
+        """What the server answers to a body."""
+        with self.http() as http:
+            response = http.post(path, json=body, headers=bearer(key))
+        assert response.status_code == status, response.text
+        return response.json()
+
+    def choice(self, **body: Any) -> Any:
+        """The first choice of a completion."""
+        return self.post(COMPLETIONS, **body)["choices"][0]
+
+    def events(self, path: str = COMPLETIONS, **body: Any) -> list[Any]:
+        """The events of a stream, the last one without `[DONE]`."""
+        with self.http() as http:
+            response = http.post(path, json={"stream": True, **body})
+        assert response.status_code == 200, response.text
+        *lines, last = [line for line in response.text.splitlines() if line.startswith("data: ")]
+        assert last == "data: [DONE]"
+        return [json.loads(line.removeprefix("data: ")) for line in lines]
 
     @property
     def load(self) -> EngineLoad:
@@ -205,16 +232,17 @@ def served(
     ready: Callable[[], None] = lambda: None,
     waits: bool = True,
     admin_keys: tuple[str, ...] = (),
+    template: str | None = None,
     **options: Any,
 ) -> Iterator[Served]:
-    """A server around an engine, ready to answer unless not `waits`; it drains at the end.
+    """A server around an engine, ready to answer unless not `waits`; it drains at the end. `template` is that of chats.
 
     A host has a method `start`, which returns a worker.
     """
     chosen = ServeOptions(**({"port": 0, "log_requests": False, "drain_seconds": 1.0, "heartbeat_timeout": 60.0} | options))
     starts = [each.start for each in hosts or [host or ThreadHost(engine)]]
     router = Router(starts, chosen)
-    router._tokenizer = engine.tokenizer
+    router._tokenizer, router._template = engine.tokenizer, template
     server = Server(router, keys, ready, admin_keys)
     with listen(chosen.host, chosen.port) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"

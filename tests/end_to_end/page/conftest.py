@@ -2,21 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
 
-from ...helpers.serving import TEMPLATE, Paced, Served, served, shadow_engine, tiny_llm
+from ...helpers.serving import Paced, Served, served, shadow_engine, tiny_llm
 from .browser import CHROMIUM, NO_BROWSER, Visit, Watched, chromium, opened
-
-
-@pytest.fixture(scope="session")
-def template(tmp_path_factory) -> Path:
-    """A file with a chat template, of which engines without a network have none."""
-    path = tmp_path_factory.mktemp("page") / "template.jinja"
-    path.write_text(TEMPLATE)
-    return path
 
 
 @pytest.fixture(scope="session")

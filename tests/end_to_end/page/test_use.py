@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from dlstep import SamplingParams
 
-from ...helpers.serving import served, tiny_llm
+from ...helpers.serving import TEMPLATE, served, tiny_llm
 from .browser import opened
 
 STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?\n"
@@ -222,8 +222,8 @@ def test_everything_by_keys_alone(visit):
 
 
 @pytest.mark.stress
-def test_a_conversation_goes_on(browser, template):
-    with served(tiny_llm().engine, chat_template=str(template)) as server:
+def test_a_conversation_goes_on(browser):
+    with served(tiny_llm().engine, template=TEMPLATE) as server:
         watched = opened(browser, server.url)
         page = watched.page
         expect(page.locator("#chat")).not_to_be_checked()  # the examples of an embedded model are no conversations

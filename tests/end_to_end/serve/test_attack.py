@@ -17,6 +17,7 @@ from threading import Event
 import httpx2
 import pytest
 
+from ...helpers.serving import TEMPLATE
 from ...helpers.waiting import until
 from .hostile_bodies import JSON_HEADERS, bodies
 
@@ -129,21 +130,12 @@ class Attacked:
 
 
 @pytest.mark.parametrize("attack", [SHORT, pytest.param(FULL, marks=pytest.mark.stress)], ids=["short", "full"])
-def test_an_attack_stalls_nobody_and_leaves_nothing(attack, template, report):
-    sent, program = chosen(attack), Path(__file__).with_name("attacked.py")
-    command = [
-        sys.executable,
-        str(program),
-        "tiny-bd",
-        "--port",
-        "0",
-        "--chat_template",
-        str(template),
-        "--log_requests",
-        "false",
-        "--kept_requests",  # the first attack keeps as many, and each further one takes their place
-        "8",
-    ]
+def test_an_attack_stalls_nobody_and_leaves_nothing(attack, tmp_path, report):
+    sent, program, template = chosen(attack), Path(__file__).with_name("attacked.py"), tmp_path / "template.jinja"
+    template.write_text(TEMPLATE)
+    # The first attack keeps as many requests, and each further one takes their place.
+    options = f"tiny-bd --port 0 --chat_template {template} --log_requests false --kept_requests 8"
+    command = [sys.executable, str(program), *options.split()]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             server = Attacked(process)

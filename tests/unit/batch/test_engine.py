@@ -22,11 +22,9 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCH
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def server():
     """The same model, served."""
-    template = tmp_path_factory.mktemp("batch") / "template.jinja"
-    template.write_text(TEMPLATE)
-    with served(LLM("tiny-bd", max_num_reqs=SEATS).engine, chat_template=str(template)) as running:
+    with served(LLM("tiny-bd", max_num_reqs=SEATS).engine, template=TEMPLATE) as running:
         yield running
 
 

@@ -1,5 +1,5 @@
 """Servers that several tests share."""
 
-from ...helpers.servers import nothing_goes_wrong_unseen, template, tiny
+from ...helpers.servers import nothing_goes_wrong_unseen, tiny
 
-__all__ = ["nothing_goes_wrong_unseen", "template", "tiny"]
+__all__ = ["nothing_goes_wrong_unseen", "tiny"]

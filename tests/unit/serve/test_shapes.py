@@ -2,8 +2,7 @@
 
 from dlstep.serve.http.guards import OPEN
 
-from ...helpers.serving import served, shadow_engine
-from .http.conftest import CHAT, COMPLETIONS
+from ...helpers.serving import CHAT, COMPLETIONS, served, shadow_engine
 
 STREAMED = (COMPLETIONS, CHAT, "/v1/responses", "/v1/messages")
 

@@ -9,17 +9,16 @@ import pytest
 
 from dlstep.core import STATUS
 
-from ....helpers.serving import Served, served, shadow_engine
+from ....helpers.serving import COMPLETIONS, TEMPLATE, Served, served, shadow_engine
 
-COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 GOOD = {"prompt": "x", "max_tokens": 4}
 GOOD_CHAT = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 4}
 
 
 @pytest.fixture(scope="module")
-def shadow(template) -> Iterator[Served]:
+def shadow() -> Iterator[Served]:
     """A server without a network behind it."""
-    with served(shadow_engine(), chat_template=str(template)) as server:
+    with served(shadow_engine(), template=TEMPLATE) as server:
         yield server
 
 

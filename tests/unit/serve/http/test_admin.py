@@ -1,44 +1,38 @@
 """Routes for administrators: new weights reach all engines, memory is freed and restored, and no request is lost."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from pathlib import Path
 from time import sleep
-from typing import Any
 
-import httpx2
 import pytest
 
 from dlstep import LLM, SamplingParams, tiny as models
-from dlstep.core import STATUS
 from dlstep.models import updating
 from dlstep.processes import Heart
 from dlstep.serve.engine_loop import execute_commands
 
 from ....helpers.new_weights import PROMPTS, write_changed
-from ....helpers.serving import DeafHost, Served, ThreadHost, served, shadow_engine
-from .conftest import COMPLETIONS, GOOD, error_of
+from ....helpers.serving import COMPLETIONS, DeafHost, Served, ThreadHost, bearer, served, shadow_engine
+from .conftest import GOOD
 
 UPDATE, SLEEP, WAKE = "/update_weights_from_disk", "/release_memory_occupation", "/resume_memory_occupation"
 PAUSE, PROCEED = "/pause_generation", "/continue_generation"
 PATHS = (UPDATE, SLEEP, WAKE, PAUSE, PROCEED)
-ADMIN = {"Authorization": "Bearer open"}
-SAMPLED: Any = {"max_tokens": 24, "ignore_eos": True, "temperature": 1.5, "seed": 3}
+
+SAMPLED = {"max_tokens": 24, "ignore_eos": True, "temperature": 1.5, "seed": 3}
 
 
-def loaded(folder: Path | str) -> LLM:
+def loaded(folder):
     return LLM(folder, decoding_strategy="multi_bd", device="cpu", num_threads=1, max_num_reqs=4)
 
 
 class LoadingHost(ThreadHost):
     """A host that loads the first weights at every start, as a process does."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(loaded("tiny-bd").engine)
 
-    def run(self, connection: Connection) -> None:
+    def run(self, connection):
         execute_commands(loaded("tiny-bd").engine, Heart(connection))
 
 
@@ -47,48 +41,65 @@ class Case:
     """Two engines behind one server, folders of weights, and what each of them answers."""
 
     server: Served
-    http: httpx2.Client
-    folders: list[Path]
-    answers: list[tuple[int, ...]]
+    folders: list
+    answers: list
 
-    def post(self, path: str, body: Any = None, status: int = 200) -> Any:
-        response = self.http.post(path, json=body, headers=ADMIN, timeout=120)
-        assert response.status_code == status, response.text
-        return response.json()
+    @property
+    def replicas(self):
+        return self.server.router.replicas
 
-    def ask(self, **options: Any) -> httpx2.Response:
-        return self.http.post(COMPLETIONS, json={"prompt": PROMPTS[0], **SAMPLED} | options)
+    def post(self, path, status=200, **body):
+        return self.server.post(path, key="open", status=status, **body)
 
-    def answer(self) -> tuple[int, ...]:
-        response = self.ask(return_token_ids=True)
-        assert response.status_code == 200, response.text
-        return tuple(response.json()["choices"][0]["token_ids"])
+    def ask(self, status=200, **options):
+        return self.server.post(COMPLETIONS, status=status, prompt=PROMPTS[0], **SAMPLED | options)
 
-    def update(self, number: int) -> None:
-        reply = self.post(UPDATE, {"model_path": str(self.folders[number])})
-        assert reply["success"] and len(reply["results"]) == 2
+    def answer(self):
+        return tuple(self.ask(return_token_ids=True)["choices"][0]["token_ids"])
 
-    def all_ready(self) -> None:
-        self.server.until(lambda: all(each.phase == "ready" for each in self.server.router.replicas))
+    def all_answer(self, number):
+        """Both engines have these weights: eight requests at a time get their answer."""
+        with ThreadPoolExecutor(8) as threads:
+            assert set(threads.map(lambda _: self.answer(), range(8))) == {self.answers[number]}
+
+    def refusal(self):
+        """The message for a request that no engine can answer."""
+        error = self.ask(503)["error"]
+        assert error["code"] == "not_ready"
+        return error["message"]
+
+    def update(self, number, status=200, **more):
+        return self.post(UPDATE, status, model_path=str(self.folders[number]), **more)
+
+    def kill(self, number=0):
+        """Kill an engine, and wait until that is noticed."""
+        replica = self.replicas[number]
+        deaths = replica.deaths
+        replica._start.__self__.worker.kill()
+        self.server.until(lambda: replica.deaths > deaths)
+
+    def all_ready(self):
+        self.server.until(lambda: all(each.phase == "ready" for each in self.replicas))
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
+def kept(tmp_path_factory):
     old, folder = models.path("tiny-bd"), tmp_path_factory.mktemp("weights")
     folders = [old, *[write_changed(old, folder / str(seed), seed) for seed in (1, 2)]]
     params = SamplingParams(**SAMPLED)
     answers = [loaded(each).generate(PROMPTS[:1], params, progress=False)[0].token_ids for each in folders]
     assert len(set(answers)) == 3
     hosts = [LoadingHost(), LoadingHost()]
-    with served(hosts[0]._engine, hosts=hosts, admin_keys=("open",), max_restarts=9) as server, server.http() as http:
-        yield Case(server, http, folders, answers)
+    with served(hosts[0]._engine, hosts=hosts, admin_keys=("open",), max_restarts=9) as server:
+        yield Case(server, folders, answers)
 
 
 @pytest.fixture
-def case(kept: Case) -> Case:
+def case(kept):
     """Both engines on the first weights, awake."""
     kept.all_ready()
-    kept.update(0)
+    reply = kept.update(0)
+    assert reply["success"] and len(reply["results"]) == 2
     return kept
 
 
@@ -119,17 +130,12 @@ def test_answers_under_load_are_those_of_the_weights_at_their_time(case):
 
 def test_an_engine_that_restarts_gets_the_last_weights(case):
     case.update(1)
-    replicas = case.server.router.replicas
-    for replica in replicas:
-        deaths = replica.deaths
-        replica._start.__self__.worker.kill()
-        case.server.until(lambda replica=replica, deaths=deaths: replica.deaths > deaths)
+    for number in range(2):
+        case.kill(number)
         case.all_ready()
-    with ThreadPoolExecutor(8) as threads:
-        assert set(threads.map(lambda _: case.answer(), range(8))) == {case.answers[1]}
-    assert {replica.info.first.config.spec.fingerprint for replica in replicas} == {
-        loaded(case.folders[1]).engine.first.config.spec.fingerprint
-    }
+    case.all_answer(1)
+    (fingerprint,) = {replica.info.first.config.spec.fingerprint for replica in case.replicas}
+    assert fingerprint == loaded(case.folders[1]).engine.first.config.spec.fingerprint
 
 
 def test_an_engine_that_cannot_load_the_last_weights_again_does_not_answer(case, tmp_path):
@@ -137,13 +143,13 @@ def test_an_engine_that_cannot_load_the_last_weights_again_does_not_answer(case,
     case.folders[1].symlink_to(moved)
     case.update(1)
     case.folders[1].unlink()
-    for number in (0, 1):
-        case.server.router.replicas[number]._start.__self__.worker.kill()
-        case.server.until(lambda number=number: case.server.router.replicas[number].phase == "unready")
-        case.server.until(lambda number=number: "failed" in case.server.router.replicas[number].info.problem)
+    for number, replica in enumerate(case.replicas):
+        case.kill(number)
+        case.server.until(lambda replica=replica: replica.phase == "unready" and "failed" in replica.info.problem)
         assert number or case.answer() == case.answers[1], "the other engine has them"
-    assert error_of(case.ask())["code"] == "not_ready"
-    ready = case.http.get("/ready")
+    assert case.refusal()
+    with case.server.http() as http:
+        ready = http.get("/ready")
     assert ready.status_code == 503 and ready.json()["status"] == "unready"
     moved.rename(case.folders[1])
     case.update(1)
@@ -156,20 +162,13 @@ def test_an_update_that_all_engines_refuse_changes_nothing(case, tmp_path):
     broken = write_changed(case.folders[0], tmp_path / "broken", 3)
     (broken / "model.safetensors").write_bytes(b"x" * 40)
     for path in (tmp_path / "none", broken):
-        error = case.post(UPDATE, {"model_path": str(path)}, 400)["error"]
-        assert (
-            error["code"] == "invalid_value"
-            and str(path) in error["message"]
-            and error["message"].startswith("2 of 2 engines failed: ")
-        )
-        assert {case.answer() for _ in range(4)} == {case.answers[1]}
-    replica = case.server.router.replicas[0]
-    deaths = replica.deaths
-    replica._start.__self__.worker.kill()
-    case.server.until(lambda: replica.deaths > deaths)
+        error = case.post(UPDATE, 400, model_path=str(path))["error"]
+        assert error["code"] == "invalid_value" and str(path) in error["message"]
+        assert error["message"].startswith("2 of 2 engines failed: ")
+        case.all_answer(1)
+    case.kill()
     case.all_ready()
-    with ThreadPoolExecutor(8) as threads:
-        assert set(threads.map(lambda _: case.answer(), range(8))) == {case.answers[1]}
+    case.all_answer(1)
 
 
 @pytest.mark.parametrize("writes", [True, False])
@@ -193,42 +192,35 @@ def test_an_engine_that_alone_fails_to_update_tries_again_and_then_refuses(case,
         failing.append(None)
         case.update(2)
         case.all_ready()
-        assert {case.answer() for _ in range(4)} == {case.answers[2]}
+        case.all_answer(2)
         return
-    message = case.post(UPDATE, {"model_path": str(case.folders[2])}, 400)["error"]["message"]
-    assert message == "1 of 2 engines failed: the folder is gone"
+    assert case.update(2, 400)["error"]["message"] == "1 of 2 engines failed: the folder is gone"
     for _ in range(2):
-        assert sorted(each.phase for each in case.server.router.replicas) == ["ready", "unready"]
-        with ThreadPoolExecutor(8) as threads:
-            assert set(threads.map(lambda _: case.answer(), range(8))) == {case.answers[2]}
+        assert sorted(each.phase for each in case.replicas) == ["ready", "unready"]
+        case.all_answer(2)
         case.post(WAKE)
-    assert "1 of 2" in case.post(UPDATE, {"model_path": str(case.folders[1])}, 400)["error"]["message"]
+    assert "1 of 2" in case.update(1, 400)["error"]["message"]
     assert case.answer() == case.answers[1]
     monkeypatch.undo()
     case.update(0)
     case.all_ready()
-    assert {case.answer() for _ in range(4)} == {case.answers[0]}
+    case.all_answer(0)
 
 
 @pytest.mark.parametrize("level", [1, 2])
 def test_an_engine_that_sleeps_refuses_requests(case, level):
     case.update(1)
     for _ in range(2):
-        reply = case.post(SLEEP, {"level": level})
+        reply = case.post(SLEEP, level=level)
         assert len(reply["results"]) == 2
         assert all(after <= before for before, after in reply["results"])
-        refusal = error_of(case.ask())
-        assert refusal["code"] == "not_ready" and WAKE in refusal["message"]
-    replica = case.server.router.replicas[0]
-    deaths = replica.deaths
-    replica._start.__self__.worker.kill()
-    case.server.until(lambda: replica.deaths > deaths and replica.phase == "unready" and not replica.changing)
+        assert WAKE in case.refusal()
+    case.kill()
+    case.server.until(lambda: case.replicas[0].phase == "unready" and not case.replicas[0].changing)
+    case.post(WAKE)
     if level == 2:
-        case.post(WAKE)
-        assert error_of(case.ask())["code"] == "not_ready", "the weights are gone"
+        assert case.refusal(), "the weights are gone"
         case.update(1)
-    else:
-        case.post(WAKE, {})
     case.all_ready()
     assert case.answer() == case.answers[1]
 
@@ -250,10 +242,10 @@ def test_paused_requests_wait_and_get_new_weights(case):
 def test_waiting_requests_end_when_engines_fall_asleep(case):
     with ThreadPoolExecutor(1) as threads:
         case.post(PAUSE)
-        waiting = threads.submit(case.ask)
+        waiting = threads.submit(case.refusal)
         case.server.until(lambda: case.server.router.live == 1)
         case.post(SLEEP)
-        assert error_of(waiting.result())["code"] == "not_ready"
+        assert waiting.result()
         case.post(PROCEED)
         case.post(WAKE)
         assert case.answer() == case.answers[0]
@@ -262,52 +254,46 @@ def test_waiting_requests_end_when_engines_fall_asleep(case):
 def test_running_requests_can_be_aborted(case):
     with ThreadPoolExecutor(1) as threads:
         running = threads.submit(case.ask, max_tokens=90, ignore_eos=True)
-        case.server.until(lambda: any(each.nfe for replica in case.server.router.replicas for each in replica.sent.values()))
-        case.post(UPDATE, {"model_path": str(case.folders[1]), "abort_all_requests": True})
-        assert running.result().json()["choices"][0]["finish_reason"] in ("abort", "length", "stop")
+        case.server.until(lambda: any(each.nfe for replica in case.replicas for each in replica.sent.values()))
+        case.update(1, abort_all_requests=True)
+        assert running.result()["choices"][0]["finish_reason"] in ("abort", "length", "stop")
 
 
 def test_steps_of_old_weights_cannot_be_forked(case):
-    made = case.ask(dlstep={"stream": "steps"}).json()
-    fork = f"/v1/requests/{made['id']}/fork"
-    assert case.http.post(fork, json={"seq": 1}).status_code == 200
+    fork = f"/v1/requests/{case.ask(dlstep={'stream': 'steps'})['id']}/fork"
+    assert case.server.post(fork, seq=1)
     case.update(1)
-    assert case.http.post(fork, json={"seq": 1}).status_code == 404
+    assert case.server.post(fork, seq=1, status=404)
 
 
 def test_an_engine_that_dies_during_an_update_makes_it_when_it_has_restarted():
     deaf = DeafHost(shadow_engine())
-    with (
-        served(shadow_engine(), host=deaf, admin_keys=("open",)) as server,
-        server.http() as http,
-        ThreadPoolExecutor(1) as one,
-    ):
-        asked = one.submit(http.post, UPDATE, json={"model_path": "new"}, headers=ADMIN)
+    with served(shadow_engine(), host=deaf, admin_keys=("open",)) as server, ThreadPoolExecutor(1) as one:
+        case = Case(server, ["new"], [])
+        asked = one.submit(case.update, 0, 503)
         server.until(lambda: bool(server.router.changes))
         deaf.die()
-        assert error_of(asked.result())["code"] == "engine_died"
+        assert asked.result()["error"]["code"] == "engine_died"
         server.until(lambda: server.router.phase == "unready")
-        assert error_of(http.post(COMPLETIONS, json=GOOD))["code"] == "not_ready", "a shadow has no weights"
-        assert "has no weights" in http.post(UPDATE, json={"model_path": "new"}, headers=ADMIN).json()["error"]["message"]
+        assert case.refusal(), "a shadow has no weights"
+        assert "has no weights" in case.update(0, 400)["error"]["message"]
 
 
 def test_the_routes_need_their_own_key():
     with served(shadow_engine(), keys=("user",), admin_keys=("open",)) as server, server.http() as http:
         for path in (*PATHS, "/pause_generation%0A", "/pause_generation%20"):
-            for headers in ({}, {"Authorization": "Bearer user"}, {"Authorization": "Bearer opens"}):
-                assert error_of(http.post(path, json={}, headers=headers))["code"] == "invalid_api_key"
-        assert (
-            http.post(PAUSE, headers=ADMIN).json()["success"] and http.post(PROCEED, json={}, headers=ADMIN).status_code == 200
-        )
-        assert http.post(COMPLETIONS, json=GOOD, headers=ADMIN).status_code == 401, "it is no API key"
-        paths = http.get("/openapi.json", headers={"Authorization": "Bearer user"}).json()["paths"]
+            for key in ("", "user", "opens"):
+                assert server.post(path, key=key, status=401)["error"]["code"] == "invalid_api_key"
+        assert http.post(PAUSE, headers=bearer("open")).json()["success"], "it needs no body"
+        assert server.post(PROCEED, key="open")
+        assert server.post(COMPLETIONS, key="open", status=401), "it is no API key"
+        paths = http.get("/openapi.json", headers=bearer("user")).json()["paths"]
         assert all(paths[path]["post"]["security"] for path in PATHS)
     for keys in ((), ("user",)):
-        with served(shadow_engine(), keys=keys) as server, server.http() as http:
+        with served(shadow_engine(), keys=keys) as server:
             for path in PATHS:
-                found = http.post(path, json={"model_path": "x"}, headers={"Authorization": "Bearer user"})
-                assert error_of(found)["code"] == "path_not_found"
-            assert http.post(PAUSE).status_code == (401 if keys else 404)
+                assert server.post(path, key="user", status=404, model_path="x")["error"]["code"] == "path_not_found"
+            server.post(PAUSE, status=401 if keys else 404)
 
 
 @pytest.mark.parametrize(
@@ -325,7 +311,7 @@ def test_the_routes_need_their_own_key():
     ],
 )
 def test_fields_are_refused_by_name(path, body, field, code):
-    with served(shadow_engine(), admin_keys=("open",)) as server, server.http() as http:
-        error = error_of(http.post(path, json=body, headers=ADMIN))
-        assert (error["param"], error["code"]) == (field, code) and STATUS[code] == 400
-        assert http.post(COMPLETIONS, json=GOOD).status_code == 200, "nothing has changed"
+    with served(shadow_engine(), admin_keys=("open",)) as server:
+        error = server.post(path, key="open", status=400, **body)["error"]
+        assert (error["param"], error["code"]) == (field, code)
+        assert server.choice(**GOOD), "nothing has changed"

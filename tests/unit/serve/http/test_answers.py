@@ -8,24 +8,9 @@ from dataclasses import replace
 from dlstep.core import updates
 from dlstep.stream import window_texts
 
-from ....helpers.serving import Paced, questions, served, shadow_engine, tiny_llm
+from ....helpers.serving import CHAT, COMPLETIONS, Paced, questions, served, shadow_engine, tiny_llm
 
-TOKENS = 48
-
-
-def events(server, path="/v1/completions", **body):
-    """The events of a stream, the last one without `[DONE]`."""
-    with server.http() as http, http.stream("POST", path, json={"stream": True, "max_tokens": TOKENS, **body}) as response:
-        assert response.status_code == 200
-        lines = [line for line in response.iter_lines() if line]
-    assert lines.pop() == "data: [DONE]"
-    return [json.loads(line.removeprefix("data: ")) for line in lines if not line.startswith(":")]
-
-
-def whole(server, **body):
-    """The first choice of a plain answer."""
-    with server.http() as http:
-        return http.post("/v1/completions", json={"max_tokens": TOKENS, **body}).json()["choices"][0]
+DRAFTS = {"stream": "drafts"}
 
 
 def check_contract(stream, plain):
@@ -63,8 +48,8 @@ def test_drafts_keep_their_contract_and_show_the_steps_of_the_decode():
     engine = tiny_llm().engine
     with served(replace(engine, driver=Paced(engine.driver, 0.03))) as server:
         for prompt in questions(4):
-            told = events(server, prompt=prompt, dlstep={"stream": "drafts"})
-            check_contract(told, whole(server, prompt=prompt))
+            told = server.events(prompt=prompt, dlstep=DRAFTS)
+            check_contract(told, server.choice(prompt=prompt))
             steps = of_session(prompt)
             for event in told:
                 draft = event["dlstep"]
@@ -74,29 +59,25 @@ def test_drafts_keep_their_contract_and_show_the_steps_of_the_decode():
 
 def test_usage_comes_last_or_with_every_chunk(tiny):
     prompt = questions(1)[0]
-    with tiny.http() as http:
-        used = http.post("/v1/completions", json={"max_tokens": TOKENS, "prompt": prompt}).json()["usage"]
-    told = events(tiny, prompt=prompt, stream_options={"include_usage": True})
+    used = tiny.post(COMPLETIONS, prompt=prompt)["usage"]
+    told = tiny.events(prompt=prompt, stream_options={"include_usage": True})
     assert told[-1]["choices"] == [] and ["usage" in event for event in told].count(True) == 1
-    assert {**told[-1]["usage"], "prompt_tokens_details": None} == {**used, "prompt_tokens_details": None}
-    told = events(tiny, prompt=prompt, stream_options={"include_usage": True, "continuous_usage_stats": True})
-    counts = [event["usage"]["completion_tokens"] for event in told]
-    assert counts == sorted(counts) and counts[-1] == used["completion_tokens"]
+    assert told[-1]["usage"] | {"prompt_tokens_details": None} == used | {"prompt_tokens_details": None}
     options = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
-    chat = events(tiny, "/v1/chat/completions", messages=[{"role": "user", "content": prompt}], **options)
-    for told in (chat, events(tiny, prompt=prompt, echo=True, **options)):
+    counts = [event["usage"]["completion_tokens"] for event in tiny.events(prompt=prompt, **options)]
+    assert counts == sorted(counts) and counts[-1] == used["completion_tokens"]
+    chat = tiny.events(CHAT, messages=[{"role": "user", "content": prompt}], **options)
+    for told in (chat, tiny.events(prompt=prompt, echo=True, **options)):
         assert all(event["usage"]["prompt_tokens"] > 0 for event in told) and told[0]["usage"]["completion_tokens"] == 0
 
 
 def test_silence_is_filled_with_comments_that_the_client_skips():
     with served(shadow_engine(seconds=0.05), ping_seconds=0.01) as server:
         body = {"prompt": "quiet", "max_tokens": 8, "stream": True}
-        with server.http() as http, http.stream("POST", "/v1/completions", json=body) as response:
-            raw = "".join(response.iter_text())
-        assert ": ping\n\n" in raw
+        with server.http() as http:
+            assert ": ping\n\n" in http.post(COMPLETIONS, json=body).text
         with server.client() as client:
-            told = list(client.completions.create(model="shadow", prompt="quiet", max_tokens=8, stream=True))
-        assert all(chunk.choices for chunk in told)
+            assert all(chunk.choices for chunk in client.completions.create(model="shadow", **body))
 
 
 def slow_reader(server, body, pause):
@@ -116,7 +97,7 @@ def slow_reader(server, body, pause):
 
 def test_a_slow_reader_gets_the_whole_text():
     with served(shadow_engine(num_pages=600, max_model_len=2048, max_num_batched_tokens=4096)) as server:
-        body = {"prompt": "slow", "max_tokens": 1500, "stream": True, "dlstep": {"stream": "drafts"}}
+        body = {"prompt": "slow", "max_tokens": 1500, "stream": True, "dlstep": DRAFTS}
         raw = b"".join(slow_reader(server, body, 0.001)).decode()
         told = [json.loads(part[part.index("{") : part.rindex("}") + 1]) for part in raw.split("\n\n") if "data: {" in part]
-        check_contract(told, whole(server, prompt="slow", max_tokens=1500))
+        check_contract(told, server.choice(prompt="slow", max_tokens=1500))

@@ -7,11 +7,12 @@ import pytest
 from dlstep.serve.http.anthropic import chat_of
 from dlstep.serve.http.schema import ChatRequest, MessagesRequest
 
-from ....helpers.serving import served, tiny_llm
-from .conftest import error_of
+from ....helpers.serving import CHAT, served, shadow_engine, tiny_llm
+from .conftest import GOOD_CHAT, error_of
 from .test_free_calls import TAGGED, TAGS, TEMPLATE, TOOLS
-from .test_responses import FREE, STORY, few, free
+from .test_responses import FREE, STORY, few, free_chat
 
+MESSAGES = "/v1/messages"
 OWN = [
     {"name": tool["function"]["name"], "input_schema": tool["function"]["parameters"], "cache_control": {"type": "ephemeral"}}
     for tool in TOOLS
@@ -19,10 +20,8 @@ OWN = [
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    path = tmp_path_factory.mktemp("template") / "template.jinja"
-    path.write_text(TEMPLATE)
-    with served(tiny_llm().engine, chat_template=str(path), keys=("sesame",)) as server:
+def server():
+    with served(tiny_llm().engine, template=TEMPLATE) as server:
         yield server
 
 
@@ -30,17 +29,10 @@ def plain(*, max_tokens=40, **more):
     return {"messages": [{"role": "user", "content": STORY}], "max_tokens": max_tokens, **more}
 
 
-def post(server, body, path="/v1/messages"):
-    with server.http() as http:
-        response = http.post(path, json=body, headers={"x-api-key": "sesame"})
-    assert response.status_code == 200, response.text
-    return response.json()
-
-
 def folded(server, body):
     """The message that a client puts together from a stream."""
     with server.http() as http:
-        text = http.post("/v1/messages", json={**body, "stream": True}, headers={"x-api-key": "sesame"}).text
+        text = http.post(MESSAGES, json={**body, "stream": True}).text
     events = [json.loads(part.partition("data: ")[2]) for part in text.removesuffix("\n\n").split("\n\n")]
     assert [f"event: {event['type']}" for event in events] == [part.split("\n")[0] for part in text.split("\n\n")[:-1]]
     message, opened = events[0]["message"], False
@@ -64,9 +56,8 @@ def folded(server, body):
 
 
 def freely(text):
-    """The body whose answer is `text`, as that of a chat in `free`."""
-    chat = free(text, responses=False)
-    return {**chat, "tools": OWN}
+    """The body whose answer is `text`."""
+    return free_chat(text) | {"tools": OWN}
 
 
 BODIES = [
@@ -90,16 +81,10 @@ def comparable(message):
 
 @pytest.mark.parametrize("body", few(BODIES, 3, 9))
 def test_a_stream_is_the_whole_message_and_that_of_the_chat(server, body):
-    whole = post(server, body)
+    whole = server.post(MESSAGES, **body)
     assert comparable(folded(server, body)) == comparable(whole) and whole["id"].startswith("msg_")
-    request = MessagesRequest.model_validate(body)
-    translated = {
-        **chat_of(request).model_dump(exclude_unset=True, by_alias=True),
-        "model": None,
-        "dlstep": body.get("dlstep", {}),
-    }
-    translated = {name: value for name, value in translated.items() if value is not None}
-    (choice,) = post(server, translated, "/v1/chat/completions")["choices"]
+    translated = chat_of(MessagesRequest.model_validate(body)).model_dump(exclude_unset=True, by_alias=True)
+    (choice,) = server.post(CHAT, **translated | {"model": None, "dlstep": body.get("dlstep", {})})["choices"]
     message = choice["message"]
     blocks = {kind: [block for block in whole["content"] if block["type"] == kind] for kind in ("text", "tool_use")}
     assert "".join([block["text"] for block in blocks["text"]]) == (message["content"] or "")
@@ -112,7 +97,7 @@ def test_a_stream_is_the_whole_message_and_that_of_the_chat(server, body):
 
 
 def test_a_message_and_results_of_tools_are_history(server):
-    content = post(server, freely("It is 92." + TAGGED[1] + TAGGED[0]))["content"]
+    content = server.post(MESSAGES, **freely("It is 92." + TAGGED[1] + TAGGED[0]))["content"]
     results = [{"type": "tool_result", "tool_use_id": block["id"], "content": "92"} for block in content if "id" in block]
     turns = [
         {"role": "assistant", "content": content},
@@ -142,9 +127,14 @@ def test_a_message_and_results_of_tools_are_history(server):
     ],
 )  # fmt: skip
 def test_errors_have_the_shape_of_both_and_name_the_field(server, fields, param):
-    with server.http() as http:
-        response = http.post("/v1/messages", json={**plain(), **fields}, headers={"x-api-key": "sesame"})
-        stranger = http.post("/v1/messages", json=plain(), headers={"x-api-key": "other"})
-    error = error_of(response)
-    assert response.json()["type"] == "error" and (error["type"], error["param"]) == ("invalid_request_error", param), error
-    assert error_of(stranger)["code"] == "invalid_api_key" and stranger.json()["error"]["type"] == "authentication_error"
+    reply = server.post(MESSAGES, status=400, **plain(**fields))
+    assert reply["type"] == "error"
+    assert (reply["error"]["type"], reply["error"]["param"]) == ("invalid_request_error", param), reply
+
+
+def test_a_key_is_read_from_anthropics_header():
+    with served(shadow_engine(), keys=("sesame",), template=TEMPLATE) as server, server.http() as http:
+        for key, status in (("sesame", 200), ("other", 401)):
+            response = http.post(MESSAGES, json=GOOD_CHAT, headers={"x-api-key": key})
+            assert response.status_code == status, response.text
+    assert error_of(response)["code"] == "invalid_api_key" and response.json()["error"]["type"] == "authentication_error"

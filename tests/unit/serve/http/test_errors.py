@@ -1,6 +1,7 @@
 """Errors of unknown paths and methods, and of queries."""
 
-from .conftest import COMPLETIONS, error_of
+from ....helpers.serving import COMPLETIONS
+from .conftest import error_of
 
 
 def test_unknown_paths_and_methods_are_told_in_the_same_form(http):

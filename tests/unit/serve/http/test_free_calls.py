@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from openai import OpenAI
 
 from training.tokenizer import EOS_ID, build_tokenizer
 
@@ -30,16 +29,14 @@ TAGS = "\n".join(TAGGED)
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory):
-    path = tmp_path_factory.mktemp("template") / "template.jinja"
-    path.write_text(TEMPLATE)
-    with served(tiny_llm().engine, chat_template=str(path)) as server:
-        yield OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+def client():
+    with served(tiny_llm().engine, template=TEMPLATE) as server:
+        yield server.client()
 
 
-def asked(text, end=True, turn="How many?", **more):
+def asked(text, end=True, turn="How many?", tokenizer=None, **more):
     """A body whose answer is `text`, pinned, since the embedded model was not trained to call functions."""
-    ids = [*build_tokenizer().encode(text, add_special_tokens=False), *([EOS_ID] if end else [])]
+    ids = [*(tokenizer or build_tokenizer()).encode(text, add_special_tokens=False), *([EOS_ID] if end else [])]
     pinned = {str(offset): token for offset, token in enumerate(ids)}
     body = {"model": "tiny-bd", "messages": [{"role": "user", "content": turn}], "max_tokens": len(ids), "tools": TOOLS}
     return body | {"extra_body": {"dlstep": {"pinned": pinned}}} | more
@@ -119,18 +116,13 @@ def test_a_constrained_answer_may_think_first(client, body, begin, more, answer,
     assert bool(reasoning) == bool(begin) and isinstance(calls[0][1] if calls else json.loads(content), dict)
 
 
-def test_marks_of_a_constrained_answer_may_be_special_tokens(tmp_path):
-    path = tmp_path / "template.jinja"
-    path.write_text(TEMPLATE)
+def test_marks_of_a_constrained_answer_may_be_special_tokens():
     engine = shadow_engine(max_model_len=256, special=("<think>", "</think>", "<tool_call>", "</tool_call>"))
-    with served(engine, chat_template=str(path)) as server:
+    with served(engine, template=TEMPLATE) as server:
         client = server.client()
         for turn, text in (("Think.", f"I</think>\n\n{CALL}"), ("How many?", f"<think>I</think>{CALL}")):
-            body = asked(text, end=False, turn=turn, tool_choice="required")
-            ids = engine.tokenizer.encode(text, add_special_tokens=False)
-            pinned = {str(offset): token for offset, token in enumerate(ids)}
-            body |= {"max_tokens": len(ids), "model": "shadow"}
-            body["extra_body"] = {"dlstep": {"pinned": pinned}, "chat_template_kwargs": {"thinking": True}}
+            body = asked(text, False, turn, engine.tokenizer, tool_choice="required", model="shadow")
+            body["extra_body"] |= ON["extra_body"]
             assert whole(client, body) == streamed(client, body) == [("I", "", [("add", {"a": [1]})], "tool_calls")]
 
 
@@ -153,12 +145,10 @@ GEMMA_TEMPLATE = """{%- if tools %}Tools: {{ tools | tojson }}{% endif %}
 {% endfor %}"""
 
 
-def test_calls_in_gemmas_format_are_found(tmp_path):
-    path = tmp_path / "template.jinja"
-    path.write_text(GEMMA_TEMPLATE)
+def test_calls_in_gemmas_format_are_found():
     calls = '<|tool_call>call:add{a:[53,39],b:<|"|>}<tool_call|><|"|>}<tool_call|><|tool_call>call:stop{}<tool_call|>'
-    with served(tiny_llm().engine, chat_template=str(path)) as server:
-        client = OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+    with served(tiny_llm().engine, template=GEMMA_TEMPLATE) as server:
+        client = server.client()
         body = asked("<|channel>thought\nI add.\n<channel|>Let me see." + calls)
         expected = [("I add.", "Let me see.", [("add", {"a": [53, 39], "b": "}<tool_call|>"}), ("stop", {})], "tool_calls")]
         assert whole(client, body) == streamed(client, body) == expected

@@ -11,8 +11,8 @@ from dlstep.serve.router.router import Router
 from dlstep.serve.settings import ServeOptions
 
 from ....helpers.refusals import refused
-from ....helpers.serving import served, shadow_engine
-from .conftest import COMPLETIONS, GOOD
+from ....helpers.serving import COMPLETIONS, served, shadow_engine
+from .conftest import GOOD
 
 
 def test_keys_are_asked_for_and_never_shown(tmp_path, capfd):

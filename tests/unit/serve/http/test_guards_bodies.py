@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from ....helpers.serving import served, shadow_engine
-from .conftest import CHAT, COMPLETIONS, GOOD, error_of
+from ....helpers.serving import CHAT, COMPLETIONS, served, shadow_engine
+from .conftest import GOOD, error_of
 
 UNREADABLE = [
     *((COMPLETIONS, content) for content in (b"", b"{", b"\xff\xfe", b"[" * 100_000)),

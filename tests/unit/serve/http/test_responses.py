@@ -16,8 +16,8 @@ from dlstep.serve.http.schema import ChatRequest, MessagesRequest, ResponsesRequ
 from dlstep.serve.http.translate import head_for, translated
 from dlstep.serve.router.pending_requests import PendingRequest
 
-from ....helpers.serving import served, shadow_engine, tiny_llm
-from .conftest import error_of
+from ....helpers.serving import CHAT, served, shadow_engine, tiny_llm
+from .conftest import GOOD_CHAT
 from .test_free_calls import TAGGED, TAGS, TEMPLATE, TOOLS, asked
 
 ADD = {"type": "function", "name": "add"}
@@ -35,7 +35,7 @@ FREE = (
 )
 
 
-MESSAGES = MessagesRequest.model_validate({"messages": [{"role": "user", "content": "x"}], "max_tokens": 4})
+MESSAGES = MessagesRequest.model_validate(GOOD_CHAT)
 
 
 class Total(BaseModel):
@@ -43,10 +43,8 @@ class Total(BaseModel):
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    path = tmp_path_factory.mktemp("template") / "template.jinja"
-    path.write_text(TEMPLATE)
-    with served(tiny_llm().engine, chat_template=str(path)) as server:
+def server():
+    with served(tiny_llm().engine, template=TEMPLATE) as server:
         yield server
 
 
@@ -55,18 +53,21 @@ def few(bodies, *quick):
     return [pytest.param(each, marks=() if number in quick else pytest.mark.full) for number, each in enumerate(bodies)]
 
 
-def free(text, *, responses=True):
-    """A body whose answer is `text`, and the same of a chat."""
+def free_chat(text):
+    """The body of a chat whose answer is `text`."""
     body = asked(text)
-    known = {"model": body["model"], **body["extra_body"]}
-    if responses:
-        return {**known, "input": "How many?", "tools": FLAT, "max_output_tokens": body["max_tokens"]}
-    return {**known, **{name: body[name] for name in ("messages", "tools", "max_tokens")}}
+    return body | body.pop("extra_body")
+
+
+def free(text):
+    """The same of a response."""
+    chat = free_chat(text)
+    return {"input": "How many?", "tools": FLAT, "max_output_tokens": chat["max_tokens"], "dlstep": chat["dlstep"]}
 
 
 def plain(**more):
     """A body whose answer the model decides."""
-    return {"model": "tiny-bd", "input": [{"role": "user", "content": STORY}], "max_output_tokens": 40, **more}
+    return {"input": [{"role": "user", "content": STORY}], "max_output_tokens": 40, **more}
 
 
 BODIES = [
@@ -84,13 +85,6 @@ BODIES = [
         tools=FLAT, tool_choice={"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "add"}]}
     ),
 ]
-
-
-def post(server, body, path="/v1/responses"):
-    with server.http() as http:
-        response = http.post(path, json=body)
-    assert response.status_code == 200, response.text
-    return response.json()
 
 
 def events(server, body):
@@ -156,21 +150,19 @@ def folded(told):
     ],
 )
 def test_errors_name_the_fields_of_responses(server, fields, param, code):
-    with server.http() as http:
-        error = error_of(http.post("/v1/responses", json=plain(**fields)))
+    error = server.post("/v1/responses", status=400, **plain(**fields))["error"]
     assert (error["param"], error["code"]) == (param, code), error
 
 
-@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
-def test_a_stream_that_fails_ends_with_an_error_of_its_format(template, path):
+@pytest.mark.parametrize("path, body", [("/v1/responses", {"input": "x"}), ("/v1/messages", GOOD_CHAT)])
+def test_a_stream_that_fails_ends_with_an_error_of_its_format(path, body):
     engine = shadow_engine(seconds=0.1)
     engine.driver.failures += [RuntimeError("broken")] * 2
-    with served(engine, chat_template=str(template), ping_seconds=0.01) as server, server.http() as http:
-        body = {"input": "x"} if path == "/v1/responses" else {"messages": [{"role": "user", "content": "x"}], "max_tokens": 4}
+    with served(engine, template=TEMPLATE, ping_seconds=0.01) as server, server.http() as http:
         kind, data = http.post(path, json={**body, "stream": True}).text.strip().split("\n\n")[-1].split("\n")
     found = json.loads(data.removeprefix("data: "))
     assert kind == "event: error" and found["type"] == "error"
-    assert (found["code"] if path == "/v1/responses" else found["error"]["type"]) in ("engine_error", "server_error")
+    assert (found.get("code") or found["error"]["type"]) in ("engine_error", "server_error")
 
 
 def test_an_answer_that_was_ended_early_says_so(server):
@@ -199,7 +191,7 @@ def comparable(response):
 
 @pytest.mark.parametrize("body", few(BODIES, 0, 7, 10, 14))
 def test_a_stream_is_the_whole_response(server, body):
-    whole, told = post(server, body), events(server, body)
+    whole, told = server.post("/v1/responses", **body), events(server, body)
     assert [event["sequence_number"] for event in told] == [*range(len(told))]
     for event in told:
         EVENTS.validate_python(event)
@@ -215,7 +207,7 @@ def test_a_stream_is_the_whole_response(server, body):
 
 @pytest.mark.parametrize("text", FREE)
 def test_the_output_is_the_message_of_a_chat(server, text):
-    response, chat = post(server, free(text)), post(server, free(text, responses=False), "/v1/chat/completions")
+    response, chat = server.post("/v1/responses", **free(text)), server.post(CHAT, **free_chat(text))
     message = chat["choices"][0]["message"]
     texts = [item for item in response["output"] if item["type"] == "message"]
     assert "".join([item["content"][0]["text"] for item in texts]) == (message["content"] or "")
@@ -235,8 +227,7 @@ def test_the_output_is_the_message_of_a_chat(server, text):
 
 
 def test_the_official_client_parses_and_continues(server):
-    with server.client() as opened:
-        client = opened
+    with server.client() as client:
         body = {"model": "tiny-bd", "max_output_tokens": 40}
         assert client.responses.parse(input=STORY, text_format=Total, **body).output_parsed.shells in (53, 92)
         with client.responses.stream(input=STORY, tools=FLAT, tool_choice="required", **body) as stream:

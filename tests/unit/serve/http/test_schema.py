@@ -32,7 +32,8 @@ from dlstep.serve.http.schema import (
 from dlstep.serve.http.translate import MOST_BIASES, head_for, params_of, translated
 from dlstep.text.read_templates import encode_template
 
-from .conftest import CHAT, COMPLETIONS, GOOD, GOOD_CHAT, error_of, refused
+from ....helpers.serving import CHAT, COMPLETIONS
+from .conftest import GOOD, GOOD_CHAT, error_of, refused
 
 NEUTRAL = {
     "frequency_penalty": 0, "presence_penalty": 0.0, "repetition_penalty": 1.0, "length_penalty": 1, "min_tokens": 0,

@@ -5,8 +5,8 @@ from hypothesis import given, settings, strategies as st
 
 from dlstep.batch.engine import BatchEngine
 
-from ....helpers.serving import served, shadow_engine
-from .conftest import CHAT, COMPLETIONS, GOOD, GOOD_CHAT, error_of
+from ....helpers.serving import CHAT, COMPLETIONS, served, shadow_engine
+from .conftest import GOOD, GOOD_CHAT, error_of
 
 TOKENIZE = "/tokenize"
 WRITING = (

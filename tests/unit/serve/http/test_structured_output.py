@@ -5,7 +5,7 @@ import re
 
 import pytest
 from jsonschema import validate
-from openai import BadRequestError, InternalServerError, OpenAI
+from openai import BadRequestError, InternalServerError
 from openai.types.chat import ChatCompletion
 from pydantic import BaseModel
 
@@ -22,6 +22,10 @@ TOOLS = [
 ]
 
 
+FACTS = {"model": "tiny-bd", "messages": MESSAGES, "max_tokens": 90}
+ADD = {"type": "function", "function": {"name": "add"}}
+
+
 class Total(BaseModel):
     shells: int
     sure: bool
@@ -29,13 +33,24 @@ class Total(BaseModel):
 
 @pytest.fixture(scope="module")
 def client():
-    engine = tiny_llm().engine
-    with served(engine) as server:
-        yield OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+    with served(tiny_llm().engine) as server:
+        yield server.client()
+
+
+def chat(client, **more):
+    """The choice of a chat about the story."""
+    (choice,) = client.chat.completions.create(**FACTS | more).choices
+    return choice
+
+
+def called(client, **more):
+    """The function that a chat calls, which is its only call."""
+    (call,) = chat(client, **more).message.tool_calls
+    return call.function
 
 
 def test_an_answer_is_parsed_whole_and_streamed(client):
-    facts = {"model": "tiny-bd", "messages": MESSAGES, "max_tokens": 60, "response_format": Total}
+    facts = FACTS | {"response_format": Total}
     whole = client.chat.completions.parse(**facts).choices[0]
     assert isinstance(whole.message.parsed, Total) and whole.finish_reason == "stop"
     with client.chat.completions.stream(**facts) as stream:
@@ -44,46 +59,41 @@ def test_an_answer_is_parsed_whole_and_streamed(client):
 
 def test_a_schema_of_json_object_binds_the_answer(client):
     form = {"type": "json_object", "schema": Total.model_json_schema()}
-    answer = client.chat.completions.create(model="tiny-bd", messages=MESSAGES, max_tokens=60, response_format=form)
-    Total.model_validate_json(answer.choices[0].message.content or "")
+    Total.model_validate_json(chat(client, response_format=form).message.content)
 
 
 GRAMMAR = 'root ::= sum "=" number\nsum ::= number | sum [-+] number\nnumber ::= [0-9]{1,3}'
 
 
 def test_a_grammar_and_the_form_of_completions_bind_the_answer(client):
-    chat = client.chat.completions.create(
-        model="tiny-bd", messages=MESSAGES, max_tokens=30, extra_body={"structured_outputs": {"grammar": GRAMMAR}}
-    )
-    assert re.fullmatch(r"\d{1,3}([-+]\d{1,3})*=\d{1,3}", chat.choices[0].message.content)
+    answer = chat(client, max_tokens=30, extra_body={"structured_outputs": {"grammar": GRAMMAR}})
+    assert re.fullmatch(r"\d{1,3}([-+]\d{1,3})*=\d{1,3}", answer.message.content)
     form = {"type": "json_schema", "json_schema": {"name": "total", "schema": Total.model_json_schema()}}
     facts = {"model": "tiny-bd", "prompt": STORY, "max_tokens": 60}
     answer = client.completions.create(**facts, extra_body={"response_format": form})
     Total.model_validate_json(answer.choices[0].text)
-    with pytest.raises(BadRequestError, match="the rule foo, used in the rule root, is not defined") as caught:
-        client.completions.create(**facts, extra_body={"structured_outputs": {"grammar": "root ::= foo"}})
-    assert caught.value.param == "structured_outputs"
-    with pytest.raises(BadRequestError, match=r"json_schema\.type is malformed") as caught:
-        client.completions.create(**facts, extra_body={"response_format": {"type": "json_object", "schema": {"type": "x"}}})
-    assert caught.value.param == "response_format"
+    for field, wrong, message in (
+        ("structured_outputs", {"grammar": "root ::= foo"}, "the rule foo, used in the rule root, is not defined"),
+        ("response_format", {"type": "json_object", "schema": {"type": "x"}}, r"json_schema\.type is malformed"),
+    ):
+        with pytest.raises(BadRequestError, match=message) as caught:
+            client.completions.create(**facts, extra_body={field: wrong})
+        assert caught.value.param == field
 
 
 def test_a_compilation_that_was_killed_is_tried_again(client):
-    facts = {"model": "tiny-bd", "messages": MESSAGES, "max_tokens": 60}
     asked = {"structured_outputs": {"regex": "[g-i]{4}"}}
     suspend_compiler()
     with pytest.raises(InternalServerError, match="was not compiled: the process that compiles it was killed") as caught:
-        client.chat.completions.create(**facts, extra_body=asked)
+        chat(client, extra_body=asked)
     assert caught.value.status_code == 503 and caught.value.response.headers["retry-after"] == "1"
-    assert client.chat.completions.create(**facts, extra_body=asked).choices[0].finish_reason == "stop"
+    assert chat(client, extra_body=asked).finish_reason == "stop"
 
 
 def streamed_call(client, choice):
     """Name, arguments and finish reason of a streamed call."""
     name, arguments, finish = "", "", None
-    for chunk in client.chat.completions.create(
-        model="tiny-bd", messages=MESSAGES, max_tokens=90, tools=TOOLS, tool_choice=choice, stream=True
-    ):
+    for chunk in client.chat.completions.create(**FACTS, tools=TOOLS, tool_choice=choice, stream=True):
         for part in chunk.choices:
             assert not part.delta.content
             finish = part.finish_reason or finish
@@ -94,64 +104,42 @@ def streamed_call(client, choice):
     return name, arguments, finish
 
 
-@pytest.mark.parametrize(
-    "choice, finish", [("required", "tool_calls"), ({"type": "function", "function": {"name": "add"}}, "stop")]
-)
+@pytest.mark.parametrize("choice, finish", [("required", "tool_calls"), (ADD, "stop")])
 def test_a_function_is_called_and_its_result_continues_the_conversation(client, choice, finish):
-    answer = client.chat.completions.create(
-        model="tiny-bd", messages=MESSAGES, max_tokens=90, tools=TOOLS, tool_choice=choice
-    ).choices[0]
-    (call,) = answer.message.tool_calls or ()
+    """A fork of the call is the same call."""
+    steps = {"dlstep": {"stream": "steps"}}
+    whole = client.chat.completions.create(**FACTS, tools=TOOLS, tool_choice=choice, extra_body=steps)
+    (answer,) = whole.choices
+    (call,) = answer.message.tool_calls
     assert call.type == "function" and answer.finish_reason == finish
     assert answer.message.content == (None if choice == "required" else "")
     if call.function.name == "add":
         validate(json.loads(call.function.arguments), PARAMETERS)
     assert streamed_call(client, choice) == (call.function.name, call.function.arguments, finish)
     turns = [*MESSAGES, answer.message, {"role": "tool", "tool_call_id": call.id, "content": "92"}]
-    last = client.chat.completions.create(model="tiny-bd", messages=turns, max_tokens=8, tools=TOOLS, tool_choice="none")
-    assert last.choices[0].message.tool_calls is None
+    assert chat(client, messages=turns, max_tokens=8, tools=TOOLS, tool_choice="none").message.tool_calls is None
+    (fork,) = client.post(f"/requests/{whole.id}/fork", body={"seq": 1}, cast_to=ChatCompletion).choices
+    (again,) = fork.message.tool_calls
+    assert again.function == call.function and again.id != call.id
+    assert (fork.message.content, fork.finish_reason) == (answer.message.content, finish)
 
 
-@pytest.mark.parametrize(
-    "choice, finish", [("required", "tool_calls"), ({"type": "function", "function": {"name": "add"}}, "stop")]
-)
-def test_a_fork_of_a_call_is_a_call(client, choice, finish):
-    steps = {"dlstep": {"stream": "steps"}}
-    answer = client.chat.completions.create(
-        model="tiny-bd", messages=MESSAGES, max_tokens=90, tools=TOOLS, tool_choice=choice, extra_body=steps
-    )
-    (call,) = answer.choices[0].message.tool_calls or ()
-    assert call.type == "function"
-    fork = client.post(f"/requests/{answer.id}/fork", body={"seq": 1}, cast_to=ChatCompletion)
-    (again,) = fork.choices[0].message.tool_calls or ()
-    assert again.type == "function" and again.function == call.function and again.id != call.id
-    assert fork.choices[0].message.content == answer.choices[0].message.content
-    assert fork.choices[0].finish_reason == finish
+def test_only_allowed_tools_are_called(client):
+    def choice(mode, name):
+        allowed = [{"type": "function", "function": {"name": name}}]
+        return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": allowed}}
 
-
-@pytest.mark.parametrize("mode", ["auto", "required"])
-def test_only_allowed_tools_are_called(client, mode):
-    allowed = [{"type": "function", "function": {"name": "stop"}}]
-    choice = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": allowed}}
-    facts = {"model": "tiny-bd", "messages": MESSAGES, "max_tokens": 60, "tools": TOOLS}
-    if mode == "auto":
+    call = called(client, tools=TOOLS, tool_choice=choice("required", "stop"))
+    assert (call.name, call.arguments) == ("stop", "{}")
+    for mode, name, code in (("auto", "stop", "unsupported"), ("required", "go", "unknown_name")):
         with pytest.raises(BadRequestError) as refused:
-            client.chat.completions.create(**facts, tool_choice=choice)
-        assert (refused.value.param, refused.value.code) == ("tool_choice", "unsupported")
-        return
-    (call,) = client.chat.completions.create(**facts, tool_choice=choice).choices[0].message.tool_calls or ()
-    assert call.type == "function" and (call.function.name, call.function.arguments) == ("stop", "{}")
-    allowed[0]["function"] = {"name": "go"}
-    with pytest.raises(BadRequestError) as refused:
-        client.chat.completions.create(**facts, tool_choice=choice)
-    assert (refused.value.param, refused.value.code) == ("tool_choice", "unknown_name")
+            chat(client, tools=TOOLS, tool_choice=choice(mode, name))
+        assert (refused.value.param, refused.value.code) == ("tool_choice", code)
 
 
+@pytest.mark.parametrize("choice", ["required", ADD])
 @pytest.mark.parametrize("parameters", [{}, {**PARAMETERS, "strict": True}])
-def test_parameters_may_be_empty_or_strict(client, parameters):
+def test_parameters_may_be_empty_or_strict(client, parameters, choice):
     tools = [{"type": "function", "function": {"name": "add", "parameters": parameters}}]
-    for choice in ("required", {"type": "function", "function": {"name": "add"}}):
-        facts = {"model": "tiny-bd", "messages": MESSAGES, "max_tokens": 90, "tools": tools, "tool_choice": choice}
-        (call,) = client.chat.completions.create(**facts).choices[0].message.tool_calls or ()
-        assert call.type == "function"
-        validate(json.loads(call.function.arguments), {"type": "object", **parameters})
+    call = called(client, tools=tools, tool_choice=choice)
+    validate(json.loads(call.arguments), {"type": "object", **parameters})
