@@ -7,7 +7,7 @@ from typing import Any
 from weakref import WeakSet
 
 from dlstep import LLM, Output, SamplingParams, Session, strategies, tiny
-from dlstep.core import EMPTY_CACHE, Rebuild, Samples, SequenceState
+from dlstep.core import EMPTY_CACHE, Rebuild, Samples
 from dlstep.stream import Stream
 
 from ..helpers.any_strategy import model_of
@@ -159,7 +159,6 @@ class Crowd:
         session.run()
         loose = not self.exact and (rebuilt(session) or session in self.loose)
         for sequence in map(session.state.finished.get, session.state.ended):
-            assert isinstance(sequence, SequenceState)
             if sequence.finish != "abort":
                 question = sequence.request.prompt, sequence.request.params
                 self.check("session", question, sequence.answer, may_differ=loose)

@@ -1,6 +1,5 @@
 """Mistakes of a first hour: what is typed, and the sentence that is printed. No traceback, and an exit code."""
 
-import importlib.util
 import io
 import json
 import os
@@ -12,7 +11,6 @@ from collections.abc import Callable
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from unittest.mock import patch
 
 import httpx2
@@ -211,6 +209,7 @@ PYTHON = [
     python("LLM(bufer_size=4)", "no option 'bufer_size'", "did you mean buffer_size?"),
     python("LLM(max_tokens=5)", "it is set for each request, as SamplingParams(max_tokens=5)"),
     python("LLM(steps_per_block=4)", "it is an option of rule quota", "rule='quota'"),
+    python("LLM(device='cuda:99')", "device: 'cuda:99' does not exist, torch finds"),
     python("LLM(revision='main')", "here it is model='org/name@revision'"),
     python("LLM(decoding_strategy='mutli_bd')", "'mutli_bd' is unknown: did you mean multi_bd?"),
     python("LLM(rule='qouta')", "rule 'qouta' is unknown: did you mean quota?"),
@@ -320,31 +319,3 @@ def test_mistake_is_one_sentence_with_a_remedy(mistake, folder):
     assert code == mistake.code, sentence
     assert all(part in sentence for part in mistake.said), sentence
     assert sentence and "Traceback" not in sentence and sentence.count("\n") == 0
-
-
-@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is a CUDA device here")
-def test_missing_device_is_one_sentence(folder):
-    said = raised("LLM(device='cuda')")
-    assert said == "device: 'cuda' does not exist, torch finds no CUDA device: give cpu, or leave it out"
-
-
-@pytest.mark.parametrize(
-    "line, extra",
-    [
-        ("serve", "pip install 'dlstep[serve]'"),
-        ("laws threshold", "pip install 'dlstep[laws]'"),
-        ("compare --plot rules.png --problems 1", "matplotlib"),
-    ],
-)
-def test_missing_extra_is_one_sentence(folder, line, extra, monkeypatch):
-    found = importlib.util.find_spec
-    absent = ("fastapi", "hypothesis", "matplotlib")
-    for module in ("serve", "laws", "compare"):
-        __import__(f"dlstep.cli.{module}")
-    for module in [module for name, module in sys.modules.items() if name.startswith("dlstep.") and module is not None]:
-        if getattr(module, "find_spec", None) is found:
-            monkeypatch.setattr(module, "find_spec", lambda name: None if name in absent else found(name))
-    for name in absent:
-        monkeypatch.setitem(sys.modules, name, None)
-    code, sentence = printed(Mistake(f"dlstep {line}", ()))
-    assert code == 2 and extra in sentence and "\n" not in sentence

@@ -163,9 +163,9 @@ class DeafHost(ThreadHost):
         self.heart._closed.set()
 
 
-def bearer(key: str) -> dict[str, str]:
+def bearer(key: str) -> dict[str, bytes]:
     """The header with an API key, if there is one."""
-    return {"Authorization": f"Bearer {key}"} if key else {}
+    return {"Authorization": f"Bearer {key}".encode()} if key else {}
 
 
 @dataclass

@@ -12,7 +12,7 @@ from dlstep.engine.config import EngineConfig
 from dlstep.serve.http import translate
 
 from ...helpers.compiler import suspend_compiler
-from ...helpers.serving import TEMPLATE, Paced, served, shadow_engine
+from ...helpers.serving import TEMPLATE, served, shadow_engine
 from .batches import SEATS, URL, engine, lines_of, request, run
 
 CHAT = "/v1/chat/completions"
@@ -149,7 +149,6 @@ def test_a_compilation_that_was_killed_is_tried_again(tmp_path):
 def failing(failures):
     """An engine for one request, whose first forward passes fail."""
     shadow = shadow_engine(max_num_reqs=1)
-    assert isinstance(shadow.driver, Paced)
     shadow.driver.failures = [RuntimeError("CUDA error")] * failures
     return BatchEngine(shadow)
 

@@ -1,8 +1,12 @@
 """A file with a user's rule, and one whose rule breaks a law."""
 
+import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from dlstep.cli import main
 
 OWN_RULE = '''"""Unmasks the `count` most probable positions."""
 
@@ -37,6 +41,30 @@ LAWLESS = (
     .replace("class Best", "class Nothing")
     .replace("return sorted(sorted(range(len(chances)), key=lambda index: -chances[index])[: self.count])", "return []")
 )
+
+
+@pytest.fixture
+def printed(capsys) -> Callable[..., str]:
+    """Run a command line that ends with a code. Return what it prints to stdout."""
+
+    def run(line: str, code: int = 0) -> str:
+        assert main(shlex.split(line)) == code
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def failure(capsys) -> Callable[[str], str]:
+    """Run a wrong command line. Return the one line that it prints, on stderr."""
+
+    def run(line: str) -> str:
+        assert main(shlex.split(line)) == 2
+        out, err = capsys.readouterr()
+        assert (out, err.count("\n")) == ("", 1) and err.startswith("dlstep: error: ")
+        return err
+
+    return run
 
 
 @pytest.fixture(scope="session")  # a module is loaded once, from one path

@@ -5,17 +5,16 @@ from dataclasses import fields
 
 import pytest
 
-from dlstep.cli import main
 from dlstep.evaluate import read
 from dlstep.evaluate.comparing import ComparisonRow
 
 
-def test_the_command_compares_a_file_of_ones_own(own, tmp_path, capsys, monkeypatch):
+def test_the_command_compares_a_file_of_ones_own(own, tmp_path, printed, monkeypatch):
     out, rule = tmp_path / "out", own / "best_of_own.py"
-    arguments = ["compare", "--rules", f"[quota,{rule}]", "--strategies", "null", "--problems", "3", "--out", str(out)]
-    monkeypatch.setattr("sys.argv", ["/bin/dlstep", *arguments, "--plot", str(tmp_path / "rules.png")])
-    assert main([*arguments, "--plot", str(tmp_path / "rules.png")]) == 0
-    text = capsys.readouterr().out
+    line = f"compare --rules [quota,{rule}] --strategies null --problems 3 --out {out}"
+    plotting = f"{line} --plot {tmp_path}/rules.png"
+    monkeypatch.setattr("sys.argv", ["/bin/dlstep", *plotting.split()[1:]])
+    text = printed(plotting)
     assert max(map(len, text.splitlines())) <= 80
     assert "\nshells: the AUP, y_max 100.0 %, and the fastest as right as the best\n" in text
     assert "multi_bd, best_of_own, tiny-bd: count" in text and "Rankings on tiny models do not carry over" in " ".join(
@@ -31,39 +30,34 @@ def test_the_command_compares_a_file_of_ones_own(own, tmp_path, capsys, monkeypa
     # What it has answered it does not answer again, and its answers are runs like any other.
     before = {path: path.read_bytes() for path in out.glob("runs/*/answers.jsonl")}
     assert len(before) == 4 and len(read(out / "runs" / "multi_bd-quota").rows) == 15
-    assert main([*arguments, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == rows
+    assert json.loads(printed(f"{line} --json")) == rows
     assert {path: path.read_bytes() for path in before} == before
-    wrong = next(row for row in read(out / "runs" / "multi_bd-quota").rows.values() if row["score"] < 1)
+    run = out / "runs" / "multi_bd-quota"
+    wrong = next(row for row in read(run).rows.values() if row["score"] < 1)
     number = [1, 2, 3, 4, 8].index(wrong["options"]["steps_per_block"]) + 1
-    assert main(["report", str(out / "runs" / "multi_bd-quota"), "--show", f"shells/{wrong['document']}/{number}"]) == 0
-    assert "shows the trace in a browser" in " ".join(capsys.readouterr().out.split())
+    shown = printed(f"report {run} --show shells/{wrong['document']}/{number}")
+    assert "shows the trace in a browser" in " ".join(shown.split())
 
 
 @pytest.mark.parametrize(
-    "arguments, message",
+    "options, message",
     [
-        (["--problems", "0"], "error: --problems: "),
-        (["--rules", "[quota,quota]"], "a rule is given twice in ['quota', 'quota']"),
-        (["--strategies", "[d2f,d2f]"], "a strategy is given twice in"),
-        (["--rules", "quota", "--strategies", "dmax"], "rule 'quota' fits none of the strategies: they accept no rule"),
+        ("--problems 0", "error: --problems: "),
+        ("--rules [quota,quota]", "a rule is given twice in ['quota', 'quota']"),
+        ("--strategies [d2f,d2f]", "a strategy is given twice in"),
+        ("--rules quota --strategies dmax", "rule 'quota' fits none of the strategies: they accept no rule"),
+        ("--rules ada_block --strategies multi_bd", "fits none of the strategies: ada_block on multi_bd: rule: MultiBD"),
         (
-            ["--rules", "ada_block", "--strategies", "multi_bd"],
-            "fits none of the strategies: ada_block on multi_bd: rule: MultiBD",
-        ),
-        (
-            ["--grid", '{"nonsense": [1]}'],
+            "--grid '{nonsense: [1]}'",
             "nothing is left to compare: threshold on dual_cache: nonsense: DualCache has no option 'nonsense'",
         ),
-        (["--questions", "/nonsense"], "there is no file of problems at '/nonsense'"),
-        (["--tasks", "questions"], "task questions reads a file: give --questions FILE"),
-        (["--tasks", "shells", "--questions", "x"], "--questions 'x' is for the task questions"),
-        (["--plot", "x.doc"], "--plot 'x.doc' cannot be written: Format 'doc' is not supported (supported formats: "),
-        (["--plot", "/nonsense/x.png"], "--plot '/nonsense/x.png' cannot be written: [Errno 2] No such file"),
-        (["--out", __file__], "is a file, and must be a folder: --json prints the rows"),
+        ("--questions /nonsense", "there is no file of problems at '/nonsense'"),
+        ("--tasks questions", "task questions reads a file: give --questions FILE"),
+        ("--tasks shells --questions x", "--questions 'x' is for the task questions"),
+        ("--plot x.doc", "--plot 'x.doc' cannot be written: Format 'doc' is not supported (supported formats: "),
+        ("--plot /nonsense/x.png", "--plot '/nonsense/x.png' cannot be written: [Errno 2] No such file"),
+        (f"--out {__file__}", "is a file, and must be a folder: --json prints the rows"),
     ],
 )
-def test_a_wrong_comparison_is_one_line(arguments, message, capsys):
-    assert main(["compare", *arguments]) == 2
-    printed = capsys.readouterr().err
-    assert message in printed and printed.count("\n") == 1
+def test_a_wrong_comparison_is_one_line(options, message, failure):
+    assert message in failure(f"compare {options}")

@@ -10,17 +10,14 @@ import torch
 from huggingface_hub import constants
 
 from dlstep import __version__
-from dlstep.cli import doctor, main
+from dlstep.cli import doctor
 from dlstep.extras import EXTRAS
 
 
-def test_it_prints_a_table_of_80_columns_and_the_same_facts_as_json(capsys, monkeypatch):
+def test_it_prints_a_table_of_80_columns_and_the_same_facts_as_json(printed, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    assert main(["doctor"]) == 0
-    text = capsys.readouterr().out
+    text, facts = printed("doctor"), json.loads(printed("doctor --json"))
     assert max(map(len, text.splitlines())) <= 80
-    assert main(["doctor", "--json"]) == 0
-    facts = json.loads(capsys.readouterr().out)
     assert facts["dlstep"] == __version__ and facts["torch"] == torch.__version__ and "problem" not in facts
     names = [line.split()[0] for line in text.splitlines() if not line.startswith(" ")]
     assert {"python", "dlstep", "torch", "triton", "transformers", "cpu", "kernels", "hub", "sandbox"} <= {*names}

@@ -15,9 +15,8 @@ def test_generate_prints_the_right_answer(capsys):
     assert "tokens per forward pass, ended by stop" in err
 
 
-def test_generate_prints_json_alone_on_stdout(capsys):
-    assert main(["generate", QUESTION, f"{QUESTION}\n", "--json", "--buffer_size", "1"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+def test_generate_prints_json_alone_on_stdout(printed):
+    rows = json.loads(printed(f"generate '{QUESTION}' '{QUESTION}\n' --json --buffer_size 1"))
     assert len(rows) == 2
     assert rows[0]["token_ids"] == rows[1]["token_ids"]  # the missing newline is added
     assert rows[0]["finish_reason"] == "stop"

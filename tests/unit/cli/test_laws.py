@@ -47,8 +47,8 @@ def check_shown(faulty, code, text):
 )
 def test_faulty_file_is_reported(kind, tmp_path, capsys):
     name = re.sub(r"\W", "_", f"faulty {kind}")  # a module is loaded once
-    limits = ["--examples", "10", "--law_timeout", "20" if kind in FILES else "1.5"]
-    code = main(["laws", saved(KINDS[kind].source, tmp_path, name), "--only", "progress", *limits])
+    path, timeout = saved(KINDS[kind].source, tmp_path, name), 20 if kind in FILES else 1.5
+    code = main(f"laws {path} --only progress --examples 10 --law_timeout {timeout}".split())
     check_shown(KINDS[kind], code, "".join(capsys.readouterr()))
 
 
@@ -62,10 +62,8 @@ def test_file_that_ends_the_process_leaves_the_name_of_the_law(kind, tmp_path):
     check_shown(FATAL[kind], done.returncode, done.stderr)
 
 
-def test_laws_hold_for_a_rule_of_ones_own(own, capsys):
-    name = str(own / "best_of_own.py")
-    assert main(["laws", name, "--only", "[transparency,progress]", "--examples", "10"]) == 0
-    lines = capsys.readouterr().out.split("\n")
+def test_laws_hold_for_a_rule_of_ones_own(own, printed):
+    lines = printed(f"laws {own}/best_of_own.py --only [transparency,progress] --examples 10").split("\n")
     on = [
         f"best_of_own.py on {carrier}::{law} PASSED"
         for carrier in ("multi_bd", "dual_cache")
@@ -74,18 +72,15 @@ def test_laws_hold_for_a_rule_of_ones_own(own, capsys):
     assert [Path(line).name for line in lines if line.endswith("PASSED")] == on
 
 
-def test_failing_law_is_shown_with_its_smallest_case_and_ends_the_run(own, capsys):
-    limits = ["--examples", "50", "--law_timeout", "5"]
-    assert main(["laws", str(own / "lawless.py"), "--only", "[progress,order]", *limits]) == 1
-    text = capsys.readouterr().out
+def test_failing_law_is_shown_with_its_smallest_case_and_ends_the_run(own, printed):
+    text = printed(f"laws {own}/lawless.py --only [progress,order] --examples 50 --law_timeout 5", code=1)
     assert text.count("::progress FAILED") == 1 and "::order" not in text
     assert "returned no index although must is true" in text
     (case,) = re.findall(r"^E +strategy=MultiBD\((.*)\)$", text, re.MULTILINE)
     assert "block_size=1" in case and "rule=Nothing(" in case
 
 
-def test_search_for_a_smaller_case_ends_before_the_time_of_the_law(tmp_path, capsys):
+def test_search_for_a_smaller_case_ends_before_the_time_of_the_law(tmp_path, printed):
     path = saved(rule("time.sleep(0.01); 1 // (not block_pass.number)"), tmp_path, "faulty_slow")
-    assert main(["laws", path, "--only", "progress", "--law_timeout", "8"]) == 1
-    text = capsys.readouterr().out
+    text = printed(f"laws {path} --only progress --law_timeout 8", code=1)
     assert "raised ZeroDivisionError" in text and "strategy=MultiBD(" in text and "Timeout" not in text

@@ -11,20 +11,13 @@ import pytest
 from dlstep.cli import main
 from dlstep.cli.main import COMMANDS, parsed
 
-from .failing import failure
 
-QUESTION = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
-
-
-def test_a_config_file_gives_options_and_the_command_line_overrides_them(capsys, tmp_path):
+def test_a_config_file_gives_options_and_the_command_line_overrides_them(printed, tmp_path):
     path = tmp_path / "options.yaml"
     path.write_text("model: tiny-bd\nmax_tokens: 3\nignore_eos: true\nstop: [never, there]\nnum_pages: 100\n")
-    assert main(["generate", QUESTION, "--json", "--config", str(path)]) == 0
-    assert len(json.loads(capsys.readouterr().out)[0]["token_ids"]) == 3
-    assert main(["generate", QUESTION, "--json", "--config", str(path), "--max_tokens", "5"]) == 0
-    assert len(json.loads(capsys.readouterr().out)[0]["token_ids"]) == 5
-    path.write_text("max_token: 3\n")
-    assert "max_token" in failure(["generate", QUESTION, "--config", str(path)], capsys)
+    for options, length in (("", 3), ("--max_tokens 5", 5)):
+        (row,) = json.loads(printed(f"generate 'Max has 53 shells.' --json --config {path} {options}"))
+        assert len(row["token_ids"]) == length
 
 
 def test_without_arguments_five_things_are_listed_each_with_a_command_that_can_be_given(capsys):
@@ -38,28 +31,32 @@ def test_without_arguments_five_things_are_listed_each_with_a_command_that_can_b
 
 
 @pytest.mark.parametrize(
-    "arguments, message",
+    "line, message",
     [
-        (["nonsense"], "dlstep has no command 'nonsense': `dlstep --help` lists all"),
-        (["genrate"], "dlstep has no command 'genrate': did you mean generate?"),
-        (["models", "chek"], "dlstep has no command 'models chek': did you mean models check?"),
-        (["--print_config"], "unrecognized arguments: --print_config"),
-        (["generate", "a", "--nonsense", "1"], "unrecognized arguments: --nonsense"),
-        (["generate", "a", "--steps", "32"], "here it is --rule='quota'"),
-        (["generate", "a", "--mem-fraction-static", "1"], "here it is --gpu_memory_utilization"),
-        (["generate", "a", "--config", "{1: 2}"], "--config: `dlstep generate` has no option 1"),
-        (["generate", "a", "--config", "{config: a.yaml}"], "--config: `dlstep generate` has no option 'config'"),
-        (["generate", "a", "--config", "{stop: 7}"], "error: --stop: "),
-        (["generate", "a", "--ignore_eos", "maybe"], "error: --ignore_eos: "),
-        (["generate", "a", "--block_size", "big"], "error: --block_size: "),
-        (["generate", "a", "--steps_per_block", "3"], "error: --steps_per_block: "),
-        (["generate", "a", "--rule", "early_commit"], "error: --decoding_strategy: "),
-        (["models", "check", "--json"], "dlstep models check needs PATH"),
-        (["replay", "/nonsense.jsonl"], "/nonsense.jsonl"),
+        ("nonsense", "dlstep has no command 'nonsense': `dlstep --help` lists all"),
+        ("genrate", "dlstep has no command 'genrate': did you mean generate?"),
+        ("models chek", "dlstep has no command 'models chek': did you mean models check?"),
+        ("--print_config", "unrecognized arguments: --print_config"),
+        ("generate a --nonsense 1", "unrecognized arguments: --nonsense"),
+        ("generate a --steps 32", "here it is --rule='quota'"),
+        ("generate a --mem-fraction-static 1", "here it is --gpu_memory_utilization"),
+        ("generate a --config '{1: 2}'", "--config: `dlstep generate` has no option 1"),
+        ("generate a --config '{config: a.yaml}'", "--config: `dlstep generate` has no option 'config'"),
+        ("generate a --config '{stop: 7}'", "error: --stop: "),
+        ("generate a --ignore_eos maybe", "error: --ignore_eos: "),
+        ("generate a --block_size big", "error: --block_size: "),
+        ("generate a --steps_per_block 3", "error: --steps_per_block: "),
+        ("generate a --rule early_commit", "error: --decoding_strategy: "),
+        ("generate a --max_num_seqs 4", "unrecognized arguments: --max_num_seqs 4: here it is --max_num_reqs"),
+        ("generate a --trust-remote-code true", ": leave it out, code of checkpoints is never run"),
+        ("generate a --decoding_strategy dual_cache --cache all", "error: --cache: "),
+        ("generate a --decoding_strategy dmax --rule quota", "error: --rule: "),
+        ("models check --json", "dlstep models check needs PATH"),
+        ("replay /nonsense.jsonl", "/nonsense.jsonl"),
     ],
 )
-def test_a_wrong_request_is_one_line_and_exits_with_two(arguments, message, capsys):
-    assert message in failure(arguments, capsys)
+def test_a_wrong_request_is_one_line_and_exits_with_two(line, message, failure):
+    assert message in failure(line)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -23,7 +23,7 @@ import pytest
 from dlstep.serve.settings import ServeOptions
 
 from ...helpers.servers import nothing_goes_wrong_unseen  # noqa: F401
-from ...helpers.serving import Paced, served, shadow_engine
+from ...helpers.serving import served, shadow_engine
 
 DLSTEP = [sys.executable, "-c", "from dlstep.cli import main; raise SystemExit(main())"]
 START = 120.0  # seconds; torch and transformers are loaded on a busy machine
@@ -249,7 +249,6 @@ def test_an_engine_never_outlives_its_server_not_even_while_it_loads(signals):
 def test_a_second_signal_ends_the_server_at_once(monkeypatch):
     """It waits neither for answers under way nor for an engine that is busy."""
     engine, codes = shadow_engine(), []
-    assert isinstance(engine.driver, Paced)
     monkeypatch.setattr(os, "_exit", codes.append)
     with served(engine, drain_seconds=60.0) as server, server.http() as http, ThreadPoolExecutor(1) as threads:
         engine.driver.gate.clear()

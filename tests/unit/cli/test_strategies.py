@@ -6,40 +6,27 @@ import re
 import pytest
 
 from dlstep import rules, strategies
-from dlstep.cli import main
 from dlstep.cli.rules import rule_row
 from dlstep.cli.strategies import strategy_row
 from dlstep.engine.option_rows import option_rows, parts_of
 
 
-def test_strategies_are_listed_with_their_options(capsys):
-    assert main(["strategies"]) == 0
-    out = capsys.readouterr().out
-    assert "multi_bd" in out
-    assert "d2f" in out
-    assert main(["strategies", "--json"]) == 0
-    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
-    assert rows["multi_bd"]["model"] == "tiny-bd"
-    assert rows["d2f"]["options"]["buffer_size"] == 4
-
-
-def test_the_list_of_strategies_fits_80_columns(capsys, monkeypatch):
+def test_strategies_are_listed_with_their_options_in_80_columns(printed, monkeypatch):
+    rows = {row["name"]: row for row in json.loads(printed("strategies --json"))}
+    assert rows["multi_bd"]["model"] == "tiny-bd" and rows["d2f"]["options"]["buffer_size"] == 4
     monkeypatch.setenv("COLUMNS", "80")
-    assert main(["strategies"]) == 0
-    out = capsys.readouterr().out
+    out = printed("strategies")
     assert max(map(len, out.splitlines())) <= 80 and "\N{HORIZONTAL ELLIPSIS}" not in out
     for row in map(strategy_row, strategies.available()):
         assert re.search(rf"\b{row['name']}\b", out)
         assert all(f"{name}={'null' if value is None else value}" in out for name, value in row["options"].items())
 
 
-def test_rules_are_listed_with_the_strategies_that_accept_them(capsys):
-    assert main(["rules"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
+def test_rules_are_listed_with_the_strategies_that_accept_them(printed):
+    out = " ".join(printed("rules").split())
     for row in map(rule_row, rules.available()):
         assert f"{row['name']}, for {', '.join(row['carriers'])}" in out and row["source"] in out
-    assert main(["rules", "--json"]) == 0
-    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == [*rules.available()]
+    assert [row["name"] for row in json.loads(printed("rules --json"))] == [*rules.available()]
 
 
 @pytest.mark.parametrize(
@@ -47,10 +34,8 @@ def test_rules_are_listed_with_the_strategies_that_accept_them(capsys):
     [(command, name, group.value(name)) for command, group in (("rules", rules.PLUGINS), ("strategies", strategies.PLUGINS))
      for name in group.available()],
 )  # fmt: skip
-def test_every_option_of_a_rule_or_strategy_is_explained(command, name, value, capsys):
+def test_every_option_of_a_rule_or_strategy_is_explained(command, name, value, printed):
     rows = {row.name for part in parts_of(value) for row in option_rows(part)}
-    assert main([command, name]) == 0
-    out = capsys.readouterr().out
+    out = printed(f"{command} {name}")
     assert all(f"  --{option}\n" in out for option in rows)
-    assert main([command, name, "--json"]) == 0
-    assert {row["name"] for row in json.loads(capsys.readouterr().out)} == rows
+    assert {row["name"] for row in json.loads(printed(f"{command} {name} --json"))} == rows

@@ -4,18 +4,11 @@ import json
 
 import pytest
 
-from dlstep.cli import main
 from dlstep.views.frames import KIND, VERSION
 
 HEAD = {"request": "1", "options": {}}
 CELL = [0, 5, 0.5, "x"]
 FRAME = {"seq": 0, "step": 0, "nfe": 0, "settled": 1, "tokens": [CELL], "cells": []}
-
-
-def given(path, **changes):
-    """A recording of one frame, with some fields of the frame changed."""
-    path.write_text(json.dumps({KIND: VERSION, "runs": [{"head": HEAD, "frames": [FRAME | changes], "text": "x"}]}))
-    return path
 
 
 @pytest.mark.parametrize(
@@ -32,27 +25,19 @@ def given(path, **changes):
         ('{"dlstep_trace": 1}', "format"),
     ],
 )
-def test_files_that_are_neither_are_refused(text, words, tmp_path, capsys):
+def test_files_that_are_neither_are_refused(text, words, tmp_path, failure):
     source = tmp_path / "x.json"
     source.write_text(text, "utf-8", errors="surrogatepass")
-    assert main(["view", str(source)]) == 2
-    message = capsys.readouterr().err
-    assert message.startswith("dlstep: error: ") and message.count("\n") == 1 and str(source) in message and words in message
+    message = failure(f"view {source}")
+    assert str(source) in message and words in message
     assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
 
 
-def test_the_page_lies_beside_the_recording(tmp_path, capsys):
-    source = given(tmp_path / "run.json")
-    assert main(["view", str(source)]) == 0
-    page = tmp_path / "run.html"
-    assert capsys.readouterr().out == f"{page}: 1 run\n" and "dlstep_recording" in page.read_text()
-
-
-def test_the_recording_itself_is_never_written_over(tmp_path, capsys):
-    source = given(tmp_path / "run.json")
-    before = source.read_bytes()
-    assert main(["view", str(source), "--out", str(tmp_path / "." / "run.json")]) == 2
-    assert "which is the recording itself: name another file" in capsys.readouterr().err
-    assert source.read_bytes() == before
-    assert main(["view", str(tmp_path / "gone.json")]) == 2
-    assert "gone.json" in capsys.readouterr().err
+def test_the_page_lies_beside_the_recording_which_is_never_written_over(tmp_path, printed, failure):
+    source, page = tmp_path / "run.json", tmp_path / "run.html"
+    text = json.dumps({KIND: VERSION, "runs": [{"head": HEAD, "frames": [FRAME], "text": "x"}]})
+    source.write_text(text)
+    assert printed(f"view {source}") == f"{page}: 1 run\n" and "dlstep_recording" in page.read_text()
+    assert "which is the recording itself: name another file" in failure(f"view {source} --out {tmp_path}/./run.json")
+    assert source.read_text() == text
+    assert "gone.json" in failure(f"view {tmp_path}/gone.json")

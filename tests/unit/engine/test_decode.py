@@ -41,9 +41,7 @@ class Watched:
 def watched_llm(**options):
     """A shadow LLM, and its driver."""
     llm = make_llm(wrap=Watched, **options)
-    driver = llm.engine.driver
-    assert isinstance(driver, Watched)
-    return llm, driver
+    return llm, llm.engine.driver
 
 
 def left_over(llm):

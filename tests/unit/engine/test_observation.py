@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from dlstep import LLM, SamplingParams, Trace
-from dlstep.driver import TorchDriver
 from dlstep.models.compiled import compile_layers
 from dlstep.models.layers import stacked_experts
 from dlstep.processors.repetition_penalty import RepetitionPenalty
@@ -38,15 +37,9 @@ def asked(llm, count, first=0):
     return session
 
 
-def driver_of(llm):
-    driver = llm.engine.driver
-    assert isinstance(driver, TorchDriver)
-    return driver
-
-
 def pages(llm):
     """Everything that the device keeps for later passes, but for the slots that belong to no page."""
-    caches = [(cache.digest, cache.last, vars(cache.tables), cache.memory) for cache in driver_of(llm)._caches]
+    caches = [(cache.digest, cache.last, vars(cache.tables), cache.memory) for cache in llm.engine.driver._caches]
     parts = [[*memory.key_pages, *memory.value_pages, memory.carried] for *_, memory in caches]
     contents = [[(part[1:] if part is own[-1] else part[:-1]).numpy() for part in own] for own in parts]
     return pickle.dumps(([cache[:-1] for cache in caches], contents))
@@ -141,7 +134,7 @@ def test_observing_each_step_of_twenty_answers(strategy):
 def test_networks_that_run_otherwise_are_observed_too(kind):
     quantized = kind == "quantized weights"
     llm = loaded("multi_bd", quantization="fp8" if quantized else None)
-    network = driver_of(llm).network
+    network = llm.engine.driver.network
     if kind == "fused head":
         network._linear = network._head  # as with kernels in 16 bits: the pass returns samples instead of logits
     elif not quantized:

@@ -21,7 +21,7 @@ from dlstep.serve.engine_loop import EngineLoop, execute_commands
 from dlstep.serve.messages import Cancel, Facts, StepReport, Submit
 from dlstep.testing.edges import PlainEdges
 
-from ...helpers.serving import Paced, shadow_engine
+from ...helpers.serving import shadow_engine
 
 PROMPT = tuple(range(5, 25))
 
@@ -37,29 +37,6 @@ def run(loop):
 def tokens_of(reports, number):
     """Return the joined answer of a request."""
     return [token for report in reports for news in report.news if news.id == number for token in news.tokens]
-
-
-def test_a_rejection_is_reported_without_another_command():
-    loop = EngineLoop(shadow_engine())
-    loop.execute([Submit(Request(0, (1,), SamplingParams()))])  # the mask
-    (report,) = run(loop)
-    (news,) = report.news
-    assert news.finish_info.reason == "rejected" and "mask" in news.finish_info.error
-
-
-def test_a_request_may_begin_and_end_in_one_step():
-    loop = EngineLoop(shadow_engine())
-    loop.execute([Submit(Request(0, PROMPT, SamplingParams(max_tokens=1)))])
-    (report,) = run(loop)
-    assert [news.finish_info is not None for news in report.news] == [True] and len(report.news[0].tokens) == 1
-
-
-def test_a_cancel_before_the_first_step_is_reported():
-    loop = EngineLoop(shadow_engine())
-    loop.execute([Submit(Request(0, PROMPT, SamplingParams())), Cancel(0, "gone"), Cancel(7)])
-    (report,) = run(loop)
-    (news,) = report.news
-    assert (news.finish_info.reason, news.finish_info.error) == ("abort", "gone")
 
 
 def test_only_requested_fields_are_reported():
@@ -116,7 +93,6 @@ def test_work_counts_what_the_device_did():
 
 def test_a_driver_that_fails_for_good_ends_the_engine():
     engine = shadow_engine()
-    assert isinstance(engine.driver, Paced)
     engine.driver.failures = [RuntimeError("broken") for _ in range(5)]
     loop = EngineLoop(engine)
     loop.execute([Submit(Request(number, PROMPT, SamplingParams(max_tokens=8))) for number in range(40)])

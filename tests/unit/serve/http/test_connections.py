@@ -11,8 +11,9 @@ import pytest
 from dlstep.serve.http.connections import RESERVED, connection_limit
 from dlstep.serve.settings import ServeOptions
 
-from ....helpers.serving import Paced, served, shadow_engine
-from .test_server import CLOSED, GOOD, raw, request, rest_of
+from ....helpers.serving import served, shadow_engine
+from .conftest import GOOD
+from .test_server import CLOSED, raw, request, rest_of
 
 IDLE = 1.0  # seconds
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
@@ -90,7 +91,6 @@ def _is_open(server, client):
 def test_new_connections_take_the_place_of_idle_ones_and_of_no_other():
     """Eight may be open: thirty idle ones keep nobody out, and while eight requests run, health checks are answered."""
     engine = shadow_engine()
-    assert isinstance(engine.driver, Paced)
     stream, close = request(GOOD | {"stream": True}), b"Connection: close\r\n"
     with served(engine, max_connections=8) as server, ExitStack() as stack:
         for number in range(30):

@@ -1,12 +1,14 @@
 """Bodies that cannot be read, are too large or come too slowly."""
 
 import json
-import socket
+from contextlib import ExitStack
 
 import pytest
 
 from ....helpers.serving import CHAT, COMPLETIONS, served, shadow_engine
 from .conftest import GOOD, error_of
+from .test_connections import HEAD
+from .test_server import raw
 
 UNREADABLE = [
     *((COMPLETIONS, content) for content in (b"", b"{", b"\xff\xfe", b"[" * 100_000)),
@@ -49,25 +51,14 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read():
         assert error_of(http.post(COMPLETIONS, json=large))["code"] == "body_too_large"
         parts = (b"x" * 100 for _ in range(20))
         assert http.post(COMPLETIONS, content=parts, headers={"Content-Type": "application/json"}).status_code == 413
-        host, port = server.url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), timeout=30) as announced:
-            head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-            announced.sendall(head + b"Content-Length: 2000\r\nExpect: 100-continue\r\n\r\n")
+        with raw(server, HEAD + b"Content-Length: 2000\r\nExpect: 100-continue\r\n\r\n") as announced:
             assert b" 413 " in announced.recv(4096).partition(b"\r\n")[0]
-        assert http.post(COMPLETIONS, json=GOOD).status_code == 200
+        assert server.choice(**GOOD)
 
 
 def test_slow_senders_delay_no_other():
-    with served(shadow_engine(), body_timeout=0.5) as server, server.http() as http:
-        host, port = server.url.removeprefix("http://").split(":")
-        slow = [socket.create_connection((host, int(port))) for _ in range(60)]
-        try:
-            for number, connection in enumerate(slow):
-                head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
-                connection.sendall(head if number % 2 else head + b"Content-Length: 50\r\n\r\n{")
-            assert http.post(COMPLETIONS, json=GOOD).status_code == 200
-            slow[0].settimeout(30)
-            assert b" 408 " in slow[0].recv(4096)
-        finally:
-            for connection in slow:
-                connection.close()
+    with served(shadow_engine(), body_timeout=0.5) as server, ExitStack() as stack:
+        for sent in (HEAD, HEAD + b"Content-Length: 50\r\n\r\n{"):
+            slow = [stack.enter_context(raw(server, sent)) for _ in range(30)]
+        assert server.choice(**GOOD)
+        assert b" 408 " in slow[0].recv(4096)

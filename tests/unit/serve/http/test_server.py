@@ -3,10 +3,9 @@
 import json
 import socket
 
-from ....helpers.serving import Paced, served, shadow_engine
+from ....helpers.serving import COMPLETIONS, served, shadow_engine
+from .conftest import GOOD
 
-COMPLETIONS = "/v1/completions"
-GOOD = {"prompt": "x", "max_tokens": 4}
 CLOSED = 15.0  # seconds in which a connection must be closed whose limit is one second, on a busy machine
 
 
@@ -42,19 +41,6 @@ def rest_of(connection):
     return found
 
 
-def test_a_client_that_disconnects_frees_its_pages():
-    engine = shadow_engine(0.05, max_model_len=1024, num_pages=1000)
-    assert isinstance(engine.driver, Paced)
-    with served(engine) as server:
-        for stream in (False, True):
-            gone = raw(server, request({**GOOD, "stream": stream, "max_tokens": 900, "ignore_eos": True}))
-            server.until(lambda: server.router.live == 1)
-            gone.close()
-            begun = engine.driver.runs
-            server.until_idle()
-            assert engine.driver.runs < begun + 150, "its pages were free long before its end"
-
-
 def test_models_can_be_retrieved_and_get_routes_take_head():
     with served(shadow_engine(), served_model_name="team/model") as server, server.http() as http:
         client = server.client()
@@ -70,8 +56,7 @@ def test_models_can_be_retrieved_and_get_routes_take_head():
 
 
 def test_seeds_have_64_bits_with_a_sign():
-    with served(shadow_engine()) as server, server.http() as http:
+    with served(shadow_engine()) as server:
         for seed, status in (((1 << 63) - 1, 200), (-(1 << 63), 200), (1 << 63, 400), (-(1 << 63) - 1, 400)):
-            assert http.post(COMPLETIONS, json=GOOD | {"seed": seed}).status_code == status
-        several = http.post(COMPLETIONS, json=GOOD | {"seed": (1 << 63) - 1, "n": 2, "temperature": 1})
-        assert several.status_code == 200, "the seeds of further answers may be larger"
+            server.post(COMPLETIONS, status=status, seed=seed, **GOOD)
+        assert server.choice(seed=(1 << 63) - 1, n=2, temperature=1, **GOOD), "the seeds of further answers may be larger"

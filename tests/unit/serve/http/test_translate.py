@@ -14,7 +14,7 @@ from dlstep.serve.http import app, translate
 from dlstep.serve.http.schema import CompletionRequest
 from training.tokenizer import EOS_ID, build_tokenizer
 
-from ....helpers.serving import served, shadow_engine
+from ....helpers.serving import COMPLETIONS, served, shadow_engine
 
 
 def statuses(server, count, at_once, **body):
@@ -40,11 +40,10 @@ def test_prompts_that_are_too_many_are_not_encoded(monkeypatch):
         return encode(texts, prompt, **more)
 
     monkeypatch.setattr(translate, "encode", encodes)
-    with served(shadow_engine(), max_queue=8) as server, server.http() as http:
-        response = http.post("/v1/completions", json={"prompt": ["x"] * 9})
-        assert response.status_code == 400 and response.json()["error"]["param"] == "prompt"
+    with served(shadow_engine(), max_queue=8) as server:
+        assert server.post(COMPLETIONS, status=400, prompt=["x"] * 9)["error"]["param"] == "prompt"
         assert not encoded
-        assert http.post("/v1/completions", json={"prompt": ["x"] * 8, "max_tokens": 4}).status_code == 200
+        assert server.choice(prompt=["x"] * 8, max_tokens=4)
         assert len(encoded) == 8
 
 
@@ -69,22 +68,19 @@ def test_sampling_parameters_that_the_strategy_sets_itself_are_ignored():
     """As in the sampler of the model's authors, whose temperature follows its schedule. Clients send these fields always."""
     sent = {"temperature": 1, "top_p": 0.95, "top_k": 40, "min_p": 0.1}
     good = {"prompt": "x", "max_tokens": 12, "seed": 3}
-    with served(shadow_engine(strategy="diffusion_gemma")) as server, server.http() as http:
-        plain, asked = (http.post("/v1/completions", json=good | more).json() for more in ({}, sent))
-        assert asked["choices"] == plain["choices"] and plain["choices"][0]["text"]
-        response = http.post("/v1/completions", json=good | {"temperature": -1})
-        assert (response.status_code, response.json()["error"]["param"]) == (400, "temperature")
-    with served(shadow_engine()) as server, server.http() as http:  # every other strategy samples at the given temperature
-        texts = [http.post("/v1/completions", json=good | more).json()["choices"][0]["text"] for more in ({}, sent)]
-        assert texts[0] != texts[1]
+    for strategy in ("diffusion_gemma", "multi_bd"):  # every other strategy samples at the given temperature
+        with served(shadow_engine(strategy=strategy)) as server:
+            plain, asked = (server.choice(**good | more) for more in ({}, sent))
+            assert plain["text"] and (plain == asked) == (strategy == "diffusion_gemma")
+            assert server.post(COMPLETIONS, status=400, **good | {"temperature": -1})["error"]["param"] == "temperature"
 
 
 @pytest.mark.parametrize("given", [None, True, False])
 def test_special_tokens_are_added_to_texts_unless_the_body_declines(given):
-    tokenizer, engine = build_tokenizer(), shadow_engine()
+    tokenizer = build_tokenizer()
     adding = processors.TemplateProcessing(single="<eos> $A", special_tokens=[("<eos>", EOS_ID)])
     tokenizer.backend_tokenizer.post_processor = adding
-    facts = known_facts(engine)._replace(tokenizer=tokenizer, most_answers=4)
+    facts = known_facts(shadow_engine())._replace(tokenizer=tokenizer, most_answers=4)
     plain = tuple(tokenizer.encode("ab", add_special_tokens=False))
     body = {"prompt": "ab", "add_special_tokens": given}
     for found in (
@@ -99,12 +95,10 @@ def test_nothing_is_kept_of_options_that_a_client_made_up():
     """Of patterns `re` keeps hundreds, of any length."""
     tracemalloc.start()
     try:
-        with served(shadow_engine()) as server, server.http() as http:
+        with served(shadow_engine()) as server:
             sizes = []
             for number in range(12):
-                options = {f"{number}".rjust(200_000, "x"): 1}
-                response = http.post("/v1/completions", json={"prompt": "x", "dlstep": options})
-                assert response.status_code == 400
+                server.post(COMPLETIONS, status=400, prompt="x", dlstep={f"{number}".rjust(200_000, "x"): 1})
                 gc.collect()
                 sizes.append(tracemalloc.get_traced_memory()[0])
             # A thread may still hold the body that was answered last; kept patterns take over a megabyte each.

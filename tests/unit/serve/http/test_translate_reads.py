@@ -13,7 +13,7 @@ from .conftest import error_of
 STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
 OTHER = "Ann has 21 apples. Later Ann buys 64 more. How many apples does Ann have?"
 TEMPLATE = ["53", ["+", "-"], "39=", [*"123456789"], "2", [" shells", " apples"], "."]
-URL = "/v1/reads"
+URL, GOOD = "/v1/reads", {"prompt": STORY, "template": TEMPLATE}
 
 
 @pytest.fixture(scope="module")
@@ -26,11 +26,14 @@ def slots_of(data):
     return [dict(zip(slot["labels"], slot["probabilities"], strict=True)) for slot in data["slots"]]
 
 
+def likely(slots):
+    """The most probable label of each slot."""
+    return [max(slot, key=slot.__getitem__) for slot in slots]
+
+
 def test_probabilities_are_those_of_read(server):
     prompts = [STORY, OTHER]
-    with server.http() as http:
-        body = http.post(URL, json={"model": "tiny-bd", "prompt": prompts, "template": TEMPLATE}).json()
-        again = http.post(URL, json={"prompt": prompts, "template": TEMPLATE}).json()
+    body, again = (server.post(URL, **more, prompt=prompts, template=TEMPLATE) for more in ({"model": "tiny-bd"}, {}))
     assert body["object"] == "reads" and [each["index"] for each in body["data"]] == [0, 1]
     for answer in (body, again):
         for output, data in zip(tiny_llm().read(prompts, TEMPLATE), answer["data"], strict=True):
@@ -42,14 +45,13 @@ def test_probabilities_are_those_of_read(server):
 
 def test_reads_and_answers_run_at_the_same_time(server):
     expected = [output.text for output in tiny_llm().generate([STORY, OTHER], SamplingParams(max_tokens=32))]
-    read = [[max(slot, key=slot.__getitem__) for slot in output.slots] for output in tiny_llm().read([STORY, OTHER], TEMPLATE)]
+    read = [likely(output.slots) for output in tiny_llm().read([STORY, OTHER], TEMPLATE)]
 
     def ask(number):
         prompt = (STORY, OTHER)[number % 2]
-        with server.http() as http:
-            text = http.post("/v1/completions", json={"prompt": prompt, "max_tokens": 32}).json()["choices"][0]["text"]
-            data = http.post(URL, json={"prompt": prompt, "template": TEMPLATE}).json()["data"][0]
-        return text, [max(slot, key=slot.__getitem__) for slot in slots_of(data)]
+        text = server.choice(prompt=prompt, max_tokens=32)["text"]
+        (data,) = server.post(URL, prompt=prompt, template=TEMPLATE)["data"]
+        return text, likely(slots_of(data))
 
     with ThreadPoolExecutor(8) as threads:
         assert list(threads.map(ask, range(24))) == [(expected[number % 2], read[number % 2]) for number in range(24)]
@@ -74,28 +76,21 @@ def test_reads_and_answers_run_at_the_same_time(server):
 )
 def test_what_cannot_be_read_is_refused_by_name(server, change, param, code):
     with server.http() as http:
-        error = error_of(http.post(URL, json={"prompt": STORY, "template": TEMPLATE} | change))
+        error = error_of(http.post(URL, json=GOOD | change))
     assert (error["param"], error["code"]) == (param, code)
 
 
 @pytest.mark.parametrize("failures", [1, 2])
 def test_a_failing_model_is_tried_again_and_then_ends_the_read_alone(failures):
     driver = Paced(tiny_llm().engine.driver)
-    with served(replace(tiny_llm().engine, driver=driver)) as server, server.http() as http:
-        driver.failures = [RuntimeError("out of memory") for _ in range(failures)]
-        answer = http.post(URL, json={"prompt": STORY, "template": TEMPLATE})
-        assert answer.status_code == (200 if failures == 1 else 500)
-        assert http.post(URL, json={"prompt": STORY, "template": TEMPLATE}).status_code == 200
+    with served(replace(tiny_llm().engine, driver=driver)) as server:
+        driver.failures = [RuntimeError("out of memory")] * failures
+        assert server.post(URL, status=200 if failures == 1 else 500, **GOOD)
+        assert server.post(URL, **GOOD)
         assert server.router.deaths == 0
 
 
 def test_keys_do_not_share_pages():
-    engine = shadow_engine(max_model_len=256)
-    with served(engine, keys=("one", "two")) as server, server.http() as http:
-        cached = [
-            http.post(
-                URL, json={"prompt": [5] * 64, "template": [["1", "2"]]}, headers={"Authorization": f"Bearer {key}"}
-            ).json()
-            for key in ("one", "two", "one")
-        ]
-    assert [each["usage"]["cached_tokens"] > 0 for each in cached] == [False, False, True]
+    with served(shadow_engine(max_model_len=256), keys=("one", "two")) as server:
+        found = [server.post(URL, key=key, prompt=[5] * 64, template=[["1", "2"]]) for key in ("one", "two", "one")]
+    assert [each["usage"]["cached_tokens"] > 0 for each in found] == [False, False, True]

@@ -6,7 +6,13 @@ import pytest
 
 from dlstep.serve.router.replica import AHEAD
 
-from ....helpers.serving import DeafHost, served, shadow_engine
+from ....helpers.serving import COMPLETIONS, DeafHost, served, shadow_engine
+
+
+def outcome(http, number):
+    """The status of a request and the code of its error."""
+    response = http.post(COMPLETIONS, json={"prompt": f"{number}", "max_tokens": 8})
+    return response.status_code, response.json().get("error", {}).get("code")
 
 
 @pytest.mark.parametrize("dies", [True, False], ids=["dies", "falls silent"])
@@ -14,12 +20,7 @@ def test_sent_requests_fail_and_waiting_ones_are_answered(dies):
     engine = shadow_engine(max_num_reqs=1)
     host, sent = DeafHost(engine), 1 + AHEAD
     with served(engine, host=host, heartbeat_timeout=3.0) as server, server.http() as http, ThreadPoolExecutor(16) as threads:
-
-        def answer(number):
-            response = http.post("/v1/completions", json={"prompt": f"{number}", "max_tokens": 8})
-            return response.status_code, response.json().get("error", {}).get("code")
-
-        under_way = [threads.submit(answer, number) for number in range(sent + 4)]
+        under_way = [threads.submit(outcome, http, number) for number in range(sent + 4)]
         server.until(lambda: server.router.live == sent + 4)
         host.die() if dies else host.fall_silent()
         found = sorted(each.result() for each in under_way)

@@ -17,8 +17,10 @@ from dlstep.serve.engine_loop import EngineLoop
 from dlstep.serve.messages import Cancel, Submit
 from dlstep.serve.router.replica import AHEAD, Replica
 
-from ....helpers.serving import Paced, served, shadow_engine, stalls_of_loop
+from ....helpers.serving import CHAT, COMPLETIONS, TEMPLATE, bearer, served, shadow_engine, stalls_of_loop
+from ..http.conftest import GOOD, GOOD_CHAT
 from ..http.test_translate import statuses
+from .test_replica import outcome
 
 REQUESTS = 400
 LONG = {"max_tokens": 100, "ignore_eos": True}
@@ -84,8 +86,7 @@ def test_dropped_clients_free_their_pages_at_once(stream, capfd):
         asyncio.run(drop())
         server.until(lambda: not server.router.live and server.load[:2] == (0, 0))
         assert 'finished_reason="abort"} 32.0' in server.router.metrics.text().decode()
-        with server.http() as http:
-            assert http.post("/v1/completions", json={"prompt": "next", "max_tokens": 4}).status_code == 200
+        assert server.choice(prompt="next", max_tokens=4)
     rows = [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith("{")]
     dropped = [row for row in rows if row["finish_reasons"] == ["abort"]]
     assert len(dropped) == 32 and all(row["seconds"] > 0 for row in dropped)
@@ -117,30 +118,22 @@ def test_overload_is_refused_with_429_and_is_over_when_it_is_over(seconds, repor
 def test_owners_of_keys_take_turns(monkeypatch):
     """One owner's many requests do not delay another one's few."""
     engine = shadow_engine(max_num_reqs=1)
-    driver, order, send = engine.driver, [], Replica.send
-    assert isinstance(driver, Paced)
+    order, send = [], Replica.send
 
     def watched(replica, pending, now):
         order.append(pending.owner)
         send(replica, pending, now)
 
     monkeypatch.setattr(Replica, "send", watched)
-    with served(engine, keys=("first", "second"), max_queue=100) as server, server.http() as http:
-
-        def answer(key):
-            headers = {"Authorization": f"Bearer {key}"}
-            body = {"prompt": "x", "max_tokens": 16}
-            assert http.post("/v1/completions", json=body, headers=headers).status_code == 200
-
-        with ThreadPoolExecutor(40) as threads:
-            driver.gate.clear()
-            many = [threads.submit(answer, "first") for _ in range(30)]
-            server.until(lambda: server.router.live == 30)
-            few = [threads.submit(answer, "second") for _ in range(3)]
-            server.until(lambda: server.router.live == 33)
-            driver.gate.set()
-            for each in (*many, *few):
-                each.result()
+    with served(engine, keys=("first", "second"), max_queue=100) as server, ThreadPoolExecutor(40) as threads:
+        engine.driver.gate.clear()
+        asked = []
+        for key, count, live in (("first", 30, 30), ("second", 3, 33)):
+            asked += [threads.submit(server.choice, key=key, prompt="x", max_tokens=16) for _ in range(count)]
+            server.until(lambda live=live: server.router.live == live)
+        engine.driver.gate.set()
+        for each in asked:
+            each.result()
     # The engine has one and those that wait in it before the second owner comes; then they take turns.
     had, first = 1 + AHEAD, order[0]
     assert order[:had] == [first] * had and len(order) == 33
@@ -149,15 +142,9 @@ def test_owners_of_keys_take_turns(monkeypatch):
 
 def test_a_request_that_waits_too_long_is_told_to_come_again():
     engine, had = shadow_engine(max_num_reqs=1), 1 + AHEAD
-    assert isinstance(engine.driver, Paced)
     with served(engine, queue_timeout=0.2) as server, server.http() as http, ThreadPoolExecutor(24) as threads:
-
-        def answer(number):
-            response = http.post("/v1/completions", json={"prompt": f"{number}", "max_tokens": 32})
-            return response.status_code, response.json().get("error", {}).get("code")
-
         engine.driver.gate.clear()
-        under_way = [threads.submit(answer, number) for number in range(24)]
+        under_way = [threads.submit(outcome, http, number) for number in range(24)]
         server.until(lambda: sum(each.done() for each in under_way) == 24 - had)
         engine.driver.gate.set()
         found = Counter(each.result() for each in under_way)
@@ -167,74 +154,51 @@ def test_a_request_that_waits_too_long_is_told_to_come_again():
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_request_that_takes_too_long_ends_with_what_is_settled(stream):
-    with served(shadow_engine(seconds=0.02), request_timeout=0.3) as server, server.http() as http:
-        body = {"prompt": "x", **LONG, "stream": stream, "dlstep": {"max_nfe": 1000}}
-        response = http.post("/v1/completions", json=body)
-        assert response.status_code == 200
-        if stream:
-            lines = [line for line in response.text.splitlines() if line]
-            assert lines[-1] == "data: [DONE]"
-            last = json.loads(lines[-2].removeprefix("data: "))
-            told, finish = last["dlstep"], last["choices"][0]["finish_reason"]
-        else:
-            told, finish = (choice := response.json()["choices"][0])["dlstep"], choice["finish_reason"]
-        assert (told["finish_reason"], finish) == ("abort", "length")
+    with served(shadow_engine(seconds=0.02), request_timeout=0.3) as server:
+        body = {"prompt": "x", **LONG, "dlstep": {"max_nfe": 1000}}
+        last = server.events(**body)[-1] if stream else server.post(COMPLETIONS, **body)
+        (choice,) = last["choices"]
+        told = last["dlstep"] if stream else choice["dlstep"]
+        assert (told["finish_reason"], choice["finish_reason"]) == ("abort", "length")
         assert "0.3 seconds" in told["error"]
         server.until_idle()
 
 
 def test_a_request_can_be_cancelled_by_its_id_and_by_its_owner_only():
     engine = shadow_engine(seconds=0.1)
-    assert isinstance(engine.driver, Paced)
     with served(engine, keys=("mine", "other")) as server, server.http() as http:
-        headers = {"Authorization": "Bearer mine"}
         body = {"prompt": "x", **LONG, "stream": True, "dlstep": {"stream": "drafts"}}
-        with http.stream("POST", "/v1/completions", json=body, headers=headers) as response:
+        with http.stream("POST", COMPLETIONS, json=body, headers=bearer("mine")) as response:
             lines = response.iter_lines()
-            job = json.loads(next(lines).removeprefix("data: "))["id"]
+            path = f"/v1/requests/{json.loads(next(lines).removeprefix('data: '))['id']}/cancel"
             engine.driver.gate.clear()
-            for key, status in (("other", 404), ("mine", 200)):
-                answer = httpx2.post(
-                    f"{server.url}/v1/requests/{job}/cancel", headers={"Authorization": f"Bearer {key}"}, timeout=10
-                )
-                assert answer.status_code == status
+            server.post(path, key="other", status=404)
+            server.post(path, key="mine")
             engine.driver.gate.set()
             assert "cancelled" in [line for line in lines if line][-2]
         server.until_idle()
-        gone = http.post(f"/v1/requests/{job}/cancel", headers=headers)
-        assert gone.status_code == 404 and gone.json()["error"]["code"] == "request_not_found"
+        assert server.post(path, key="mine", status=404)["error"]["code"] == "request_not_found"
 
 
-def test_a_forward_that_fails_once_is_done_again():
-    engine = shadow_engine()
-    driver = engine.driver
-    assert isinstance(driver, Paced)
-    with served(shadow_engine()) as server, server.http() as http:
-        wanted = http.post("/v1/completions", json={"prompt": "x", "max_tokens": 32}).json()["choices"][0]["text"]
-    with served(engine) as server, server.http() as http:
-        driver.failures = [RuntimeError("out of memory")]
-        assert http.post("/v1/completions", json={"prompt": "x", "max_tokens": 32}).json()["choices"][0]["text"] == wanted
-
-
-def test_a_forward_that_fails_twice_ends_its_requests_and_no_others():
-    engine = shadow_engine()
-    driver = engine.driver
-    assert isinstance(driver, Paced)
-    with served(engine) as server, server.http() as http:
-        driver.failures = [RuntimeError("/secret/path broke"), RuntimeError("/secret/path broke")]
-        failed = http.post("/v1/completions", json={"prompt": "x", "max_tokens": 32})
-        assert failed.status_code == 500 and failed.json()["error"]["code"] == "engine_error"
-        assert "secret" not in failed.text
-        assert http.post("/v1/completions", json={"prompt": "x", "max_tokens": 32}).status_code == 200
+def test_a_forward_that_fails_is_done_once_more_and_then_ends_its_requests_and_no_others():
+    engine, body = shadow_engine(), {"prompt": "x", "max_tokens": 32}
+    with served(engine) as server:
+        wanted = server.choice(**body)["text"]
+        engine.driver.failures = [RuntimeError("out of memory")]
+        assert server.choice(**body)["text"] == wanted
+        engine.driver.failures = [RuntimeError("/secret/path broke")] * 2
+        error = server.post(COMPLETIONS, status=500, **body)["error"]
+        assert error["code"] == "engine_error" and "secret" not in str(error)
+        assert server.choice(**body)["text"] == wanted
         server.until_idle()
 
 
 REQUESTS_OF_ALL_KINDS = [
-    ("/v1/completions", {"prompt": "x", "max_tokens": 8}),
-    ("/v1/completions", {"prompt": "x", "max_tokens": 8, "n": 2}),
-    ("/v1/completions", {"prompt": "x", "max_tokens": 8, "stream": True}),
-    ("/v1/completions", {"prompt": "x", "max_tokens": 8, "stream": True, "dlstep": {"stream": "steps"}}),
-    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 8}),
+    (COMPLETIONS, GOOD),
+    (COMPLETIONS, GOOD | {"n": 2}),
+    (COMPLETIONS, GOOD | {"stream": True}),
+    (COMPLETIONS, GOOD | {"stream": True, "dlstep": {"stream": "steps"}}),
+    (CHAT, GOOD_CHAT),
     ("/v1/responses", {"input": "x", "max_output_tokens": 16}),
     ("/v1/responses", {"input": "x", "max_output_tokens": 16, "stream": True}),
     ("/v1/reads", {"prompt": "x", "template": ["it is ", ["a", "b"]]}),
@@ -242,11 +206,10 @@ REQUESTS_OF_ALL_KINDS = [
 
 
 @pytest.mark.parametrize("ahead", [0, pytest.param(100, marks=pytest.mark.full)], ids=["router", "engine"])
-def test_requests_that_have_not_started_at_shutdown_get_503(ahead, template, monkeypatch):
+def test_requests_that_have_not_started_at_shutdown_get_503(ahead, monkeypatch):
     engine = shadow_engine(max_num_reqs=1)
-    assert isinstance(engine.driver, Paced)
     monkeypatch.setattr("dlstep.serve.router.replica.AHEAD", ahead)
-    with served(engine, chat_template=str(template), drain_seconds=60.0) as server, ThreadPoolExecutor(24) as threads:
+    with served(engine, template=TEMPLATE, drain_seconds=60.0) as server, ThreadPoolExecutor(24) as threads:
 
         def answer(number):
             path, body = REQUESTS_OF_ALL_KINDS[number % len(REQUESTS_OF_ALL_KINDS)]
