@@ -3,8 +3,9 @@
 `--lmdeploy` is a folder with LMDeploy's sources, whose requirements must be installed; they are not part of this
 repository. Each engine runs in a separate process. A load is `requests x prompt x new tokens x requests at a time`, with
 new random prompts in each run. The first run warms up; then as many runs are timed as give 64 requests or more. `ratio`
-divides by LMDeploy's tokens per second. The thresholds give about 3 tokens per pass; one pass per block stores it. The engine
-"dlstep in turn" starts no pass before it has the samples of the last one.
+divides by LMDeploy's tokens per second. The thresholds give about 3 tokens per pass; one pass per block stores it. With random
+weights, rounding changes which tokens pass the threshold: with `--threshold 1`, both engines unmask one token per pass, and
+do equal work. The engine "dlstep in turn" starts no pass before it has the samples of the last one.
 """
 
 import asyncio
@@ -176,7 +177,7 @@ def child(arguments: Sequence[str]) -> None:
 
 
 def measure(
-    lmdeploy: str, shapes: Sequence[str], engines: Sequence[str], loads: Sequence[str], layers: int
+    lmdeploy: str, shapes: Sequence[str], engines: Sequence[str], loads: Sequence[str], threshold: float, layers: int
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each shape, load and engine."""
     for name in shapes:
@@ -185,7 +186,7 @@ def measure(
             torch.cuda.empty_cache()
             peer: dict[str, int] = {}
             for engine in engines:
-                for row in of_engine(engine, folder, THRESHOLDS[name], loads, lmdeploy):
+                for row in of_engine(engine, folder, threshold or THRESHOLDS[name], loads, lmdeploy):
                     if engine == "LMDeploy":
                         peer[row["load"]] = row["tokens_per_s"]
                     known = peer.get(row["load"])
@@ -204,5 +205,6 @@ if __name__ == "__main__":
             shapes=(tuple(THRESHOLDS), "Shapes."),
             engines=(("LMDeploy", "dlstep", "dlstep fp8"), f"Engines: LMDeploy, {', '.join(ENGINES)}."),
             loads=(LOADS, "Loads."),
+            threshold=(0.0, "Threshold; 0: one for about 3 tokens per pass."),
             layers=(0, "Only so many layers; 0: all."),
         )

@@ -62,11 +62,12 @@ def test_few_tiles_are_divided_into_smaller_ones(dtype, monkeypatch):
     assert launch_parameters(queries, 128, 4, ("windowed", "many", "few")) == windowed
 
 
+@pytest.mark.parametrize("kind", ["many", "waves"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_many_tiles_of_short_contexts_run_in_pairs(dtype, monkeypatch):
+def test_many_tiles_run_in_pairs(dtype, kind, monkeypatch):
     monkeypatch.setattr("dlstep_kernels.gpu.attention.architecture", lambda device: "sm_90")
-    many = launch_parameters(torch.empty(1, 32, 128, dtype=dtype), 128, 4, ("many",))
-    assert many["occupancy"] * many["num_warps"] * 32 * many["maxnreg"] <= 65536  # registers of a multiprocessor
+    chosen = launch_parameters(torch.empty(1, 32, 128, dtype=dtype), 128, 4, (kind,))
+    assert chosen["occupancy"] * chosen["num_warps"] * 32 * chosen["maxnreg"] <= 65536  # registers of a multiprocessor
 
 
 def test_programs_do_not_share_a_short_context_in_halves(monkeypatch):
@@ -79,7 +80,7 @@ def test_programs_do_not_share_a_short_context_in_halves(monkeypatch):
 
 
 @given(
-    spans=st.integers(1, 40),
+    spans=st.integers(1, 200),
     pages=st.integers(1, 100),
     kv_heads=st.integers(1, 8),
     windowed=st.booleans(),
@@ -94,6 +95,7 @@ def test_tiles_are_few_or_many_in_short_contexts_only(spans, pages, kv_heads, wi
     slices = shape.busy * kv_heads * -(-shape.tile_rows * group // 64)
     assert ("few" in kinds) == (shape.longest <= 1024 and slices <= 132)
     assert "many" not in kinds or "many" in kinds_of(shape, 4 * kv_heads, group, 132)
+    assert ("waves" in kinds) == (shape.busy * kv_heads > 8 * 132)
 
 
 @pytest.mark.parametrize("head_dim", [80, 96, 112, 128, 256, 512])
