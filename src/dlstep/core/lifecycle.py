@@ -334,8 +334,8 @@ def pages_needed(config: Config, sequences: Iterable[SequenceState]) -> int:
 
 def sized(request: Request, max_model_len: int) -> Request:
     """Return `request` with `max_tokens` cut to the room in `max_model_len`, but at least 1."""
-    room = max(1, min(request.params.max_tokens, request.room(max_model_len)))
-    return replace(request, params=request.params.shortened(room))
+    room = max(1, request.room(max_model_len))
+    return request if request.params.max_tokens <= room else replace(request, params=request.params.shortened(room))
 
 
 def refusal_of_max_tokens(config: Config, request: Request) -> Refusal | None:

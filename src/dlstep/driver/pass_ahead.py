@@ -84,13 +84,13 @@ class Unmasking:
     count: int
 
     def apply(self, tokens: Int64[Tensor, " n"], packed: Packed) -> None:
-        """Replace masks in `tokens` by the answer's certain tokens and by the most probable one of each span."""
+        """Replace masks in `tokens` by the answer's certain tokens and by the most probable one of each span.
+
+        If several are equally probable, the host takes the first, and does not use the pass.
+        """
         drawn, probabilities = packed[:2, self.columns]
-        numbers, end = torch.arange(len(self.rows), device=tokens.device), len(self.rows)
         best = probabilities.new_zeros(self.count).scatter_reduce(0, self.spans, probabilities, "amax")
-        equal = torch.where(probabilities == best[self.spans], numbers, end)
-        first = numbers.new_full((self.count,), end).scatter_reduce(0, self.spans, equal, "amin")
-        certain = (probabilities >= self.least) | (numbers == first[self.spans])
+        certain = probabilities >= self.least.minimum(best[self.spans])
         # A row that failed has the token -1, which no embedding has.
         tokens[self.rows] = torch.where(certain, drawn.long().clamp(min=0), tokens[self.rows])
 

@@ -75,6 +75,8 @@ def encode(
     """
     ids = listed(prompt)
     if ids is not None:
+        if {*map(type, ids)} <= {int}:
+            return tuple(ids)
         values = [plain(part) for part in ids]
         wrong = [part for part in values if type(part) is not int]
         if wrong:

@@ -138,7 +138,7 @@ NEAR = st.sampled_from([0.0, 0.1, 0.3, 0.9, 1.0])  # thresholds; a device may sa
 CHANCES = NEAR.map(lambda number: float(np.float32(number))) | st.floats(0, 1, width=32)
 
 
-@given(st.lists(st.lists(CHANCES, min_size=1, max_size=4), min_size=1, max_size=3), NEAR, st.booleans(), st.data())
+@given(st.lists(st.lists(CHANCES, min_size=1, max_size=4, unique=True), min_size=1, max_size=3), NEAR, st.booleans(), st.data())
 def test_a_device_unmasks_what_the_rule_chooses(spans, threshold, inclusive, data):
     strategy = MultiBD(8, 1, rule=Threshold(threshold, inclusive=inclusive))
     flat, counts = [number for span in spans for number in span], [len(span) for span in spans]
