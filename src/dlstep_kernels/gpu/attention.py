@@ -128,9 +128,8 @@ def _attend(
     # Neighbouring programs read the same positions: heads are adjacent, and slices share reads.
     kv_head, piece = tl.program_id(0) % KV_HEADS, tl.program_id(0) // KV_HEADS
     share, piece = piece % SHARES, piece // SHARES
-    # The last rows of a span see the most positions: they come first, so that no long program runs alone at the end.
-    tile = tl.num_programs(0) // (KV_HEADS * SHARES * SLICES) - 1 - piece // SLICES
-    first_place = piece % SLICES * BLOCK_M
+    # The last rows of a span see the most positions. They come first, so that no long program runs alone at the end.
+    tile, first_place = tl.num_programs(0) // (KV_HEADS * SHARES * SLICES) - 1 - piece // SLICES, piece % SLICES * BLOCK_M
     count = tl.load(counts + tile)
     if first_place // GROUP >= count:  # a slice past its tile's rows, or a padding tile
         return
