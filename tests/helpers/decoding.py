@@ -1,6 +1,6 @@
 """The loop of schedule and commit: states of some requests, what answers their plans, and one request decoded alone."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from dlstep import (
     Config,
@@ -62,3 +62,20 @@ def decoded_alone(config: Config, strategy: Strategy, prompt: Sequence[int], par
     state = decoded(with_requests(config, strategy, [Request(0, tuple(prompt), params)]), run)
     assert state.finished[0].finish in ("stop", "length"), state.finished[0].error
     return state.finished[0]
+
+
+def passes(
+    config: Config, strategy: Strategy, request: Request, driver: Driver
+) -> Iterator[tuple[SequenceState, Span, SequenceState]]:
+    """The request before each of its forward passes, alone, the span, and the request after it.
+
+    Each pass that samples lowers the measure.
+    """
+    state = with_requests(config, strategy, [request])
+    while not state.done:
+        plan = schedule(state)
+        before, state = state.find(request.id), commit(state, driver.run(plan))
+        after, (span,) = state.find(request.id), plan.spans
+        assert before is not None and after is not None
+        assert after.finish or not span.wanted.sampled or strategy.measure(after) < strategy.measure(before)
+        yield before, span, after

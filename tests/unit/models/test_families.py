@@ -32,7 +32,6 @@ from .published import (
     OPEN_DCODER,
     QWEN3_8B,
     RND1_30B,
-    SDAR_1_7B,
     SDAR_8B,
     SDAR_30B,
     STABLE_DIFFCODER_8B,
@@ -44,37 +43,36 @@ SHARED = ("diffucoder", "llada2_moe", "llada2_mini", "llada2dot1_mini", "llada2_
 
 
 @pytest.mark.parametrize(
-    "facts, family, network, mask_id, eos_ids, shift, rope_theta, options, strategy, length",
+    "facts, family, mask_id, eos_ids, shift, options, strategy",
     [
-        (DREAM_7B, "dream", "Qwen2", 151666, (151643, 151645), 1, 1e6, {}, "dual_cache", 131072),
-        (FAST_DLLM_V2_7B, "fast_dllm_v2", "Qwen2", 151665, (151645, 151643), 1, 1e6, {"bd_size": 32}, "fast_dllm_v2", 32768),
-        (SDAR_1_7B, "sdar", "Qwen3", 151669, (151643, 151645), 0, 1e6, {"block_size": 4}, "multi_bd", 32768),
-        (SDAR_8B, "sdar", "Qwen3", 151669, (151643, 151645), 0, 1e6, {"block_size": 4}, "multi_bd", 32768),
-        (IDLM_8B, "idlm", "Qwen3", 151669, (151643, 151645), 1, 1e6, {"block_size": 3}, "strided", 32768),
-        (SDAR_30B, "sdar_moe", "Qwen3Moe", 151669, (151643, 151645), 0, 1e6, {"block_size": 4}, "multi_bd", 32768),
-        (A2D_QWEN3, "a2d_qwen3", "Qwen3", None, (151645, 151643), 0, 1e6, {}, "dual_cache", 32768),
-        (A2D_QWEN2, "a2d_qwen2", "Qwen2", None, (151643, 151645), 0, 1e6, {}, "dual_cache", 131072),
-        (OPEN_DCODER, "open_dcoder", "Qwen2", None, (151643, 151645), 1, 1e6, {}, "dual_cache", 131072),
-        (CODA, "coda", "Qwen3", 151669, (151643, 151645), 1, 1e6, {}, "dual_cache", 40960),
-        (EFFICIENT_DLM_4B, "efficient_dlm", "Qwen3", 151662, (151643, 151645), 0, 1e6, {"block_size": 32}, "d2f", 32768),
-        (RND1_30B, "rnd1", "Qwen3Moe", 151669, (151645, 151643), 1, 1e6, {}, "dual_cache", 40960),
-        (ILLADA_8B, "illada", "Llama", None, (2,), 0, 5e5, {}, "dual_cache", 8192),
-        (LLADA_MOE_7B, "llada_moe", "Qwen3Moe", 156895, (156892,), 0, 5e4, {}, "dual_cache", 8192),
-        (LLADA_8B, "llada", "Llama", 126336, (126081, 126348), 0, 5e5, {}, "dual_cache", 4096),
-        (STABLE_DIFFCODER_8B, "stable_diffcoder", "Llama", None, (2,), 0, 5e5, {"block_size": 4}, "multi_bd", 8192),
-        (LLADA2_MINI, "llada2", "Glm4Moe", 156895, (156892,), 0, 6e5, {"block_size": 32}, "multi_bd", 32768),
+        (DREAM_7B, "dream", 151666, (151643, 151645), 1, {}, "dual_cache"),
+        (FAST_DLLM_V2_7B, "fast_dllm_v2", 151665, (151645, 151643), 1, {"bd_size": 32}, "fast_dllm_v2"),
+        (SDAR_8B, "sdar", 151669, (151643, 151645), 0, {"block_size": 4}, "multi_bd"),
+        (IDLM_8B, "idlm", 151669, (151643, 151645), 1, {"block_size": 3}, "strided"),
+        (SDAR_30B, "sdar_moe", 151669, (151643, 151645), 0, {"block_size": 4}, "multi_bd"),
+        (A2D_QWEN3, "a2d_qwen3", None, (151645, 151643), 0, {}, "dual_cache"),
+        (A2D_QWEN2, "a2d_qwen2", None, (151643, 151645), 0, {}, "dual_cache"),
+        (OPEN_DCODER, "open_dcoder", None, (151643, 151645), 1, {}, "dual_cache"),
+        (CODA, "coda", 151669, (151643, 151645), 1, {}, "dual_cache"),
+        (EFFICIENT_DLM_4B, "efficient_dlm", 151662, (151643, 151645), 0, {"block_size": 32}, "d2f"),
+        (RND1_30B, "rnd1", 151669, (151645, 151643), 1, {}, "dual_cache"),
+        (ILLADA_8B, "illada", None, (2,), 0, {}, "dual_cache"),
+        (LLADA_MOE_7B, "llada_moe", 156895, (156892,), 0, {}, "dual_cache"),
+        (LLADA_8B, "llada", 126336, (126081, 126348), 0, {}, "dual_cache"),
+        (STABLE_DIFFCODER_8B, "stable_diffcoder", None, (2,), 0, {"block_size": 4}, "multi_bd"),
+        (LLADA2_MINI, "llada2", 156895, (156892,), 0, {"block_size": 32}, "multi_bd"),
     ],
 )
-def test_published_configs(tmp_path, facts, family, network, mask_id, eos_ids, shift, rope_theta, options, strategy, length):
+def test_published_configs(tmp_path, facts, family, mask_id, eos_ids, shift, options, strategy):
     # Id 5 is another token of this tokenizer, so the one of Stable-DiffCoder must come from it.
     place = tmp_path / {"a2d": "mdlm", "ope": "open-dcoder-0.5B"}.get(family[:3], "a")
     found = described(place, facts, mask_token="<mask>" if mask_id is None else None)
-    assert (found.family.name, found.family.network.__name__) == (family, f"{network}ForCausalLM")
+    assert found.family.name == family
     assert (found.spec.mask_id, found.spec.eos_ids) == (MASK_ID if mask_id is None else mask_id, eos_ids)
-    assert (found.spec.head_shift, found.decoding_strategy, found.max_model_len) == (shift, strategy, length)
+    assert (found.spec.head_shift, found.decoding_strategy) == (shift, strategy)
+    assert found.max_model_len == facts.get("max_sequence_length", facts.get("max_position_embeddings"))
     assert found.options.items() >= options.items()
-    assert found.config.rope_parameters["rope_theta"] == rope_theta
-    assert found.config.rope_parameters["rope_type"] == "default"
+    assert found.config.rope_parameters.items() >= {"rope_theta": facts["rope_theta"], "rope_type": "default"}.items()
     assert found.spec.accept_rule == ("B" if family == "stable_diffcoder" else "A")
     same = {"hidden_size": "d_model", "num_hidden_layers": "n_layers", "num_key_value_heads": "n_kv_heads"}
     for ours, theirs in same.items():
@@ -108,16 +106,6 @@ def test_the_published_nemotron_labs_diffusion(tmp_path):
     with pytest.raises(ValueError, match="'nemotron_labs_diffusion_vlm' and architecture NemotronLabsDiffusionVLMModel"):
         names = {"model_type": "nemotron_labs_diffusion_vlm", "architectures": ["NemotronLabsDiffusionVLMModel"]}
         described(tmp_path / "VLM", NEMOTRON_8B, **names, auto_map=None)
-
-
-def test_sizes_that_classes_call_otherwise(tmp_path):
-    llada = described(tmp_path / "a", LLADA_8B).config
-    assert (llada.intermediate_size, llada.rms_norm_eps, llada.head_dim, llada.vocab_size) == (12288, 1e-5, 128, 126464)
-    llada2 = described(tmp_path / "b", LLADA2_MINI).config
-    assert (llada2.n_routed_experts, llada2.n_shared_experts, llada2.first_k_dense_replace) == (256, 1, 1)
-    assert (llada2.use_qk_norm, llada2.routed_scaling_factor, llada2.n_group, llada2.topk_group) == (True, 2.5, 8, 4)
-    assert llada2.rope_parameters["partial_rotary_factor"] == 0.5
-    assert described(tmp_path / "c", SDAR_1_7B).config.tie_word_embeddings
 
 
 def test_what_sdar_moe_leaves_out_is_what_its_own_code_takes(tmp_path):

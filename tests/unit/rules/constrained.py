@@ -1,11 +1,13 @@
 """Decodes under a constraint whose rows propose the first allowed id everywhere, the leftmost with most confidence."""
 
-from dlstep.core import Config, Request, SamplingParams, Span, SpanSamples, Spec, Strategy, add, commit, init, schedule
+from dlstep.core import Config, Request, SamplingParams, Span, SpanSamples, Spec, Strategy
 from dlstep.core.automaton import Automaton
 from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY
 from dlstep.testing.scripted import ScriptedDriver
 from dlstep.text.dfa import regex
 from dlstep.text.token_automaton import token_automaton
+
+from ...helpers.decoding import passes
 
 PAIRS = token_automaton("(ab|ba)*", regex("(ab|ba)*"), PIECES, (MASK, EOS))
 ONE_PAIR = token_automaton("(ab|ba)a*", regex("(ab|ba)a*"), PIECES, (MASK, EOS))
@@ -15,10 +17,7 @@ ONLY_A = token_automaton("a*", regex("a*"), (b"a", *PIECES[1:4], *[b""] * (VOCAB
 
 
 def left_after_each_pass(strategy: Strategy, automaton: Automaton, size: int, seed: int = 0) -> list[tuple[int, ...]]:
-    """Return the offsets that are masked after each pass of an answer of `size` tokens, which has no stop id.
-
-    Each pass lowers the measure.
-    """
+    """Return the offsets that are masked after each pass of an answer of `size` tokens, which has no stop id."""
 
     def rows(span: Span) -> SpanSamples:
         ids = [mask.ids() for mask in span.wanted.masks]
@@ -29,11 +28,8 @@ def left_after_each_pass(strategy: Strategy, automaton: Automaton, size: int, se
         return SpanSamples(tokens, chances, (), (), tuple(sum(best, ())), tuple(sum(pairs, ())))
 
     request = Request(0, (0,), SamplingParams(max_tokens=size, seed=seed), automaton=automaton)
-    state = add(init(Config(Spec(MASK, (), VOCABULARY, pieces=PIECES)), strategy), request)
-    found: list[tuple[int, ...]] = []
-    while not state.done:
-        before, state = state.find(0), commit(state, ScriptedDriver(rows).run(schedule(state)))
-        sequence = state.find(0)
-        assert sequence.finish == "length" or strategy.measure(sequence) < strategy.measure(before)
-        found.append(tuple([offset for offset, token in enumerate(sequence.tokens(1, size + 1)) if token == MASK]))
-    return found
+    config = Config(Spec(MASK, (), VOCABULARY, pieces=PIECES))
+    return [
+        tuple([offset for offset, token in enumerate(after.tokens(1, size + 1)) if token == MASK])
+        for _, _, after in passes(config, strategy, request, ScriptedDriver(rows))
+    ]

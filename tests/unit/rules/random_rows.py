@@ -2,9 +2,11 @@
 
 from hypothesis import strategies as st
 
-from dlstep.core import Config, Request, SamplingParams, Span, SpanSamples, Spec, Strategy, add, commit, init, schedule
+from dlstep.core import Config, Request, SamplingParams, Span, SpanSamples, Spec, Strategy
 from dlstep.testing.generators import EOS, MASK, VOCABULARY
 from dlstep.testing.scripted import ScriptedDriver
+
+from ...helpers.decoding import passes, with_requests
 
 SPEC = Spec(MASK, (EOS,), VOCABULARY)
 REQUESTS = st.builds(
@@ -16,10 +18,7 @@ REQUESTS = st.builds(
 
 
 def answered(strategy: Strategy, request: Request, salt: int) -> tuple[tuple[int, ...], tuple[float, ...], int]:
-    """Answer, probabilities and forwards, where rows are a function of what is fed and of the position.
-
-    Fewer forwards are ahead after each one, by the strategy's measure.
-    """
+    """Answer, probabilities and forwards, where rows are a function of what is fed and of the position."""
 
     def rows(span: Span) -> SpanSamples:
         drawn = [hash((salt, span.rows.tokens, position)) for position in span.wanted.sampled]
@@ -30,14 +29,10 @@ def answered(strategy: Strategy, request: Request, salt: int) -> tuple[tuple[int
         pairs = tuple(chance / (1 + rank) for chance in chances for rank in range(best))
         return SpanSamples(tokens, chances, best_ids=ids, best_probabilities=pairs)
 
-    driver = ScriptedDriver(rows)
-    state = add(init(Config(SPEC), strategy), request)
-    ahead = sum(strategy.measure(sequence) for sequence in state.waiting)
-    while not state.done:
-        state = commit(state, driver.run(schedule(state)))
-        before, ahead = ahead, sum(strategy.measure(sequence) for sequence in state.running)
-        assert ahead < before
-    sequence = state.finished[0]
+    sequence = with_requests(Config(SPEC), strategy, [request]).find(0)
+    for _, _, sequence in passes(Config(SPEC), strategy, request, ScriptedDriver(rows)):
+        pass
+    assert sequence is not None
     return sequence.answer, sequence.probabilities, sequence.steps
 
 

@@ -3,29 +3,29 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import Config, Request, SamplingParams, SpanSamples, Spec, add, commit, init, schedule, with_options
+from dlstep.core import Config, Request, SamplingParams, SpanSamples, Spec, with_options
 from dlstep.rules.sliding import Sliding
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.testing.generators import batches, hyperparameters, specs
 from dlstep.testing.harness import answered_alone
 from dlstep.testing.scripted import ScriptedDriver
 
+from ...helpers.decoding import passes
+
 
 def shapes(strategy, script, shift=0):
     """First fed position, the one after the last, and sampled positions of the spans of a prompt of 3 and an answer of 8."""
-    chances, spans = [chance for _, chance in script], []
+    chances = [chance for _, chance in script]
 
     def rows(span):
-        spans.append((span.rows.start, span.rows.stop, span.wanted.sampled))
         assert (span.rows.end, span.rows.query_only, span.rows.final_rows) == (11, 0, 0), "rows are left to the core"
         return SpanSamples(span.wanted.sampled, chances.pop(0))
 
-    spec = Spec(mask_id=99, eos_ids=(98,), vocab_size=100, head_shift=shift)
-    state = add(init(Config(spec, 8, 64, 64), strategy), Request(0, (0, 1, 2), SamplingParams(max_tokens=8)))
-    while not state.done:
-        state = commit(state, ScriptedDriver(rows).run(schedule(state)))
+    config = Config(Spec(mask_id=99, eos_ids=(98,), vocab_size=100, head_shift=shift), 8, 64, 64)
+    request = Request(0, (0, 1, 2), SamplingParams(max_tokens=8))
+    spans = [span for _, span, _ in passes(config, strategy, request, ScriptedDriver(rows))]
     assert not chances, "fewer forwards than expected"
-    return spans
+    return [(span.rows.start, span.rows.stop, span.wanted.sampled) for span in spans]
 
 
 WINDOW = [

@@ -1,26 +1,13 @@
 """Inner rules: those that may remask are refused at any depth, and a user-written one is blamed for what it returns."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import final
 
 import pytest
 
 from dlstep import rules
-from dlstep.core import (
-    Choice,
-    Config,
-    Refused,
-    Request,
-    Rule,
-    SamplingParams,
-    Spec,
-    add,
-    init,
-    options_of,
-    schedule,
-    with_options,
-)
-from dlstep.core.commit import commit
+from dlstep.core import Choice, Config, Refused, Request, Rule, SamplingParams, Spec, options_of, with_options
 from dlstep.core.errors import RequestFault
 from dlstep.rules.ada_block import AdaBlock
 from dlstep.rules.dilated import Dilated
@@ -31,9 +18,11 @@ from dlstep.rules.threshold import Threshold
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.testing import ShadowDriver
 
+from ...helpers.decoding import passes
 from ...helpers.refusals import refused
 
-SPEC = Spec(49, (48,), 50)
+CONFIG = Config(Spec(49, (48,), 50))
+DEVICE = partial(ShadowDriver, CONFIG.page_size, CONFIG.num_pages, CONFIG.spec)
 OWNERS = [AdaBlock, Sliding, Spaced]
 REMASKING = Hierarchy(remask_threshold=0.95)
 
@@ -94,21 +83,17 @@ def test_every_rule_that_holds_another_refuses_one_that_remasks():
     ],
 )
 def test_a_rule_of_a_user_is_checked_inside_another(owner, kind, blame):
-    state = add(init(Config(SPEC), DualCache(rule=owner(inner=Wrapper(kind=kind)))), Request(0, (1, 2), SamplingParams(seed=0)))
-    driver = ShadowDriver(state.config.page_size, state.config.num_pages, SPEC)
+    strategy, request = DualCache(rule=owner(inner=Wrapper(kind=kind))), Request(0, (1, 2), SamplingParams(seed=0))
     with pytest.raises(RequestFault, match=blame):
-        for _ in range(3):
-            state = commit(state, driver.run(schedule(state)))
+        list(passes(CONFIG, strategy, request, DEVICE()))
 
 
 @pytest.mark.parametrize("owner", [AdaBlock, Sliding, Spaced], ids=lambda owner: owner.__name__)
 def test_a_rule_advances_in_every_pass_although_its_inner_rule_keeps_all_positions(owner):
     """The measure of the outer rule counts masks; `Dilated` keeps improbable positions until its last level."""
     strategy = DualCache(8, "none", owner(inner=Dilated(keep=1.0)))
-    state = add(init(Config(SPEC), strategy), Request(0, (1, 2), SamplingParams(max_tokens=8, seed=0, ignore_eos=True)))
-    driver, left = ShadowDriver(state.config.page_size, state.config.num_pages, SPEC), 8
-    while not state.done:
-        state = commit(state, driver.run(schedule(state)))
-        now = sum(len(block.masked) for sequence in state.running for block in sequence.progress.window)
+    request, left = Request(0, (1, 2), SamplingParams(max_tokens=8, seed=0, ignore_eos=True)), 8
+    for _, _, after in passes(CONFIG, strategy, request, DEVICE()):
+        now = sum(len(block.masked) for block in after.progress.window)
         assert now < left
         left = now

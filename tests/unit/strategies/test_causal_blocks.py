@@ -4,23 +4,13 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from dlstep import rules
-from dlstep.core import (
-    Config,
-    Request,
-    SamplingParams,
-    SpanSamples,
-    Spec,
-    add,
-    commit,
-    init,
-    needs_canvas,
-    schedule,
-)
+from dlstep.core import Config, Request, SamplingParams, SpanSamples, Spec, init, needs_canvas
 from dlstep.strategies.causal_blocks import CausalBlocks
 from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY
 from dlstep.testing.laws import budgets, constrained, pinned, progress, spans_are_sound, transparency
 from dlstep.testing.scripted import ScriptedDriver
 
+from ...helpers.decoding import passes
 from ...helpers.refusals import refused
 
 SPEC = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
@@ -46,12 +36,8 @@ def decode(pins):
     """Start, rows, sampled positions and shift of each span of an answer of five tokens in blocks of three."""
     driver = ScriptedDriver(lambda span: SpanSamples(span.wanted.sampled, (0.95,) * len(span.wanted.sampled)))
     request = Request(0, (1, 2), SamplingParams(max_tokens=5, pinned=tuple(pins.items())))
-    state, spans = add(init(Config(SPEC), CausalBlocks(block_size=3)), request), []
-    while not state.done:
-        plan = schedule(state)
-        spans += [(span.rows.start, len(span.rows.tokens), span.wanted.sampled, span.wanted.shift) for span in plan.spans]
-        state = commit(state, driver.run(plan))
-    return spans
+    spans = [span for _, span, _ in passes(Config(SPEC), CausalBlocks(block_size=3), request, driver)]
+    return [(span.rows.start, len(span.rows.tokens), span.wanted.sampled, span.wanted.shift) for span in spans]
 
 
 def test_a_first_token_comes_from_the_pass_that_stores_what_is_before_it():

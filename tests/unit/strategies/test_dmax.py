@@ -4,12 +4,10 @@
 # pyright: reportArgumentType=false, reportOptionalMemberAccess=false
 
 from dataclasses import replace
-from random import Random
 
 import pytest
-from hypothesis import example, given, strategies as st
 
-from dlstep.core import Request, SamplingParams, SpanSamples, Spec, add, commit, init, probe, schedule
+from dlstep.core import Request, SamplingParams, SpanSamples, Spec, probe
 from dlstep.strategies.dmax import DMax
 from dlstep.testing import generators
 from dlstep.testing.generators import Case, ample
@@ -18,53 +16,9 @@ from dlstep.testing.scripted import ScriptedDriver
 from dlstep.text.dfa import regex
 from dlstep.text.token_automaton import token_automaton
 
+from ...helpers.decoding import passes
 from ...helpers.refusals import refused
-from .revising import (
-    CHANCES,
-    CONFIG,
-    DMAXES,
-    EOS,
-    MASK,
-    RANDOMS,
-    SPEC,
-    VOCABULARY,
-    decode,
-    under_a_constraint,
-)
-
-
-@given(rule=DMAXES, random=RANDOMS, temperature=st.sampled_from([0.0, 1.0]))
-@example(rule=DMax(4, 2, token_merge_weight=0.0), random=Random(0), temperature=0.0)
-def test_soft_tokens_are_what_the_last_forward_said_of_the_tokens_of_open_blocks(rule, random, temperature):
-    last = None
-    for step in decode(rule, random, temperature=temperature):
-        unmasked = [p for b in step.blocks for p in step.editable(b) if p not in b.masked]
-        soft = step.span.rows.soft
-        if not rule.token_merge_weight or not unmasked:
-            assert soft is None
-        else:
-            assert list(soft.positions) == unmasked
-            merging = (rule.token_merge_mode, rule.token_merge_renormalize, rule.token_merge_weight)
-            assert (soft.merge.mode, soft.merge.renormalize, soft.merge.weight) == merging
-            top_k = soft.width
-            assert top_k == rule.token_merge_top_k
-            for index, position in enumerate(unmasked):
-                row = last.span.wanted.sampled.index(position)
-                ids, chances = (part[index * top_k : (index + 1) * top_k] for part in (soft.ids, soft.probabilities))
-                assert ids == last.rows.best_ids[row * top_k : (row + 1) * top_k]
-                assert chances == last.rows.best_probabilities[row * top_k : (row + 1) * top_k]
-        last = step
-
-
-@given(rule=DMAXES, thresholds=st.tuples(*[st.sampled_from(CHANCES)] * 2).map(sorted), seed=st.integers(0, 1000))
-def test_a_lower_threshold_of_dmax_fills_no_less(rule, thresholds, seed):
-    low, high = (next(decode(replace(rule, accept_threshold=each), Random(seed))) for each in thresholds)
-    assert low.rows == high.rows
-    left = [
-        {p for block in step.after.progress.window for p in block.masked if p in step.span.wanted.sampled}
-        for step in (low, high)
-    ]
-    assert left[0] <= left[1] and (thresholds[0] > 0.0 or not left[0])
+from .revising import CONFIG, EOS, MASK, SPEC, VOCABULARY, under_a_constraint
 
 
 @pytest.mark.parametrize(
@@ -112,11 +66,9 @@ def test_a_block_of_pinned_tokens_waits_for_the_one_before_it():
     value = DMax(block_size=2, buffer_size=2, add_block_threshold=0.0, token_merge_weight=0.0)
     automaton = token_automaton("a*", regex("a*"), (b"a", *[b""] * 11), (EOS, MASK))
     request = Request(0, (5, 5), SamplingParams(max_tokens=4, pinned={2: 0, 3: 0}), automaton=automaton)
-    state = add(init(CONFIG, value), request)
     driver = ScriptedDriver(lambda span: SpanSamples((0,) * len(span.wanted.sampled), (0.4,) * len(span.wanted.sampled)))
-    while not state.done:
-        state = commit(state, driver.run(schedule(state)))
-    assert (state.finished[0].answer, state.finished[0].steps) == ((0, 0, 0, 0), 2)
+    *_, (_, _, done) = passes(CONFIG, value, request, driver)
+    assert (done.answer, done.steps) == ((0, 0, 0, 0), 2)
 
 
 @pytest.mark.parametrize("changes", [{"token_merge_top_k": 1}, {"token_merge_mode": "dmax_topk", "token_merge_top_k": 1}])

@@ -15,6 +15,7 @@ from dlstep.strategies.self_speculation import SelfSpeculation
 from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY
 from dlstep.testing.scripted import ScriptedDriver
 
+from ...helpers.decoding import passes
 from ...helpers.refusals import refused
 from ...helpers.spans import changed
 
@@ -46,16 +47,11 @@ def rows_of(span):
 
 def decode(strategy, max_tokens, **limits):
     """Start, number of rows, sampled positions and group size of each span, and the end of the stored positions after it."""
-    driver, spans = ScriptedDriver(rows_of), []
-    state = add(init(Config(SPEC, **limits), strategy), Request(0, (1, 2), SamplingParams(max_tokens=max_tokens)))
-    while not state.done:
-        plan = schedule(state)
-        state = commit(state, driver.run(plan))
-        (span,), sequence = plan.spans, state.find(0)
+    spans, request = [], Request(0, (1, 2), SamplingParams(max_tokens=max_tokens))
+    for _, span, sequence in passes(Config(SPEC, **limits), strategy, request, ScriptedDriver(rows_of)):
         spans.append(
             (span.rows.start, len(span.rows.tokens), span.wanted.sampled, span.rows.grid.size, sequence.storage.stored)
         )
-    sequence = state.find(0)
     assert sequence.answer == tuple(range(2, 2 + max_tokens))
     assert set(sequence.probabilities) == {0.5}, "a probability comes from a draft"
     return spans
