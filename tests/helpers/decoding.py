@@ -18,7 +18,10 @@ from dlstep import (
     schedule,
 )
 from dlstep.core import NO_SAMPLES, Driver, SequenceState, Span
+from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY
 
+SPEC = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
+CONFIG = Config(SPEC, page_size=4, num_pages=64, max_model_len=64, max_num_batched_tokens=256, max_num_reqs=8)
 Run = Callable[[State], Samples]  # the samples of the next plan of a state
 
 
@@ -28,6 +31,12 @@ def with_requests(config: Config, strategy: Strategy, requests: Iterable[Request
     for request in requests:
         state = add(state, request)
     return state
+
+
+def waiting(strategy: Strategy, request: Request, config: Config = CONFIG) -> SequenceState:
+    """The sequence of a request that was just added to an empty state."""
+    (sequence,) = add(init(config, strategy), request).waiting
+    return sequence
 
 
 def by_driver(driver: Driver) -> Run:

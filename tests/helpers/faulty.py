@@ -28,7 +28,7 @@ from dlstep.rules.threshold import Threshold
 from dlstep.strategies import Blockwise
 from dlstep.strategies.diffusion_gemma import DiffusionGemma
 
-from .spans import changed
+from .spans import changed, span_with
 
 THRESHOLD = Threshold()
 
@@ -151,11 +151,46 @@ def of_class(cls: Any, given: Any) -> Any:
 
 
 CHOICES = (*RAISED, *CHOSEN)
-BLOCKS = (
-    "nothing", "same block", "shifted", "longer", "given changed", "junk token", "mask as token", "unsampled token",
-    "new masks", "masked descending", "fewer probabilities",
-    "subclass", "truth values", "fractions", "no number", "impossible probability", "list of masks", "fractional start",
-)  # fmt: skip
+
+
+def wrong_blocks(right: Block, block: Block) -> dict[str, Any]:
+    """What the commit of a faulty rule returns, by the name of its bug, instead of the `right` block after `block`."""
+    changes: dict[str, dict[str, Any]] = {
+        "shifted": {"start": right.start + 1},
+        "longer": {"tokens": (*right.tokens, 0), "probabilities": (*right.probabilities, 0.5)},
+        "given changed": {"given": right.given ^ 1},
+        "junk token": {"tokens": (10**9, *right.tokens[1:]), "masked": right.masked[1:]},
+        "mask as token": {"tokens": block.tokens, "masked": block.masked[1:], "probabilities": block.probabilities},
+        "unsampled token": {"tokens": tuple([11 if token != 11 else 12 for token in right.tokens])},
+        "new masks": {"masked": tuple(range(block.start, block.end))},
+        "masked descending": {"masked": (*right.masked, *right.masked, block.start)},
+        "fewer probabilities": {"probabilities": right.probabilities[1:]},
+        "truth values": {"given": bool(right.given)},
+        "fractions": {"tokens": tuple(map(float, right.tokens))},
+        "no number": {"probabilities": (float("nan"),) * len(right.probabilities)},
+        "impossible probability": {"probabilities": (1.5,) * len(right.probabilities)},
+        "list of masks": {"masked": list(right.masked)},
+        "fractional start": {"start": float(right.start)},
+    }
+    others = {"nothing": None, "same block": block, "subclass": of_class(OtherBlock, right)}
+    return others | {name: replace(right, **values) for name, values in changes.items()}
+
+
+def wrong_samples(block: Block) -> dict[str, Any]:
+    """What `sampled` of a faulty rule returns, by the name of its bug."""
+    return {
+        "none": None,
+        "empty": (),
+        "list": list(block.masked),
+        "outside": (block.end,),
+        "twice": block.masked[:1] * 2,
+        "text": ("a",),
+    }
+
+
+BLOCK = Block(0, (1,), (), (0.5,))
+BLOCKS, SAMPLED = tuple(wrong_blocks(BLOCK, BLOCK)), tuple(wrong_samples(BLOCK))
+MEASURES: dict[str, Any] = {"negative": -1, "constant": 7, "text": "x", "none": None}
 
 
 @final
@@ -174,27 +209,7 @@ class FaultyRule(Rule):
             return right
         if self.kind in RAISED:
             return raised(self.kind)
-        made: Any = {
-            "nothing": None,
-            "same block": block,
-            "shifted": replace(right, start=right.start + 1),
-            "longer": replace(right, tokens=(*right.tokens, 0), probabilities=(*right.probabilities, 0.5)),
-            "given changed": replace(right, given=right.given ^ 1),
-            "junk token": replace(right, tokens=(10**9, *right.tokens[1:]), masked=right.masked[1:]),
-            "mask as token": replace(block, masked=block.masked[1:]),
-            "unsampled token": replace(right, tokens=tuple([11 if token != 11 else 12 for token in right.tokens])),
-            "new masks": replace(right, masked=tuple(range(block.start, block.end))),
-            "masked descending": replace(right, masked=(*right.masked, *right.masked, block.start)),
-            "fewer probabilities": replace(right, probabilities=right.probabilities[1:]),
-            "subclass": of_class(OtherBlock, right),
-            "truth values": replace(right, given=bool(right.given)),
-            "fractions": replace(right, tokens=tuple(map(float, right.tokens))),
-            "no number": replace(right, probabilities=(float("nan"),) * len(right.probabilities)),
-            "impossible probability": replace(right, probabilities=(1.5,) * len(right.probabilities)),
-            "list of masks": replace(right, masked=list(right.masked)),  # type: ignore[arg-type]
-            "fractional start": replace(right, start=float(right.start)),  # type: ignore[arg-type]
-        }
-        return made[self.kind]
+        return wrong_blocks(right, block)[self.kind]
 
     def sampled(self, planned: PlannedPass) -> tuple[int, ...]:
         """All masked positions, or the bug."""
@@ -203,15 +218,7 @@ class FaultyRule(Rule):
             return block.masked
         if self.kind in RAISED:
             return raised(self.kind)
-        made: Any = {
-            "none": None,
-            "empty": (),
-            "list": list(block.masked),
-            "outside": (block.end,),
-            "twice": block.masked[:1] * 2,
-            "text": ("a",),
-        }
-        return made[self.kind]
+        return wrong_samples(block)[self.kind]
 
     def measure(self, planned: PlannedPass) -> int:
         """The masked positions, or the bug."""
@@ -219,8 +226,7 @@ class FaultyRule(Rule):
             return len(planned.block.masked)
         if self.kind in RAISED:
             return raised(self.kind)
-        made: Any = {"negative": -1, "constant": 7, "text": "x", "none": None}
-        return made[self.kind]
+        return MEASURES[self.kind]
 
 
 def called_by(*names: str) -> bool:
@@ -232,10 +238,9 @@ def called_by(*names: str) -> bool:
     return False
 
 
-def softly(span: Span, kind: str) -> SoftTokens:
-    """Soft tokens for the last rows of a span, with the bug."""
+def wrong_soft_tokens(span: Span) -> dict[str, SoftTokens]:
+    """Soft tokens for the last rows of a span, by the name of their bug."""
     at, last = (span.rows.stop - 2, span.rows.stop - 1), span.rows.stop
-    right = SoftTokens(at, (1, 2), (0.5, 0.5), Merge())
     bugs: dict[str, Any] = {
         "nothing": {"positions": (), "ids": (), "probabilities": ()},
         "before the window": {"positions": (span.rows.start - 1, last - 1)},
@@ -251,18 +256,16 @@ def softly(span: Span, kind: str) -> SoftTokens:
         "fewer probabilities": {"probabilities": (0.5,)},
         "no merge": {"merge": None},
     }
-    return replace(right, **bugs[kind])
+    return {f"soft {name}": replace(SoftTokens(at, (1, 2), (0.5, 0.5), Merge()), **values) for name, values in bugs.items()}
 
 
-def between(span: Span, position: Any) -> Span:
-    """The span with one more sampled position after the first."""
+def between(span: Span, position: Any) -> dict[str, Any]:
+    """One more sampled position after the first."""
     first, *others = span.wanted.sampled
-    return changed(span, sampled=(first, position, *others), draws=(0, *span.wanted.draws))
+    return {"sampled": (first, position, *others), "draws": (0, *span.wanted.draws)}
 
 
 SCORED = SampleSpec(scored=1)
-SAMPLED = ("none", "empty", "list", "outside", "twice", "text")
-MEASURES = ("negative", "constant", "text", "none")
 RULES: tuple[Rule, ...] = (
     *[FaultyChoice(kind) for kind in CHOICES],
     *[FaultyRule(kind) for kind in (*RAISED[:1], *BLOCKS)],
@@ -281,21 +284,64 @@ GRIDS: dict[str, Any] = {
 }
 STATED = {"rows_at_once": [4.5, True, None], "fed_end": [40.0, None], "sample_spec": [None, {"best": 2}]}
 STATED |= {"certain_from": ["0.9", 1, True]}
-SPANS = (
-    "none", "another request", "another seed", "no tokens", "junk token", "text tokens", "list of tokens",
-    "nothing sampled", "sampled outside", "sampled far between", "sampled text between", "sampled twice",
-    "fewer draws", "end too far", "before its rows",
-    "too many scored ids", "text as scored ids", "huge scored ids",
-    "core's rows", "core's masks", "another grid", "too many rows", "before final",
-    "subclass", "growing grid", "unknown mode", "truth values", "penalty text", "no masks", "flag", "other inputs",
-    "unknown carry", "nothing to carry", "fractional draws", "huge draws", "draws far below zero",
-    "huge penalty", "shift of two", "huge grid",
-    "fewer positions", "positions far away", "text as positions", "list of positions", "rows at one position",
-    *[f"soft {kind}" for kind in (
-        "nothing", "before the window", "after the window", "descending", "text positions", "list of positions",
-        "junk id", "negative id", "text ids", "too few ids", "text probabilities", "fewer probabilities", "no merge",
-    )],
-)  # fmt: skip
+
+
+def wrong_spans(right: Span, reach: int, size: int) -> dict[str, Any]:
+    """What `schedule` of a faulty strategy returns, by the name of its bug: something else, or other fields of the span.
+
+    The request feeds at most `reach` positions, in blocks of this size.
+    """
+    rows, (sampled, draws), count = right.rows, (right.wanted.sampled, right.wanted.draws), len(right.wanted.sampled)
+    fed, apart = len(rows.tokens), {"joins": False}
+    changes: dict[str, dict[str, Any]] = {
+        "another request": {"seq_id": right.who.seq_id + 1},
+        "another seed": {"seed": right.who.seed + 1},
+        "no tokens": {"tokens": (), "sampled": (), "draws": ()},
+        "list of tokens": {"tokens": list(rows.tokens)},
+        "nothing sampled": {"sampled": (), "draws": ()},
+        "sampled outside": {"sampled": (rows.stop,), "draws": (0,)},
+        "sampled far between": between(right, 10**6),
+        "sampled text between": between(right, "a"),
+        "sampled twice": {"sampled": sampled[:1] * 2, "draws": (0, 0)},
+        "fewer draws": {"draws": draws[1:]},
+        "end too far": {"end": 10**6},
+        "before its rows": {"end": rows.start},
+        "too many scored ids": {"scored_ids": (1,) * 2 * count},
+        "text as scored ids": {"scored_ids": ("a",) * count},
+        "huge scored ids": {"scored_ids": (10**30,) * count},
+        "unknown carry": {"carry": "frsh"},
+        "nothing to carry": {"carry": "held"},
+        "fractional draws": {"draws": (0.5,) * count},
+        "huge draws": {"draws": (10**30,) * count},
+        "draws far below zero": {"draws": (-(10**30),) * count},
+        "huge penalty": {"penalty": 10**400},
+        "shift of two": {"shift": 2},
+        "huge grid": {"grid": Grid(0, 10**30)} | apart,
+        "fewer positions": {"positions": tuple(range(rows.start, rows.stop - 1))} | apart,
+        "positions far away": {"positions": (10**6,) * fed} | apart,
+        "text as positions": {"positions": ("a",) * fed} | apart,
+        "list of positions": {"positions": list(range(rows.start, rows.stop))} | apart,
+        "rows at one position": {"positions": (0,) * fed} | apart,
+        "core's rows": {"final_rows": 1},
+        "core's masks": {"masks": (TokenMask(1),) * count},
+        "another grid": {"grid": Grid(1, 1)},
+        "too many rows": {"tokens": (1,) * (reach - rows.start), "end": reach},
+        "before final": {"start": rows.start - 1},
+        "growing grid": {"grid": Growing(0, size)} | apart,
+        "junk token": {"tokens": (*rows.tokens[1:], 10**6)},
+        "text tokens": {"tokens": ("a",) * fed},
+        "unknown mode": {"mode": "draft"},
+        "truth values": {"shift": False},
+        "penalty text": {"penalty": "1"},
+        "no masks": {"masks": None},
+        "flag": {"joins": "no"},
+        "other inputs": {"soft": (1, 2)},
+        **{name: {"soft": soft} for name, soft in wrong_soft_tokens(right).items()},
+    }
+    return {"none": None, "subclass": of_class(OtherSpan, right)} | changes
+
+
+SPANS = tuple(wrong_spans(span_with(tokens=(1, 1), end=2, sampled=(0, 1), draws=(0, 0)), 2, 2))
 PROGRESS = (
     "none", "the sequence", "same for ever", "settled back", "settled masks", "settled too far", "window list", "gap",
     "lost past", "tuple of past", "subclass", "block subclass", "true masks", "final masks",
@@ -372,60 +418,12 @@ class FaultyStrategy(Blockwise):
     def schedule(self, sequence: SequenceState, spec: Spec) -> Span:
         """The window's span, or the bug."""
         right = Blockwise.schedule(self, sequence, spec)
-        reach, count = self.fed_end(sequence.request), len(right.wanted.sampled)
         if self.hook != "schedule" or sequence.steps < self.late:
             return right
         if self.kind in RAISED:
             return raised(self.kind)
-        if self.kind.startswith("soft "):
-            return changed(right, soft=softly(right, self.kind.removeprefix("soft ")))
-        made: Any = {
-            "none": None,
-            "another request": changed(right, seq_id=right.who.seq_id + 1),
-            "another seed": changed(right, seed=right.who.seed + 1),
-            "no tokens": changed(right, tokens=(), sampled=(), draws=()),
-            "list of tokens": changed(right, tokens=list(right.rows.tokens)),
-            "nothing sampled": changed(right, sampled=(), draws=()),
-            "sampled outside": changed(right, sampled=(right.rows.stop,), draws=(0,)),
-            "sampled far between": between(right, 10**6),
-            "sampled text between": between(right, "a"),
-            "sampled twice": changed(right, sampled=right.wanted.sampled[:1] * 2, draws=(0, 0)),
-            "fewer draws": changed(right, draws=right.wanted.draws[1:]),
-            "end too far": changed(right, end=10**6),
-            "before its rows": changed(right, end=right.rows.start),
-            "too many scored ids": changed(right, scored_ids=(1,) * 2 * count),
-            "text as scored ids": changed(right, scored_ids=("a",) * count),
-            "huge scored ids": changed(right, scored_ids=(10**30,) * count),
-            "unknown carry": changed(right, carry="frsh"),
-            "nothing to carry": changed(right, carry="held"),
-            "fractional draws": changed(right, draws=(0.5,) * count),
-            "huge draws": changed(right, draws=(10**30,) * count),
-            "draws far below zero": changed(right, draws=(-(10**30),) * count),
-            "huge penalty": changed(right, penalty=10**400),
-            "shift of two": changed(right, shift=2),
-            "huge grid": changed(right, grid=Grid(0, 10**30), joins=False),
-            "fewer positions": changed(right, positions=tuple(range(right.rows.start, right.rows.stop - 1)), joins=False),
-            "positions far away": changed(right, positions=(10**6,) * len(right.rows.tokens), joins=False),
-            "text as positions": changed(right, positions=("a",) * len(right.rows.tokens), joins=False),
-            "list of positions": changed(right, positions=list(range(right.rows.start, right.rows.stop)), joins=False),
-            "rows at one position": changed(right, positions=(0,) * len(right.rows.tokens), joins=False),
-            "core's rows": changed(right, final_rows=1),
-            "core's masks": changed(right, masks=(TokenMask(1),) * count),
-            "another grid": changed(right, grid=Grid(1, 1)),
-            "too many rows": changed(right, tokens=(1,) * (reach - right.rows.start), end=reach),
-            "before final": changed(right, start=right.rows.start - 1),
-            "subclass": of_class(OtherSpan, right),
-            "growing grid": changed(right, grid=Growing(0, self.block_size), joins=False),
-            "junk token": changed(right, tokens=(*right.rows.tokens[1:], 10**6)),
-            "text tokens": changed(right, tokens=("a",) * len(right.rows.tokens)),
-            "unknown mode": changed(right, mode="draft"),
-            "truth values": changed(right, shift=False),
-            "penalty text": changed(right, penalty="1"),
-            "no masks": changed(right, masks=None),
-            "flag": changed(right, joins="no"),
-            "other inputs": changed(right, soft=(1, 2)),
-        }
-        return made[self.kind]
+        bug = wrong_spans(right, self.fed_end(sequence.request), self.block_size)[self.kind]
+        return changed(right, **bug) if isinstance(bug, dict) else bug
 
     def commit(self, sequence: SequenceState, span: Span, samples: SpanSamples, spec: Spec) -> Progress:
         """The progress after a forward, or the bug."""

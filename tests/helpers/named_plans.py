@@ -2,14 +2,12 @@
 
 from dataclasses import replace
 
-from dlstep.core import Config, Plan, Request, Samples, SampleSpec, SamplingParams, SpanSamples, Spec, add, init, schedule
+from dlstep.core import Plan, Request, Samples, SampleSpec, SamplingParams, SpanSamples, add, init, schedule
 from dlstep.strategies.multi_bd import MultiBD
-from dlstep.testing.generators import EOS, MASK, VOCABULARY
 
+from .decoding import CONFIG
 from .spans import changed
 
-SPEC = Spec(MASK, (EOS,), VOCABULARY)
-CONFIG = Config(SPEC, page_size=4, num_pages=64, max_model_len=64, max_num_batched_tokens=256, max_num_reqs=8)
 PARAMS = SamplingParams(max_tokens=12, ignore_eos=True)
 
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 from hypothesis import Phase, given, settings, strategies as st
 
-from dlstep.core import Config, DlstepError, Request, SamplingParams, Spec, Trace, init
+from dlstep.core import Config, DlstepError, Request, SamplingParams, Trace, init
 from dlstep.engine.decode import Decode
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
-from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY
 from dlstep.testing.shadow import ShadowDriver
 from dlstep.text.constraints import compiled
 
+from ..helpers.decoding import SPEC
 from ..helpers.faulty import (
     CANVAS_SPANS,
     GRIDS,
@@ -27,7 +27,6 @@ from ..helpers.faulty import (
     strategies,
 )
 
-SPEC = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
 HEALTHY = 8
 MOST_STEPS = 500
 CARRIERS = (MultiBD(block_size=4, buffer_size=2), DualCache(block_size=4))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep import rules
-from dlstep.core import Config, Request, SamplingParams, Spec, probe, updates
+from dlstep.core import Config, Request, SamplingParams, probe, updates
 from dlstep.core.commit import apply_finish_rules
 from dlstep.core.sequence import StopState
 from dlstep.rules.remdm import ReMDM
@@ -16,21 +16,11 @@ from dlstep.strategies.causal_blocks import CausalBlocks
 from dlstep.strategies.d2f import D2F
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
-from dlstep.testing.generators import (
-    EOS,
-    MASK,
-    PIECES,
-    VOCABULARY,
-    Case,
-    ample,
-    counting_rules,
-    hyperparameters,
-    random_automata,
-    specs,
-)
+from dlstep.testing.generators import Case, ample, counting_rules, hyperparameters, random_automata, specs
 from dlstep.testing.harness import check_answer, run_case
 from dlstep.testing.sharing import check_updates
 
+from ..helpers.decoding import SPEC
 from .test_taking_back import Wavering
 
 CARRIERS = [MultiBD(), D2F(), CausalBlocks(), DualCache(cache="none"), DualCache()]
@@ -41,7 +31,6 @@ OTHERS = {
     "buffer_size": st.sampled_from([1, 2, 4]),
     "cache": st.sampled_from(["none", "prefix", "dual"]),
 }
-SPEC = Spec(MASK, (EOS,), VOCABULARY, 0, "A", PIECES)
 
 
 @st.composite

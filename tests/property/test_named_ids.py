@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import Request, SampleSpec, SpanSamples, Trace, add, commit, init, schedule
-from dlstep.core.trace import from_json, to_json
+from dlstep.core import Request, SampleSpec, SpanSamples, add, commit, init, schedule
 from dlstep.testing import ScriptedDriver, ShadowDriver
 from dlstep.testing.laws import (
     LAWS,
@@ -20,7 +19,8 @@ from dlstep.testing.laws import (
     transparency,
 )
 
-from ..helpers.named_plans import CONFIG, PARAMS, SPEC, answered, plan_of
+from ..helpers.decoding import CONFIG, SPEC
+from ..helpers.named_plans import PARAMS, plan_of
 from ..helpers.naming import Loyal, NamingCanvas, NamingGrid
 
 # Those that could tell scored ids from none; `make full` holds the strategies to all.
@@ -96,18 +96,6 @@ def test_a_request_may_score_fewer_ids_than_others_but_not_more():
     assert refused.finish == "rejected" and "scored=2" in refused.error
 
 
-def test_scored_ids_stay_with_final_rows_and_in_files(tmp_path):
-    plan = plan_of((1, 2) * 4, SampleSpec(scored=2))
-    (span,) = plan.spans
+def test_scored_ids_stay_with_final_rows():
+    (span,) = plan_of((1, 2) * 4, SampleSpec(scored=2)).spans
     assert span.with_prefix(0, (1, 2)).wanted.scored_ids == span.wanted.scored_ids
-    samples = answered(plan, *(0.25,) * 8)
-    assert from_json(to_json(samples)) == samples
-    state = first = add(init(CONFIG, NamingGrid(4, 2, rule=Loyal())), Request(0, (1, 2, 3), PARAMS))
-    device, trace = ShadowDriver(4, 64, SPEC), Trace(first)
-    while not state.done:
-        samples = device.run(schedule(state))
-        state, trace = commit(state, samples), trace.extended(samples)
-    trace.save(tmp_path / "scored.jsonl")
-    loaded = Trace.load(tmp_path / "scored.jsonl")
-    assert loaded == trace and loaded.replay() == state
-    assert '"scored_probabilities"' in (tmp_path / "scored.jsonl").read_text()

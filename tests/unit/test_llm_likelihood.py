@@ -1,4 +1,4 @@
-"""`LLM.log_likelihood`, several answers to a prompt, and rows for a logger."""
+"""`LLM.log_likelihood`, and rows for a logger."""
 
 import pytest
 
@@ -54,21 +54,6 @@ def test_wrong_arguments_are_refused_by_name():
         llm.log_likelihood([STORY, STORY], ["c", ""])
     with pytest.raises(ValueError, match=r"completions: must be text, token ids, or a list of these, got 3\.5"):
         llm.log_likelihood(STORY, 3.5)
-
-
-def test_several_answers_are_those_of_their_seeds():
-    llm = make_llm()
-
-    def answered(prompts, **options):
-        outputs = llm.generate(prompts, SamplingParams(max_tokens=12, temperature=1.0, **options))
-        return [output.token_ids for output in outputs]
-
-    each = [answered([prompt], seed=seed)[0] for prompt in ("Max", "Tom") for seed in (5, 6, 7)]
-    assert answered(["Max", "Tom"], n=3, seed=5) == each and len(set(each)) == 6
-    assert answered(["Max"], seeds=(7, 5)) == [each[2], each[0]]
-    assert answered(["Max"], n=3) == answered(["Max"] * 3)
-    with pytest.raises(ValueError, match="has one answer"):
-        llm.stream("Max", SamplingParams(n=2))
 
 
 def test_a_logger_gets_one_row_for_each_forward_pass():

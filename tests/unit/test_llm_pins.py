@@ -43,14 +43,6 @@ def test_pins_that_can_be_in_no_answer_are_rejected(llm, pinned):
         list(llm.stream(STORY, params))
 
 
-@pytest.mark.parametrize("strategy, canvas", [("fast_dllm_v2", False), ("multi_bd", True), ("dual_cache", True)])
-def test_a_strategy_that_cannot_refuses_by_name(strategy, canvas):
-    own = LLM(decoding_strategy=strategy)
-    asked = {"canvas": [5] * 8} if canvas else {"pinned": {0: 5}}
-    with pytest.raises(ValueError, match=f"(pinned|canvas): it has no effect in {type(own.state.strategy).__name__}"):
-        list(own.stream(STORY, SamplingParams(max_tokens=8, **asked)))
-
-
 def test_text_takes_as_many_offsets_as_it_has_tokens(llm):
     assert llm.pins({6: 40, 0: "72+"}) == {**dict(enumerate(llm.engine.tokenizer.encode("72+"))), 6: 40}  # pyright: ignore
     wrong = [

@@ -7,7 +7,8 @@ from dlstep.rules.threshold import Threshold
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing.generators import EOS
 
-from .test_lifecycle import CONFIG, ONE_BLOCK, finish, says
+from ...helpers.decoding import CONFIG
+from .test_lifecycle import ONE_BLOCK, finish, says
 
 
 def test_stop_ids_of_a_request_hold_when_ends_of_sequence_do_not():

@@ -5,33 +5,17 @@ from dataclasses import dataclass, replace
 
 from hypothesis import given, strategies as st
 
-from dlstep.core import (
-    Config,
-    Request,
-    Samples,
-    SamplingParams,
-    SpanSamples,
-    Spec,
-    abort,
-    add,
-    commit,
-    init,
-    positions,
-    prune,
-    refusal,
-    schedule,
-)
+from dlstep.core import Request, SamplingParams, SpanSamples, abort, add, commit, init, positions, refusal, schedule
 from dlstep.core.lifecycle import checked
 from dlstep.core.request import processors_of
 from dlstep.strategies import Blockwise, load, own
 from dlstep.strategies.dmax import DMax
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing import ScriptedDriver, ShadowDriver
-from dlstep.testing.generators import EOS, MASK, VOCABULARY, ample, batches, engines
+from dlstep.testing.generators import VOCABULARY, ample, batches, engines
 
-PIECES = tuple(b"%c" % b"abcd"[token % 4] for token in range(VOCABULARY))
-SPEC = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
-CONFIG = Config(SPEC, page_size=4, num_pages=64, max_model_len=64, max_num_batched_tokens=256, max_num_reqs=8)
+from ...helpers.decoding import CONFIG, SPEC
+
 ONE_BLOCK = MultiBD(block_size=4, buffer_size=1)
 
 
@@ -117,19 +101,6 @@ def test_releases_are_planned_once():
         state = commit(state, device.run(schedule(state)))
         assert len(state.releases) <= 1
         state = abort(state, number - 1)
-
-
-def test_samples_of_a_request_are_not_committed_to_another_of_its_id():
-    device = ShadowDriver(4, 64, SPEC)
-    state = add(init(CONFIG, ONE_BLOCK), Request(0, (1, 2, 3), SamplingParams(max_tokens=4)))
-    plan = schedule(state)
-    state = add(prune(abort(state, 0)), Request(0, (7, 8, 9, 10, 11), SamplingParams(max_tokens=4)))
-    samples = device.run(plan)
-    assert isinstance(samples, Samples)
-    state = commit(state, samples)
-    (sequence,) = state.waiting
-    assert (sequence.nfe, sequence.steps, sequence.request.prompt) == (0, 0, (7, 8, 9, 10, 11))
-    assert finish(state, device).finished[0].finish in ("stop", "length")
 
 
 HARMLESS = {"accept_threshold": 0.25, "token_merge_mode": "iter_smooth_topk", "token_merge_weight": 0.5}

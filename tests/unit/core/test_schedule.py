@@ -1,4 +1,4 @@
-"""Many random schedules at once, and the same schedule in processes that hash differently."""
+"""The same random schedules in processes that hash differently."""
 
 import os
 import random
@@ -29,43 +29,24 @@ def random_value(draw, name):
 
 
 def random_run(seed, name):
-    """The last state of a random schedule, and how many preemptions and aborts it had."""
+    """The last state of a random schedule, with preemptions and aborts."""
     draw = random.Random(seed)
-    value = random_value(draw, name)
-    page_size = draw.choice([1, 3, 4, 8])
+    value, page_size = random_value(draw, name), draw.choice([1, 3, 4, 8])
     least = -(-48 // page_size)
     config = Config(spec_for(value), page_size, least + draw.randint(0, 2), 40, draw.randint(41, 120), draw.randint(1, 6))
     state, device = init(config, value), shadow(config, value)
-    waiting = [
+    asked = [
         Request(n, tuple(draw.randrange(48) for _ in range(draw.randint(1, 20))), SamplingParams(max_tokens=20))
         for n in range(8)
     ]
-    preemptions = aborts = 0
-    while waiting or not state.done:
-        if waiting and draw.random() < 0.5:
-            state = add(state, waiting.pop())
-        plan = schedule(state)
-        preemptions += len(plan.preemptions)
-        samples = device.run(plan)
-        if draw.random() < 0.05:
-            live = [*state.running, *state.waiting]
-            if live:
-                state, aborts = abort(state, draw.choice(live).request.id), aborts + 1
+    while asked or not state.done:
+        if asked and draw.random() < 0.5:
+            state = add(state, asked.pop())
+        samples = device.run(schedule(state))
+        if draw.random() < 0.05 and (live := [*state.running, *state.waiting]):
+            state = abort(state, draw.choice(live).request.id)
         state = commit(state, samples)
-    return state, preemptions, aborts
-
-
-@pytest.mark.parametrize("count", [20, pytest.param(5000, marks=pytest.mark.stress)])
-@pytest.mark.parametrize("name", strategies.available())
-def test_random_schedules_leave_no_page_owned(name, count, report):
-    owned = preemptions = aborts = 0  # pages and carry slots
-    for seed in range(count):
-        state, preempted, aborted = random_run(seed, name)
-        owned += len(state.cache.owners) + state.strategy.carries * (state.config.max_num_reqs - len(state.cache.slots))
-        preemptions, aborts = preemptions + preempted, aborts + aborted
-    report(f"{count} random schedules of {name}, {preemptions} preemptions, {aborts} aborts: {owned} pages owned at the end")
-    # A sequence that feeds its whole canvas at once holds all of its pages from the start.
-    assert not owned and (preemptions > count // 3 or name in ("dual_cache", "dreamon")) and aborts > count // 3
+    return state
 
 
 SCRIPT = """
@@ -75,7 +56,7 @@ from tests.unit.core.test_schedule import random_run
 from dlstep.core.trace import to_json
 import json
 for name in {names!r}:
-    states = [random_run(seed, name)[0] for seed in range(6)]
+    states = [random_run(seed, name) for seed in range(6)]
     print(json.dumps([(to_json(state), state.cache_digest) for state in states]))
 """
 

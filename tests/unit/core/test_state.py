@@ -30,8 +30,9 @@ from dlstep.strategies.d2f import D2F
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing import ScriptedDriver, ShadowDriver
 
+from ...helpers.decoding import CONFIG, SPEC
 from ...helpers.spans import FIELDS, PARTS, changed
-from .test_lifecycle import CONFIG, ONE_BLOCK, SPEC, finish
+from .test_lifecycle import ONE_BLOCK, finish
 
 COLD = SamplingParams()
 BLENDS = SoftTokens((5, 6), (3, 4), (0.5, 0.25), Merge())

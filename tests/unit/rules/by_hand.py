@@ -1,42 +1,19 @@
-"""Whole decodes and single forwards under one rule, and the rows of tables on the rules' pages."""
+"""Single forwards under one rule, and the rows of tables on the rules' pages."""
 
 from pathlib import Path
 
-from dlstep.core import (
-    Block,
-    Config,
-    Request,
-    Rule,
-    SamplingParams,
-    SequenceState,
-    SpanSamples,
-    Spec,
-    add,
-    init,
-    open_block,
-)
+from dlstep.core import Block, Request, Rule, SamplingParams, SequenceState, open_block
 from dlstep.strategies.multi_bd import MultiBD
-from dlstep.testing.generators import EOS, MASK, VOCABULARY
+from dlstep.testing.generators import MASK
 
-from ...helpers.passes import pass_of
-
-SPEC = Spec(MASK, (EOS,), VOCABULARY)
+from ...helpers.decoding import waiting
 
 
 def begun(rule: Rule, block: Block, temperature: float = 0.0) -> SequenceState:
     """A sequence whose first forward has just been counted."""
     params = SamplingParams(max_tokens=len(block.tokens), temperature=temperature, seed=5)
-    state = add(init(Config(SPEC), MultiBD(rule=rule)), Request(0, (1,), params))
-    (sequence,) = state.waiting
+    sequence = waiting(MultiBD(rule=rule), Request(0, (1,), params))
     return sequence.after_forward(sequence.storage, 1)
-
-
-def after(rule: Rule, block: Block, samples: SpanSamples, forwards: int = 1) -> Block:
-    """The block after forward number `forwards`."""
-    sequence = begun(rule, block)
-    for _ in range(forwards - 1):
-        sequence = sequence.after_forward(sequence.storage, 1)
-    return rule.commit(pass_of(rule, sequence, block, samples, SPEC))
 
 
 def shown(block: Block) -> str:

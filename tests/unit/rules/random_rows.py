@@ -2,13 +2,12 @@
 
 from hypothesis import strategies as st
 
-from dlstep.core import Config, Request, SamplingParams, Span, SpanSamples, Spec, Strategy
-from dlstep.testing.generators import EOS, MASK, VOCABULARY
+from dlstep.core import Request, SamplingParams, Span, SpanSamples, Strategy
+from dlstep.testing.generators import EOS, MASK
 from dlstep.testing.scripted import ScriptedDriver
 
-from ...helpers.decoding import passes, with_requests
+from ...helpers.decoding import CONFIG, passes, with_requests
 
-SPEC = Spec(MASK, (EOS,), VOCABULARY)
 REQUESTS = st.builds(
     Request,
     id=st.just(0),
@@ -29,9 +28,8 @@ def answered(strategy: Strategy, request: Request, salt: int) -> tuple[tuple[int
         pairs = tuple(chance / (1 + rank) for chance in chances for rank in range(best))
         return SpanSamples(tokens, chances, best_ids=ids, best_probabilities=pairs)
 
-    sequence = with_requests(Config(SPEC), strategy, [request]).find(0)
-    for _, _, sequence in passes(Config(SPEC), strategy, request, ScriptedDriver(rows)):
-        pass
+    begun = with_requests(CONFIG, strategy, [request]).find(0)
+    *_, sequence = begun, *[after for _, _, after in passes(CONFIG, strategy, request, ScriptedDriver(rows))]
     assert sequence is not None
     return sequence.answer, sequence.probabilities, sequence.steps
 

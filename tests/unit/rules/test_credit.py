@@ -7,16 +7,17 @@ from random import Random
 import pytest
 from hypothesis import example, given, strategies as st
 
-from dlstep.core import Request, SamplingParams, SpanSamples, Spec
+from dlstep.core import Request, SamplingParams, SpanSamples
 from dlstep.core.draws import key, token_uniform
 from dlstep.rules.credit import BEST, Credit, Credits
 from dlstep.strategies.causal_blocks import CausalBlocks
 from dlstep.strategies.multi_bd import MultiBD
-from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY, random_automata
+from dlstep.testing.generators import MASK, random_automata
 from dlstep.testing.harness import answered_alone
 
+from ...helpers.decoding import SPEC
 from ...helpers.passes import pass_of
-from .by_hand import SPEC, begun, fresh, numbers, rows_of, shown
+from .by_hand import begun, fresh, numbers, rows_of, shown
 
 
 def test_no_more_than_so_many_ids_have_credit():
@@ -108,5 +109,5 @@ def test_credit_draws_a_token_where_few_ids_are_allowed(prompt, size, seed, bloc
     params, automaton = SamplingParams(max_tokens=size, temperature=1.0, seed=seed), random_automata()[number]
     strategy = MultiBD(block_size=block_size, buffer_size=2, rule=Credit(0.99))
     request = Request(0, (1, 2, prompt), params, automaton=automaton)
-    done = answered_alone(Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES), strategy, request)
+    done = answered_alone(SPEC, strategy, request)
     assert done.finish == "rejected" or automaton.accepts(done.answer)

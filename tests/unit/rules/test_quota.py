@@ -7,7 +7,6 @@ from dlstep import LLM
 from dlstep.rules.quota import Quota, dream_shares
 from dlstep.strategies.dual_cache import DualCache
 
-from ...helpers.refusals import refused
 from .constrained import ONE_PAIR, left_after_each_pass
 
 
@@ -24,20 +23,6 @@ def test_the_shares_of_dream_are_those_of_its_schedule_without_zeros(size, forwa
 
 def test_the_shares_of_very_many_forwards_are_found_at_once():
     assert sum(dream_shares(20, 10**12)) == 20
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"order": "independent"},
-        {"order": "random", "order_temperature": 0.5},
-        {"schedule": "dream", "dynamic_threshold": 0.9},
-        {"schedule": "dream", "order": "independent", "eos_last": True},
-    ],
-)
-def test_quotas_that_contradict_themselves_are_refused(options):
-    with refused([*options][-1], "conflict"):
-        Quota(**options)
 
 
 def test_quotas_want_what_they_order_by():

@@ -1,11 +1,8 @@
 """Facts of strategies with a cache of unfinished positions, beyond the laws of all strategies."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import Config, Spec, init
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.fast_dllm_v2 import FastDLLMV2
 from dlstep.testing.generators import cases
@@ -14,7 +11,6 @@ from dlstep.testing.shadow import ShadowDriver
 
 from ...helpers.refusals import refused
 
-SPEC = Spec(mask_id=99, eos_ids=(98,), vocab_size=100, head_shift=1)
 CACHED = (FastDLLMV2, DualCache)
 
 
@@ -67,10 +63,7 @@ def test_unmasked_tokens_stay_and_come_block_by_block(strategy, data):
             assert after.progress.settled == left[0]
 
 
-def test_models_and_values_that_do_not_fit():
-    for changes, strategy in (({"head_shift": 0}, FastDLLMV2), ({"mask_id": None}, FastDLLMV2), ({"mask_id": None}, DualCache)):
-        with refused("decoding_strategy", "unsupported"):
-            init(Config(replace(SPEC, **changes)), strategy())
+def test_values_that_do_not_fit_are_refused():
     with refused("buffer_size", "out_of_range"):
         FastDLLMV2(buffer_size=1)
     with refused("cache", "invalid_value"):

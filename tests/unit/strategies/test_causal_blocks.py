@@ -4,24 +4,16 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from dlstep import rules
-from dlstep.core import Config, Request, SamplingParams, SpanSamples, Spec, init, needs_canvas
+from dlstep.core import Request, SamplingParams, SpanSamples, init, needs_canvas
 from dlstep.strategies.causal_blocks import CausalBlocks
-from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY
 from dlstep.testing.laws import budgets, constrained, pinned, progress, spans_are_sound, transparency
 from dlstep.testing.scripted import ScriptedDriver
 
-from ...helpers.decoding import passes
+from ...helpers.decoding import CONFIG, passes
 from ...helpers.refusals import refused
 
-SPEC = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
 RULES = [rules.load(name)() for name in rules.own()]
 ON_GRIDS = [rule for rule in RULES if not needs_canvas(rule)]
-
-
-@pytest.mark.parametrize("spec", [Spec(MASK, (EOS,), VOCABULARY, head_shift=1), Spec(None, (EOS,), VOCABULARY)])
-def test_models_that_do_not_fit_are_refused(spec):
-    with refused("decoding_strategy", "unsupported"):
-        init(Config(spec), CausalBlocks())
 
 
 def test_rules_on_the_whole_answer_are_refused():
@@ -29,14 +21,14 @@ def test_rules_on_the_whole_answer_are_refused():
     assert others
     for rule in others:
         with refused("rule", "unsupported"):
-            init(Config(SPEC), CausalBlocks(rule=rule))
+            init(CONFIG, CausalBlocks(rule=rule))
 
 
 def decode(pins):
     """Start, rows, sampled positions and shift of each span of an answer of five tokens in blocks of three."""
     driver = ScriptedDriver(lambda span: SpanSamples(span.wanted.sampled, (0.95,) * len(span.wanted.sampled)))
     request = Request(0, (1, 2), SamplingParams(max_tokens=5, pinned=tuple(pins.items())))
-    spans = [span for _, span, _ in passes(Config(SPEC), CausalBlocks(block_size=3), request, driver)]
+    spans = [span for _, span, _ in passes(CONFIG, CausalBlocks(block_size=3), request, driver)]
     return [(span.rows.start, len(span.rows.tokens), span.wanted.sampled, span.wanted.shift) for span in spans]
 
 

@@ -16,7 +16,6 @@ from dlstep.text.dfa import regex
 from dlstep.text.token_automaton import token_automaton
 
 from ...helpers.decoding import passes
-from ...helpers.refusals import refused
 
 VOCABULARY, EOS = 11, 10
 SPEC = Spec(None, (EOS,), VOCABULARY)
@@ -55,12 +54,6 @@ def test_sampling_settings_of_a_request_are_refused(given_):
     config = Config(SPEC, 4, 64, MAX_MODEL_LEN, 64, 1)
     reason = refusal(config, DiffusionGemma(canvas_length=4), request)
     assert ([reason.field], reason.code) == ([*given_], "unsupported")
-
-
-@pytest.mark.parametrize("spec", [Spec(0, (1,), 9), Spec(None, (1,), 9, head_shift=1)])
-def test_models_of_another_kind_are_refused(spec):
-    with refused("decoding_strategy", "unsupported"):
-        init(Config(spec, 4, 64, MAX_MODEL_LEN, 64, 1), DiffusionGemma(canvas_length=4))
 
 
 def test_spans_hold_the_temperature_and_nothing_that_may_be_long():

@@ -1,18 +1,15 @@
 """DreamOn: the window of every pass follows from the one before, within its bounds, and what it refuses by name."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import Config, Request, Samples, SamplingParams, SpanSamples, Spec, add, commit, init, probe, schedule
+from dlstep.core import Config, Request, Samples, SamplingParams, SpanSamples, Spec, add, commit, init, schedule
 from dlstep.core.block import moved
 from dlstep.core.contract import sequence_after
 from dlstep.core.lifecycle import sized
 from dlstep.processors.min_tokens import MinTokens
-from dlstep.strategies import available, load
 from dlstep.strategies.dreamon import DreamOn
-from dlstep.testing.generators import EOS, MASK, MAX_MODEL_LEN, PIECES, VOCABULARY, cases, specs
+from dlstep.testing.generators import EOS, MASK, MAX_MODEL_LEN, PIECES, VOCABULARY, cases
 from dlstep.testing.harness import run_case
 
 from ...helpers.refusals import refused
@@ -112,8 +109,6 @@ def test_an_ignored_end_stays_in_the_answer():
 
 
 def test_models_and_requests_that_do_not_fit_are_refused():
-    with refused("decoding_strategy", "unsupported"):
-        init(replace(CONFIG, spec=replace(SPEC, mask_id=None)), DreamOn())
     with refused("expand_token_id", "unknown_token_id"):
         init(CONFIG, DreamOn(VOCABULARY))
     for params, reason in (
@@ -123,17 +118,6 @@ def test_models_and_requests_that_do_not_fit_are_refused():
     ):
         done = add(init(CONFIG, DreamOn(EXPAND)), Request(0, (1, 2), SamplingParams(max_tokens=8, **params))).finished[0]
         assert done.finish == "rejected" and reason in done.error
-
-
-@pytest.mark.parametrize("name", [name for name in available() if not load(name).takes_suffix])
-@given(st.data())
-def test_strategies_without_a_suffix_refuse_it_by_name(name, data):
-    strategy = load(name)()
-    spec = data.draw(specs(strategy))
-    config = Config(spec, page_size=4, num_pages=400, max_model_len=700, max_num_batched_tokens=4000)
-    base = probe(spec, SamplingParams(max_tokens=4, suffix=(3,)))
-    done = add(init(config, strategy), base).finished[0]
-    assert done.finish == "rejected" and f"suffix: it has no effect in {type(strategy).__name__}" in done.error
 
 
 @given(length=st.integers(1, 30), suffix=st.integers(0, 30), most=st.integers(1, 40))

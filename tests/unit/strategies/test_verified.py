@@ -7,36 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from dlstep.core import Config, Request, SamplingParams, SpanSamples, Spec, add, commit, init, refusal, schedule
+from dlstep.core import Request, SamplingParams, SpanSamples, add, commit, init, schedule
 from dlstep.core.contract import check_span
 from dlstep.core.errors import WrongAnswer
 from dlstep.strategies.autoregressive import Autoregressive
 from dlstep.strategies.self_speculation import SelfSpeculation
-from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY
 from dlstep.testing.scripted import ScriptedDriver
 
-from ...helpers.decoding import passes
-from ...helpers.refusals import refused
+from ...helpers.decoding import CONFIG, SPEC, passes
 from ...helpers.spans import changed
 
-SPEC = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
 WRONG = 11
-
-
-@pytest.mark.parametrize(
-    "strategy, changes",
-    [(SelfSpeculation(), {"head_shift": 1}), (SelfSpeculation(), {"mask_id": None}), (Autoregressive(), {"mask_id": None})],
-)
-def test_models_that_do_not_fit_are_refused(strategy, changes):
-    with refused("decoding_strategy", "unsupported"):
-        init(Config(replace(SPEC, **changes)), strategy)
-
-
-@pytest.mark.parametrize("strategy", [SelfSpeculation(), Autoregressive()])
-def test_pinned_tokens_are_refused_by_name(strategy):
-    pinned = Request(0, (1, 2), SamplingParams(max_tokens=4, pinned=((1, 5),)))
-    reason = refusal(Config(SPEC), strategy, pinned)
-    assert (reason.field, reason.code) == ("pinned", "unsupported")
 
 
 def rows_of(span):
@@ -48,7 +29,7 @@ def rows_of(span):
 def decode(strategy, max_tokens, **limits):
     """Start, number of rows, sampled positions and group size of each span, and the end of the stored positions after it."""
     spans, request = [], Request(0, (1, 2), SamplingParams(max_tokens=max_tokens))
-    for _, span, sequence in passes(Config(SPEC, **limits), strategy, request, ScriptedDriver(rows_of)):
+    for _, span, sequence in passes(replace(CONFIG, **limits), strategy, request, ScriptedDriver(rows_of)):
         spans.append(
             (span.rows.start, len(span.rows.tokens), span.wanted.sampled, span.rows.grid.size, sequence.storage.stored)
         )
@@ -80,7 +61,7 @@ def test_a_budget_that_cuts_the_prompt_changes_only_how_it_is_stored():
 
 def test_only_rows_that_are_stored_like_final_ones_can_be_kept():
     strategy = SelfSpeculation(block_size=4)
-    state = add(init(Config(SPEC), strategy), Request(0, (1, 2), SamplingParams(max_tokens=8)))
+    state = add(init(CONFIG, strategy), Request(0, (1, 2), SamplingParams(max_tokens=8)))
     state = commit(state, ScriptedDriver(rows_of).run(schedule(state)))
     (sequence,) = state.running
     draft = changed(strategy.schedule(sequence, SPEC), keeps_window=True)

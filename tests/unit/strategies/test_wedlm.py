@@ -1,27 +1,17 @@
 """WeDLM: what it refuses by name, which rows it feeds in which order, and that a window of one is autoregressive."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import Config, Request, Samples, SamplingParams, SpanSamples, Spec, add, commit, init, schedule
+from dlstep.core import Request, Samples, SamplingParams, SpanSamples, add, commit, init, schedule
 from dlstep.rules.quota import Quota
 from dlstep.rules.remdm import ReMDM
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies.wedlm import WeDLM
-from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY
+from dlstep.testing.generators import MASK
 
+from ...helpers.decoding import CONFIG
 from ...helpers.refusals import refused
-
-SPEC = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
-CONFIG = Config(SPEC, page_size=4, num_pages=32, max_model_len=64, max_num_batched_tokens=64)
-
-
-@pytest.mark.parametrize("changes", [{"head_shift": 1}, {"mask_id": None}])
-def test_models_that_do_not_fit_are_refused(changes):
-    with refused("decoding_strategy", "unsupported"):
-        init(Config(replace(SPEC, **changes)), WeDLM())
 
 
 @pytest.mark.parametrize("rule", [Quota(), ReMDM()])

@@ -9,7 +9,8 @@ from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing import ShadowDriver
 from dlstep.testing.generators import MASK, VOCABULARY
 
-from ...helpers.named_plans import CONFIG, PARAMS, SPEC
+from ...helpers.decoding import CONFIG, SPEC
+from ...helpers.named_plans import PARAMS
 from ...helpers.spans import changed
 
 
