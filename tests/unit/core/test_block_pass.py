@@ -5,24 +5,14 @@ from itertools import accumulate, pairwise
 
 from hypothesis import given, strategies as st
 
-from dlstep.core import (
-    Block,
-    BlockPass,
-    Config,
-    Request,
-    SpanSamples,
-    Spec,
-    add,
-    init,
-    planned_pass,
-    samples_of,
-)
+from dlstep.core import Block, BlockPass, Request, SpanSamples, planned_pass, samples_of
 from dlstep.strategies.multi_bd import MultiBD
+from dlstep.testing.generators import MASK
 
+from ...helpers.decoding import SPEC, waiting
 from ...helpers.spans import span_with
 
-SPEC = Spec(99, (98,), 100)
-(SEQUENCE,) = add(init(Config(SPEC), MultiBD()), Request(0, (1, 2))).waiting
+SEQUENCE = waiting(MultiBD(), Request(0, (1, 2)))
 COUNTED = SEQUENCE.after_forward(SEQUENCE.storage, 1)
 BEST, SCORED = 3, 2
 
@@ -45,7 +35,7 @@ def windows(draw):
     """Blocks that follow one another, and the positions that a span samples in them: any, at least one."""
     ends = list(accumulate(draw(st.lists(st.integers(1, 5), min_size=1, max_size=4)), initial=draw(st.integers(0, 3))))
     sampled = draw(st.lists(st.sampled_from(range(ends[0], ends[-1])), min_size=1, unique=True).map(sorted))
-    blocks = [Block(start, (99,) * (end - start), (), (0.0,) * (end - start)) for start, end in pairwise(ends)]
+    blocks = [Block(start, (MASK,) * (end - start), (), (0.0,) * (end - start)) for start, end in pairwise(ends)]
     return blocks, sampled
 
 
@@ -74,8 +64,8 @@ def test_an_inner_rule_gets_the_samples_of_some_positions(window, data):
 
 def test_passes_of_a_block_are_numbered_from_0():
     """Also those of a part of it that opened later."""
-    block = Block(2, (99,), (2,), (0.0,))
-    part = Block(2, (99,), (2,), (0.0,), opened=-3)
+    block = Block(2, (MASK,), (2,), (0.0,))
+    part = Block(2, (MASK,), (2,), (0.0,), opened=-3)
     span = span_with(sampled=(2,), draws=(0,))
     assert planned_pass(SEQUENCE, block).number == 0
     ran = BlockPass(block, COUNTED, samples_of(block, span, samples_at([2])), SPEC)

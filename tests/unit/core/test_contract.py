@@ -4,15 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from dlstep.core import Block, Config, Grid, Replacement, Request, SamplingParams, Spec, add, init
+from dlstep.core import Block, Grid, Replacement, Request, SamplingParams
 from dlstep.core.constraint import all_but
 from dlstep.core.contract import check_span, sequence_after
 from dlstep.core.errors import WrongAnswer
 from dlstep.strategies.multi_bd import MultiBD
 
+from ...helpers.decoding import SPEC, waiting
 from ...helpers.spans import changed
-
-MASK = 49
 
 
 @pytest.mark.parametrize(
@@ -32,16 +31,16 @@ MASK = 49
     ],
 )
 def test_each_fault_of_a_span_has_its_own_message(changes, message):
-    strategy, spec = MultiBD(), Spec(MASK, (48,), 50)
-    (sequence,) = add(init(Config(spec), strategy), Request(0, (1, 2), SamplingParams(max_tokens=4))).waiting
-    span = strategy.schedule(sequence, spec)
-    check_span(strategy, sequence, span, spec)
+    strategy = MultiBD()
+    sequence = waiting(strategy, Request(0, (1, 2), SamplingParams(max_tokens=4)))
+    span = strategy.schedule(sequence, SPEC)
+    check_span(strategy, sequence, span, SPEC)
     with pytest.raises(WrongAnswer, match=message):
-        check_span(strategy, sequence, changed(span, **changes), spec)
+        check_span(strategy, sequence, changed(span, **changes), SPEC)
 
 
 def test_finished_blocks_stay_in_the_progress_of_a_sequence():
-    (sequence,) = add(init(Config(Spec(MASK, (48,), 50)), MultiBD()), Request(0, (1, 2))).waiting
+    sequence = waiting(MultiBD(), Request(0, (1, 2)))
     past = sequence.progress.past.push_front(Block(0, (1, 2), (), (1.0, 1.0)))
     sequence = sequence.with_progress(replace(sequence.progress, past=past))
     assert sequence_after(sequence, "commit", sequence.progress) == sequence
@@ -53,7 +52,7 @@ def test_finished_blocks_stay_in_the_progress_of_a_sequence():
 
 @pytest.mark.parametrize("replaced", [None, [], ((3, 1),), (Replacement(4, 1), Replacement(3, 0)), (Replacement(1, 2),)])
 def test_positions_that_are_settled_or_out_of_order_are_not_replaced(replaced):
-    (sequence,) = add(init(Config(Spec(MASK, (48,), 50)), MultiBD()), Request(0, (1, 2))).waiting
+    sequence = waiting(MultiBD(), Request(0, (1, 2)))
     fine = replace(sequence.progress, replaced=(Replacement(3, 0), Replacement(4, 2)))
     assert sequence_after(sequence, "commit", fine).progress == fine
     with pytest.raises(WrongAnswer, match="replaced="):

@@ -2,12 +2,14 @@
 
 import pytest
 
-from dlstep.core import Config, Request, SamplingParams, Spec, add, init, with_options
+from dlstep.core import Request, SamplingParams, with_options
 from dlstep.rules.ada_block import AdaBlock
 from dlstep.rules.quota import Quota
 from dlstep.rules.sliding import Sliding
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies.dual_cache import DualCache
+
+from ...helpers.decoding import waiting
 
 
 def test_options_of_the_inner_rule_are_options_of_the_outer_one():
@@ -19,5 +21,4 @@ def test_options_of_the_inner_rule_are_options_of_the_outer_one():
     with pytest.raises(ValueError, match="DualCache has no option 'steps_per_block'"):
         with_options(canvas, {"steps_per_block": 3})
     params = SamplingParams(strategy_options=(("accept_threshold", 0.1),))
-    (waiting,) = add(init(Config(Spec(99, (98,), 100)), canvas), Request(0, (1,), params)).waiting
-    assert waiting.request.strategy.rule.inner.accept_threshold == 0.1
+    assert waiting(canvas, Request(0, (1,), params)).request.strategy.rule.inner.accept_threshold == 0.1

@@ -6,26 +6,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import (
-    PLAIN,
-    Config,
-    Request,
-    Samples,
-    SamplesMismatch,
-    SampleSpec,
-    SamplingParams,
-    SpanSamples,
-    Spec,
-    add,
-    commit,
-    init,
-    schedule,
-)
+from dlstep.core import PLAIN, Request, Samples, SamplesMismatch, SampleSpec, SamplingParams, SpanSamples, commit, schedule
 from dlstep.core.plan import next_cache_digest
 from dlstep.rules.credit import Credit
 from dlstep.strategies.multi_bd import MultiBD
-from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY
+from dlstep.testing.generators import MASK, VOCABULARY
 
+from ...helpers.decoding import CONFIG, with_requests
 from ...helpers.named_plans import answered, plan_of
 from ...helpers.refusals import refused
 
@@ -61,8 +48,8 @@ def test_scored_ids_do_not_change_the_cache_digest():
     assert answered(one, *(0.1,) * 8).cache_digest == answered(other, *(0.2,) * 8).cache_digest
 
 
-EMPTY = init(Config(Spec(MASK, (EOS,), VOCABULARY), page_size=4, num_pages=40, max_model_len=32), MultiBD(block_size=8))
-STATE = add(add(EMPTY, Request(4, (1, 2), SamplingParams(max_tokens=20))), Request(7, (1,), SamplingParams(max_tokens=9)))
+ASKED = [Request(4, (1, 2), SamplingParams(max_tokens=20)), Request(7, (1,), SamplingParams(max_tokens=9))]
+STATE = with_requests(CONFIG, MultiBD(block_size=8), ASKED)
 PLAN = schedule(STATE)
 SIZES = [len(span.wanted.sampled) for span in PLAN.spans]
 ANSWERS = st.tuples(*[st.lists(st.floats(0.0, 1.0), min_size=size, max_size=size) for size in SIZES])
@@ -114,8 +101,7 @@ def test_samples_refuse_what_is_no_probability(answers, at, wrong):
 @pytest.mark.parametrize("stop", [(), ("abcd",)])
 def test_commit_refuses_ids_that_no_token_has(token, stop):
     """Neither does such an id end in an answer, nor does it fail where its bytes are looked up."""
-    spec = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
-    state = add(init(Config(spec), MultiBD(block_size=4)), Request(0, (1,), SamplingParams(max_tokens=8, stop=stop)))
+    state = with_requests(CONFIG, MultiBD(block_size=4), [Request(0, (1,), SamplingParams(max_tokens=8, stop=stop))])
     (span,) = (plan := schedule(state)).spans
     count = len(span.wanted.sampled)
     rows = SpanSamples((3,) * (count - 1) + (token,), (0.95,) * count)
@@ -124,7 +110,7 @@ def test_commit_refuses_ids_that_no_token_has(token, stop):
 
 
 def test_commit_refuses_listed_ids_that_no_token_has_unless_their_probability_is_zero():
-    state = add(init(Config(Spec(MASK, (EOS,), VOCABULARY)), MultiBD(block_size=4, rule=Credit())), Request(0, (1,)))
+    state = with_requests(CONFIG, MultiBD(block_size=4, rule=Credit()), [Request(0, (1,))])
     (span,) = (plan := schedule(state)).spans
     count = len(span.wanted.sampled)
     for chance in (0.0, 0.01):

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from dlstep.core import NO_SAMPLES, Block, Choice, Config, Request, SpanSamples, Spec, add, check_chosen, init
+from dlstep.core import NO_SAMPLES, Block, Choice, Request, SpanSamples, check_chosen
 from dlstep.core.errors import WrongAnswer
 from dlstep.strategies.multi_bd import MultiBD
+from dlstep.testing.generators import MASK
 
+from ...helpers.decoding import SPEC, waiting
 from ...helpers.passes import pass_of
 
 MASKED = (20, 21, 23)
-MASK = 49
 BLOCK = Block(20, tuple(MASK if p in MASKED else 7 for p in range(20, 24)), MASKED, (0.0, 0.0, 0.9, 0.0))
-SPEC = Spec(MASK, (48,), 50)
-(SEQUENCE,) = add(init(Config(SPEC), MultiBD()), Request(0, (1, 2))).waiting
+SEQUENCE = waiting(MultiBD(), Request(0, (1, 2)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import Config, Request, SamplingParams, Spec, add, init
+from dlstep.core import Request, SamplingParams
 from dlstep.core.trace import from_json, to_json
 from dlstep.rules.ada_block import AdaBlock
 from dlstep.rules.quota import Quota
@@ -14,6 +14,7 @@ from dlstep.rules.threshold import Threshold
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.testing.generators import MASK
 
+from ...helpers.decoding import waiting
 from .random_rows import REQUESTS, SALTS, answered
 
 
@@ -54,6 +55,6 @@ def test_a_request_may_bring_a_list_of_whole_numbers(given_ids):
         SamplingParams(max_tokens=6, strategy_options=params.strategy_options)
     )
     strategy = DualCache(cache="none", rule=AdaBlock())
-    state = add(init(Config(Spec(99, (98,), 100)), strategy), Request(0, (1,), params))
-    (waiting,) = state.waiting
-    assert waiting.request.strategy == DualCache(cache="none", rule=AdaBlock((4, 9), inner=Threshold(0.5, inclusive=True)))
+    assert waiting(strategy, Request(0, (1,), params)).request.strategy == DualCache(
+        cache="none", rule=AdaBlock((4, 9), inner=Threshold(0.5, inclusive=True))
+    )

@@ -6,7 +6,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import Config, Request, SamplingParams, SpanSamples, Spec, add, init, refusal
+from dlstep.core import Config, Request, SamplingParams, SpanSamples, Spec, refusal
 from dlstep.core.draws import below, integer, integers, key
 from dlstep.strategies.diffusion_gemma import DiffusionGemma
 from dlstep.testing.generators import cases
@@ -15,7 +15,7 @@ from dlstep.testing.scripted import ScriptedDriver
 from dlstep.text.dfa import regex
 from dlstep.text.token_automaton import token_automaton
 
-from ...helpers.decoding import passes
+from ...helpers.decoding import passes, waiting
 
 VOCABULARY, EOS = 11, 10
 SPEC = Spec(None, (EOS,), VOCABULARY)
@@ -60,7 +60,7 @@ def test_spans_hold_the_temperature_and_nothing_that_may_be_long():
     """Parameters of forwards are kept for later ones, so that texts of requests in them would stay in memory."""
     strategy = DiffusionGemma(canvas_length=4, max_denoising_steps=3)
     long = SamplingParams(8, stop_token_ids=(3, 4), pinned={2: 5}, seed=7, max_nfe=9)
-    (sequence,) = add(init(Config(SPEC, 4, 20, MAX_MODEL_LEN), strategy), Request(0, (1, 2), long)).waiting
+    sequence = waiting(strategy, Request(0, (1, 2), long), Config(SPEC, 4, 20, MAX_MODEL_LEN))
     assert strategy.schedule(sequence, SPEC).who.params == SamplingParams(temperature=strategy.temperature(3))
 
 

@@ -12,6 +12,7 @@ from dlstep.strategies.dreamon import DreamOn
 from dlstep.testing.generators import EOS, MASK, MAX_MODEL_LEN, PIECES, VOCABULARY, cases
 from dlstep.testing.harness import run_case
 
+from ...helpers.decoding import waiting
 from ...helpers.refusals import refused
 
 EXPAND = 7
@@ -98,7 +99,7 @@ def test_a_device_may_lose_its_cache_after_a_position_before_settled_ones_was_re
 
 def test_min_tokens_lengthens_the_first_window():
     params = SamplingParams(max_tokens=9, processors=(MinTokens(6),))
-    (block,) = next(iter(add(init(CONFIG, DreamOn()), Request(0, (1,), params)).waiting)).progress.window
+    (block,) = waiting(DreamOn(), Request(0, (1,), params), CONFIG).progress.window
     assert len(block.tokens) == 6
 
 

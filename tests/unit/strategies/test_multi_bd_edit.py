@@ -7,6 +7,7 @@ import pytest
 from dlstep.core import Request, SamplingParams, SpanSamples, add, init
 from dlstep.strategies.multi_bd_edit import MultiBDEdit
 
+from ...helpers.decoding import waiting
 from .revising import AB_OR_BA, CONFIG, MASK, under_a_constraint
 
 
@@ -38,7 +39,7 @@ def test_remasked_positions_count_in_the_measure():
 def test_a_block_with_masks_is_not_ready_although_its_passes_are_used_up():
     strategy = MultiBDEdit(block_size=4, remasking=True)
     request = Request(0, (5, 5), SamplingParams(max_tokens=2), automaton=AB_OR_BA)
-    (sequence,) = add(init(CONFIG, strategy), request).waiting
+    sequence = waiting(strategy, request, CONFIG)
     aged = replace(sequence, steps=99)
     rows = SpanSamples((0, 0), (0.9, 0.8))
     after = strategy.commit(aged, strategy.schedule(aged, CONFIG.spec), rows, CONFIG.spec)
