@@ -3,11 +3,13 @@
 import math
 
 import torch
+from hypothesis import strategies as st
 from torch import Tensor
 
 from .sampling_checks import ROUNDING
 
 Choice = tuple[Tensor, Tensor]
+GROUPINGS = st.sampled_from(((1, 1), (2, 1), (2, 2), (3, 2), (4, 2), (8, 4), (5, 1)))
 
 
 def problem_of(

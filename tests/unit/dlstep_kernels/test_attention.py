@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from dlstep.core import Grid
-from dlstep_kernels import attention as attention_module, lay_out, paged_attention, visible_range
+from dlstep_kernels import attention as attention_module, lay_out, paged_attention, store_kv, visible_range
 
 from ...helpers.attention_checks import inputs_of, problems, spans_of
 
@@ -63,3 +63,11 @@ def test_visible_range_is_the_rule(data, origin, size, window):
     first = 0 if since is None else int(since[0])
     expected = [j for j in range(60) if sees(grid, end, window, position, j)]
     assert list(range(first, int(until[0]))) == expected
+
+
+def test_a_row_of_slot_minus_one_is_not_stored():
+    pages = torch.zeros(5, 1, 2), torch.zeros(5, 1, 2)
+    rows = torch.ones(3, 1, 2)
+    store_kv(rows, 2 * rows, *pages, torch.tensor([2, -1, 0]))
+    for page, value in zip(pages, (1.0, 2.0), strict=True):
+        assert page[:4, 0, 0].tolist() == [value, 0.0, value, 0.0]

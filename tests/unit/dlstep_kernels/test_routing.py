@@ -7,12 +7,12 @@ from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeTopkRouter
 
 from dlstep_kernels import routing as twin
 
+from ...helpers.routing_checks import GROUPINGS
 from ...helpers.sampling_checks import DTYPES
 from ...helpers.triton_interpreter import needs_interpreter
 from .profiles import up_to
 
 pytestmark = needs_interpreter
-GROUPINGS = st.sampled_from(((1, 1), (2, 1), (2, 2), (3, 2), (4, 2), (8, 4), (5, 1)))
 
 
 def router_of(experts, width, grouping, count, normalised):

@@ -63,7 +63,6 @@ def sums(ranks, folder):
 
 @pytest.mark.full
 @needs_interpreter
-@pytest.mark.full
 @pytest.mark.parametrize("size", [2, 3])
 def test_all_ranks_have_the_sum_in_the_order_of_ranks_rounded_once(size, tmp_path):
     """The same bits on each, whatever the sizes before were, and whoever came late."""
@@ -92,7 +91,6 @@ def alone(ranks, folder):
 
 @pytest.mark.full
 @needs_interpreter
-@pytest.mark.full
 def test_a_rank_that_gives_up_ends_and_tells_nothing_more(tmp_path):
     """Other ranks must not take its numbers for sums."""
     seconds, (first, second, third) = run_ranks(2, alone, tmp_path)[0]

@@ -6,12 +6,11 @@ import pytest
 import torch
 from hypothesis import example, given, strategies as st
 
-pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
-
-from dlstep_kernels.gpu.attention import MIN_PART, kinds_of, launch_parameters, parts_of, tiled_attention
+from dlstep_kernels import store_kv as store_kv_twin
+from dlstep_kernels.gpu.attention import MIN_PART, kinds_of, launch_parameters, parts_of, store_kv, tiled_attention
 from dlstep_kernels.tiles import bucket_shape
 
-from ....helpers.attention_checks import Problem, assert_near, expected, inputs_of, problems
+from ....helpers.attention_checks import Problem, assert_near, check_store, expected, inputs_of, problems
 from ....helpers.triton_interpreter import needs_interpreter
 from ..profiles import up_to
 
@@ -104,3 +103,15 @@ def test_head_dims(head_dim):
     inputs = inputs_of(problem, "cpu")
     answer = tiled_attention(inputs.queries, inputs.key_pages, inputs.value_pages, inputs.tiles, scale=head_dim**-0.5)
     assert_near(answer, expected(inputs, head_dim**-0.5))
+
+
+@up_to(20)
+@given(
+    seed=st.integers(0, 10**6),
+    kv_heads=st.integers(1, 3),
+    head_dim=st.sampled_from((16, 80)),
+    dtype=st.sampled_from((torch.float32, torch.bfloat16)),
+    slots=st.lists(st.integers(-1, 9), min_size=0, max_size=6, unique_by=lambda slot: slot if slot >= 0 else object()),
+)
+def test_the_store_kernel_stores_what_its_twin_stores(seed, kv_heads, head_dim, dtype, slots):
+    check_store(store_kv, store_kv_twin, torch.tensor(slots, dtype=torch.int64), 10, kv_heads, head_dim, dtype, seed)

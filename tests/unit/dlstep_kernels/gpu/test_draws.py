@@ -1,10 +1,6 @@
 """Kernels compute the twin's random numbers, bit for bit."""
 
-import pytest
 import torch
-
-pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
-
 import triton
 import triton.language as tl
 from hypothesis import given, settings, strategies as st

@@ -1,10 +1,7 @@
 """Soft inputs in the interpreter, against their twin."""
 
-import pytest
 import torch
 from hypothesis import given, strategies as st
-
-pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
 
 from dlstep_kernels import embeddings
 from dlstep_kernels.gpu import embeddings as kernels

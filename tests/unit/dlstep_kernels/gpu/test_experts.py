@@ -6,8 +6,6 @@ import pytest
 import torch
 from hypothesis import example, given, strategies as st
 
-pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
-
 from dlstep_kernels import experts as twin, quantize_rows
 from dlstep_kernels.gpu import experts as kernels
 

@@ -11,8 +11,6 @@ import pytest
 from .aot_cases import CASES
 from .kernel_aot import ARCHITECTURES, COMMAND, RESULTS, ROOT, complaints, environment
 
-pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
-
 QUICK = [case for case in CASES if case.quick]
 HOPPER = 90
 
@@ -25,7 +23,6 @@ def compiled(architecture):
     return json.loads(done.stdout)
 
 
-@pytest.mark.full
 @pytest.mark.full
 @pytest.mark.parametrize(
     "architecture", [HOPPER, *(pytest.param(each, marks=pytest.mark.stress) for each in ARCHITECTURES if each != HOPPER)]

@@ -2,11 +2,8 @@
 
 import math
 
-import pytest
 import torch
 from hypothesis import given, strategies as st
-
-pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
 
 from dlstep_kernels import quantization as twin
 from dlstep_kernels.gpu import quantization as kernels

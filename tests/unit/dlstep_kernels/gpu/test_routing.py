@@ -2,22 +2,18 @@
 
 import math
 
-import pytest
 import torch
 from hypothesis import example, given, strategies as st
-
-pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
 
 from dlstep_kernels import routing as twin
 from dlstep_kernels.gpu import routing as kernels
 
-from ....helpers.routing_checks import assert_same, near_ties, problem_of
+from ....helpers.routing_checks import GROUPINGS, assert_same, near_ties, problem_of
 from ....helpers.sampling_checks import DTYPES, LAYOUTS, ROUNDING, laid_out, launched
 from ....helpers.triton_interpreter import needs_interpreter
 from ..profiles import up_to
 
 pytestmark = needs_interpreter
-GROUPINGS = st.sampled_from(((1, 1), (2, 1), (2, 2), (3, 2), (4, 2), (8, 4), (5, 1)))
 
 
 @up_to(60)
