@@ -495,7 +495,7 @@ MUTANTS = (
             "sampled[0] == start",
             "sampled[0] < start",
         ),
-        noticed_by=("unit/strategies/test_dual_cache.py", "property/test_rules.py"),
+        noticed_by=("property/test_rules.py",),
     ),
     *in_file(
         "strategies/_edit.py",

@@ -14,9 +14,7 @@ from dlstep.core import (
     SampleSpec,
     SamplingParams,
     abort,
-    add,
     commit,
-    init,
     rebuild,
     schedule,
 )
@@ -44,14 +42,6 @@ ROOMY = {"page_size": 8, "num_pages": 64, "max_model_len": 64, "max_num_batched_
 def answers(state):
     """What was settled of each request, and how it ended."""
     return {number: (s.tokens(len(s.request.prompt), s.progress.settled), s.finish) for number, s in state.finished.items()}
-
-
-def decode(state, driver):
-    plans = []
-    while not state.done:
-        plans.append(schedule(state))
-        state = commit(state, driver.run(plans[-1]))
-    return state, plans
 
 
 @pytest.fixture(scope="session")
@@ -110,18 +100,6 @@ def crowded(checkpoint, strategy):
     return with_requests(config, strategy, requests_of(*prompts, max_tokens=24)), config
 
 
-def test_memory_pressure_preempts_and_changes_nothing(checkpoints):
-    checkpoint, strategy = checkpoints["plain"], STRATEGIES["multi_bd"]
-    state, config = crowded(checkpoint, strategy)
-    state, plans = decode(state, TorchDriver(checkpoint, config))
-    assert any(plan.preemptions for plan in plans)
-    roomy = replace(config, num_pages=200, max_num_batched_tokens=512)
-    calm = with_requests(roomy, strategy, [state.find(number).request for number in range(5)])
-    calm, plans = decode(calm, TorchDriver(checkpoint, roomy))
-    assert not any(plan.preemptions for plan in plans)
-    assert answers(state) == answers(calm)
-
-
 MERGES = st.one_of(
     st.fixed_dictionaries({"token_merge_renormalize": st.booleans()}),
     st.just({"token_merge_weight": 0.0}),
@@ -145,21 +123,10 @@ def test_requests_that_merge_tokens_differently_answer_as_alone(checkpoints, ask
     config, strategy = Config(checkpoints["plain"].spec, **ROOMY), DMax(block_size=BLOCK, accept_threshold=0.1)
 
     def decoded_of(*asked):
-        return answers(decode(with_requests(config, strategy, asked), TorchDriver(checkpoints["plain"], config))[0])
+        return answers(decoded(with_requests(config, strategy, asked), by_driver(TorchDriver(checkpoints["plain"], config))))
 
     alone = [decoded_of(request) for request in asked]
     assert decoded_of(*asked) == {number: answer for answers in alone for number, answer in answers.items()}
-
-
-def test_a_shared_prefix_is_not_fed_again(checkpoints):
-    checkpoint = checkpoints["plain"]
-    config = Config(checkpoint.spec, **ROOMY)
-    driver = TorchDriver(checkpoint, config)
-    prompt = tuple(range(3, 33))
-    first, _ = decode(add(init(config, STRATEGIES["multi_bd"]), Request(0, prompt, SamplingParams(max_tokens=8))), driver)
-    second, plans = decode(add(first, Request(1, prompt, SamplingParams(max_tokens=8))), driver)
-    assert len(plans[0].admissions[0].shared) == 3
-    assert answers(second)[1] == answers(first)[0]
 
 
 def test_another_digest_is_refused_until_the_state_is_rebuilt(checkpoints):
@@ -176,14 +143,13 @@ def test_another_digest_is_refused_until_the_state_is_rebuilt(checkpoints):
         driver.run(stale)
     with pytest.raises(CacheMismatch):
         TorchDriver(checkpoints["plain"], config).run(schedule(state))
-    expected, _ = decode(state, driver)
-    again, _ = decode(rebuild(early), driver)
-    assert answers(again) == answers(expected)
+    expected = decoded(state, by_driver(driver))
+    assert answers(decoded(rebuild(early), by_driver(driver))) == answers(expected)
 
 
 def test_a_forward_pass_that_failed_may_be_repeated(checkpoints):
     state, config = crowded(checkpoints["plain"], STRATEGIES["multi_bd"])
-    expected, _ = decode(state, TorchDriver(checkpoints["plain"], config))
+    expected = decoded(state, by_driver(TorchDriver(checkpoints["plain"], config)))
     driver = TorchDriver(checkpoints["plain"], config)
     state = commit(state, driver.run(schedule(state)))
     plan = schedule(state)
@@ -193,8 +159,7 @@ def test_a_forward_pass_that_failed_may_be_repeated(checkpoints):
             driver.run(plan)
     with pytest.raises(CacheMismatch, match=r"rebuild\(state\)"):
         driver.run(schedule(abort(state, 1)))
-    state, _ = decode(commit(state, driver.run(plan)), driver)
-    assert answers(state) == answers(expected)
+    assert answers(decoded(commit(state, driver.run(plan)), by_driver(driver))) == answers(expected)
 
 
 def test_numbers_that_are_not_finite_end_only_their_request(checkpoints):
@@ -219,16 +184,6 @@ def test_numbers_that_are_not_finite_end_only_their_request(checkpoints):
         with torch.no_grad():
             weight.copy_(kept)
     assert poisoned.pop(1)[1] == "error" and poisoned == expected
-
-
-def test_statistics_come_when_they_are_requested(checkpoints):
-    state, config = crowded(checkpoints["plain"], STRATEGIES["multi_bd"])
-    plan = replace(schedule(state), sample_spec=SampleSpec(frozenset(("entropy", "margin")), "lowest"))
-    samples = TorchDriver(checkpoints["plain"], config).run(plan)
-    for span, rows in zip(plan.spans, samples.spans, strict=True):
-        assert len(rows.entropies) == len(rows.margins) == len(span.wanted.sampled)
-        assert all(0 < entropy < 4 for entropy in rows.entropies)
-        assert all(0 <= margin <= chance for margin, chance in zip(rows.margins, rows.probabilities, strict=True))
 
 
 ALL_IDS = (*range(-1, WORDS + 3),)
@@ -266,27 +221,6 @@ def test_scored_ids_have_the_probabilities_of_transformers(checkpoints, dense, n
                 checked += len(own)
         state = commit(state, samples)
     assert checked > 20
-
-
-def test_ids_that_a_filter_removed_have_no_probability(checkpoints, dense):
-    config = Config(checkpoints["plain"].spec, **ROOMY)
-    params = [SamplingParams(max_tokens=8, temperature=temperature, top_k=4, seed=0) for temperature in (0.0, 0.8)]
-    asked = [Request(number, tuple(range(3, 15)), each) for number, each in enumerate(params)]
-    state = with_requests(config, STRATEGIES["multi_bd"], asked)
-    plan = schedule(state)
-    spans = tuple([changed(span, scored_ids=(*range(WORDS),) * len(span.wanted.sampled)) for span in plan.spans])
-    for tempered in (True, False):
-        scoring = replace(plan, spans=spans, sample_spec=SampleSpec(scored=WORDS, tempered=tempered))
-        for span, rows in zip(spans, TorchDriver(checkpoints["plain"], config).run(scoring).spans, strict=True):
-            plain = span if tempered else changed(span, params=replace(span.who.params, temperature=0.0))
-            whole = dense["plain"].rows(state, None, plain).scored_probabilities
-            for row in range(len(span.wanted.sampled)):
-                found, expected = (each[row * WORDS :][:WORDS] for each in (rows.scored_probabilities, whole))
-                if tempered:
-                    kept = sorted(expected)[-4:]
-                    expected = [chance / sum(kept) * (chance >= kept[0]) for chance in expected]
-                    assert sum(chance > 0 for chance in found) == 4
-                assert found == pytest.approx(expected, abs=2e-6)
 
 
 def test_a_head_that_samples_without_logits_gives_the_same_answers(monkeypatch):

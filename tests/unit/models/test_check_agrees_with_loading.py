@@ -193,41 +193,36 @@ def test_check_and_loading_say_the_same(name, folder, capsys):
 
 BAD_ADAPTERS = {
     "truncated": (
-        lambda folder: os.truncate(
-            folder / "adapter_model.safetensors", (folder / "adapter_model.safetensors").stat().st_size - 7
-        ),
+        lambda folder: os.truncate(folder / "adapter_model.safetensors", 777),
         "adapter_model.safetensors is cut off or damaged, download it again",
     ),
     "empty": (
         lambda folder: (folder / "adapter_model.safetensors").write_bytes(b""),
         "adapter_model.safetensors is cut off or damaged, download it again",
     ),
-    "no regex": (
-        config(ADAPTER, target_modules="(q_proj"),
-        NEVER_WRITTEN,
-    ),
-    "no regex in a key": (
-        config(ADAPTER, rank_pattern={"[": 4}),
-        NEVER_WRITTEN,
-    ),
-    "no regex beside": (
-        config(ADAPTER, exclude_modules="*"),
-        NEVER_WRITTEN,
-    ),
+    "no regex": (config(ADAPTER, target_modules="(q_proj"), NEVER_WRITTEN),
+    "no regex in a key": (config(ADAPTER, rank_pattern={"[": 4}), NEVER_WRITTEN),
+    "no regex beside": (config(ADAPTER, exclude_modules="*"), NEVER_WRITTEN),
     "a rank as text": (config(ADAPTER, r="8"), "adapter"),
-    "an alpha as text": (
-        config(ADAPTER, lora_alpha="x"),
-        NEVER_WRITTEN,
-    ),
-    "patterns that are a list": (
-        config(ADAPTER, rank_pattern=[1]),
-        NEVER_WRITTEN,
-    ),
-    "layers without targets": (
-        config(ADAPTER, target_modules=".*q", layers_to_transform=[1]),
-        "adapter_config.json",
-    ),
+    "an alpha as text": (config(ADAPTER, lora_alpha="x"), NEVER_WRITTEN),
+    "patterns that are a list": (config(ADAPTER, rank_pattern=[1]), NEVER_WRITTEN),
+    "layers without targets": (config(ADAPTER, target_modules=".*q", layers_to_transform=[1]), "adapter_config.json"),
     "no JSON": (write(ADAPTER, "{"), "adapter_config.json is no JSON: "),
+    "no configuration": (lambda folder: (folder / ADAPTER).unlink(), "holds no adapter_config.json"),
+    "another kind": (config(ADAPTER, peft_type="IA3"), "has peft_type 'IA3': only LORA is supported"),
+    **{
+        f"{name}={value}": (config(ADAPTER, **{name: value}), f"not supported: {name}={value!r}")
+        for name, value in (
+            ("fan_in_fan_out", True),
+            ("use_dora", True),
+            ("lora_bias", True),
+            ("target_parameters", ["experts.down_proj"]),
+            ("a_new_option", {"x": 1}),
+            ("init_lora_weights", "pissa"),
+            ("bias", "some"),
+            ("target_modules", None),
+        )
+    },
 }
 
 

@@ -5,6 +5,8 @@ from hypothesis import given, strategies as st
 
 from dlstep.core import Config, SamplingParams, Spec, init, probe, refusal
 from dlstep.strategies import available, load
+from dlstep.strategies.dual_cache import DualCache
+from dlstep.strategies.fast_dllm_v2 import FastDLLMV2
 from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY, specs
 
 from ...helpers.refusals import refused
@@ -41,3 +43,10 @@ def test_fields_of_requests_that_have_no_effect_are_refused(name, field, data):
         Config(spec, num_pages=400), strategy, probe(spec, SamplingParams(max_tokens=4, **{field: FIELDS[field][1]}))
     )
     assert (reason.field, reason.code) == (field, "unsupported") and type(strategy).__name__ in reason.message
+
+
+def test_values_that_do_not_fit_are_refused():
+    with refused("buffer_size", "out_of_range"):
+        FastDLLMV2(buffer_size=1)
+    with refused("cache", "invalid_value"):
+        DualCache(cache="suffix")

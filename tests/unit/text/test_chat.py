@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import event, given, strategies as st
@@ -27,17 +28,6 @@ HELLO = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": 
 
 def told(text):
     return [{"role": "user", "content": text}]
-
-
-class Recording:
-    """A driver that remembers its plans."""
-
-    def __init__(self, driver):
-        self.driver, self.plans = driver, []
-
-    def run(self, plan):
-        self.plans.append(plan)
-        return self.driver.run(plan)
 
 
 @pytest.fixture
@@ -88,14 +78,15 @@ def test_the_embedded_models_answer_the_last_message_of_a_conversation():
 
 def test_a_second_turn_finds_the_pages_of_the_first():
     engine = LLM("tiny-bd", page_size=2, buffer_size=1).engine
-    driver = Recording(engine.driver)
+    plans = []
+    driver = SimpleNamespace(run=lambda plan: (plans.append(plan), engine.driver.run(plan))[1])
     llm = LLM.of(replace(engine, driver=driver, chat_template=LINES))
     first = llm.chat(told(QUESTION))[0]
     assert first.finish_reason == "stop"
-    asked = len(driver.plans)
+    asked = len(plans)
     conversation = [*told(QUESTION), {"role": "assistant", "content": first.text}, *told(QUESTION)]
     second = llm.chat(conversation)[0]
-    shared = 2 * len(driver.plans[asked].admissions[0].shared)
+    shared = 2 * len(plans[asked].admissions[0].shared)
     # Not only the question: the answer as well, except the blocks after which nothing was decoded.
     known = len(first.prompt) + len(first.token_ids)
     assert second.prompt[:known] == (*first.prompt, *first.token_ids)
