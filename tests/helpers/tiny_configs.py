@@ -304,41 +304,6 @@ def wedlm(norms: bool) -> Callable[[tuple[int, int], bool], Facts]:
     return facts
 
 
-FACTS: dict[str, Callable[[tuple[int, int], bool], Facts]] = {
-    "dream": dream,
-    "diffucoder": dream,
-    "dreamon": dreamon,
-    "dream_reasoner": dream_reasoner,
-    "stable_diffcoder": stable_diffcoder,
-    "llada": llada,
-    "fast_dllm_v2": fast_dllm_v2,
-    "sdar": sdar,
-    "idlm": idlm,
-    "wedlm": wedlm(norms=False),
-    "sdlm": sdlm,
-    "wedlm_qwen3": wedlm(norms=True),
-    "sdar_moe": sdar_moe,
-    "open_dcoder": open_dcoder,
-    "coda": coda,
-    "rnd1": rnd1,
-    "illada": illada,
-    "llada_moe": llada_moe,
-    "efficient_dlm": efficient_dlm,
-    "a2d_qwen3": a2d("Qwen3"),
-    "a2d_qwen3_bd3lm": a2d("Qwen3", "diffusion-bd3lm-v0.1"),
-    "a2d_qwen2": a2d("Qwen2"),
-    "a2d_llama": a2d("Llama"),
-    "opdlm": a2d("Qwen3", "OPDLM-4B"),
-    "llada2": llada2,
-    "llada2_moe": llada2,
-    "llada2_mini": llada2,
-    "llada2dot1_mini": llada2,
-    "llada2_mini_dmax": llada2,
-    "nemotron_labs_diffusion": nemotron_labs_diffusion,
-    "diffusion_gemma": diffusion_gemma,
-}
-
-
 SHARED = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 MORE = ("num_key_value_heads", "max_position_embeddings", "rms_norm_eps", "tie_word_embeddings")
 
@@ -412,31 +377,32 @@ def as_diffusion_gemma(facts: Facts) -> Reference:
     return DiffusionGemmaConfig(**copied), DiffusionGemmaForBlockDiffusion
 
 
-REFERENCES: dict[str, Callable[[Facts], Reference]] = {
-    "dream": as_qwen2,
-    "diffucoder": as_qwen2,
-    "dreamon": as_qwen2,
-    "dream_reasoner": as_qwen3,
-    "stable_diffcoder": as_llama,
-    "llada": as_llada,
-    "fast_dllm_v2": as_qwen2,
-    "sdar": as_qwen3,
-    "idlm": as_qwen3,
-    "wedlm": as_qwen2,
-    "sdlm": as_qwen2,
-    "wedlm_qwen3": as_qwen3,
-    "sdar_moe": as_qwen3_moe,
-    "open_dcoder": as_qwen2,
-    "coda": as_qwen3,
-    "rnd1": as_qwen3_moe,
-    "illada": as_llama,
-    "llada_moe": as_llada_moe,
-    "efficient_dlm": as_qwen3,
-    "a2d_qwen3": as_qwen3,
-    "a2d_qwen3_bd3lm": as_qwen3,
-    "a2d_qwen2": as_qwen2,
-    "a2d_llama": as_llama,
-    "opdlm": as_qwen3,
-    "nemotron_labs_diffusion": as_ministral3,
-    "diffusion_gemma": as_diffusion_gemma,
-} | dict.fromkeys(("llada2", "llada2_moe", "llada2_mini", "llada2dot1_mini", "llada2_mini_dmax"), as_glm4_moe)
+FAMILIES: dict[str, tuple[Callable[[tuple[int, int], bool], Facts], Callable[[Facts], Reference]]] = {
+    "dream": (dream, as_qwen2),
+    "diffucoder": (dream, as_qwen2),
+    "dreamon": (dreamon, as_qwen2),
+    "dream_reasoner": (dream_reasoner, as_qwen3),
+    "stable_diffcoder": (stable_diffcoder, as_llama),
+    "llada": (llada, as_llada),
+    "fast_dllm_v2": (fast_dllm_v2, as_qwen2),
+    "sdar": (sdar, as_qwen3),
+    "idlm": (idlm, as_qwen3),
+    "wedlm": (wedlm(norms=False), as_qwen2),
+    "sdlm": (sdlm, as_qwen2),
+    "wedlm_qwen3": (wedlm(norms=True), as_qwen3),
+    "sdar_moe": (sdar_moe, as_qwen3_moe),
+    "open_dcoder": (open_dcoder, as_qwen2),
+    "coda": (coda, as_qwen3),
+    "rnd1": (rnd1, as_qwen3_moe),
+    "illada": (illada, as_llama),
+    "llada_moe": (llada_moe, as_llada_moe),
+    "efficient_dlm": (efficient_dlm, as_qwen3),
+    "a2d_qwen3": (a2d("Qwen3"), as_qwen3),
+    "a2d_qwen3_bd3lm": (a2d("Qwen3", "diffusion-bd3lm-v0.1"), as_qwen3),
+    "a2d_qwen2": (a2d("Qwen2"), as_qwen2),
+    "a2d_llama": (a2d("Llama"), as_llama),
+    "opdlm": (a2d("Qwen3", "OPDLM-4B"), as_qwen3),
+    "nemotron_labs_diffusion": (nemotron_labs_diffusion, as_ministral3),
+    "diffusion_gemma": (diffusion_gemma, as_diffusion_gemma),
+} | dict.fromkeys(("llada2", "llada2_moe", "llada2_mini", "llada2dot1_mini", "llada2_mini_dmax"), (llada2, as_glm4_moe))
+FACTS = {name: facts for name, (facts, _) in FAMILIES.items()}

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from training.model import save_tokenizer
 
-from .tiny_configs import FACTS, REFERENCES, Facts
+from .tiny_configs import FACTS as FACTS, FAMILIES, Facts
 
 Named = Iterator[tuple[str, Tensor]]
 
@@ -37,13 +37,14 @@ def write_checkpoint(
     `heads` are those of queries, and of keys and values. `facts` are put into config.json; None takes one out. `biases`
     are for families that may have some beyond their own, and `tied` for those that may tie their head.
     """
-    stated = FACTS[family](heads, biases) | {"tie_word_embeddings": tied}
+    facts_of, reference_of = FAMILIES[family]
+    stated = facts_of(heads, biases) | {"tie_word_embeddings": tied}
     if family == "llada":
         stated["weight_tying"] = stated.pop("tie_word_embeddings")
     if family == "diffusion_gemma":
         stated.pop("tie_word_embeddings")
     stated = {name: value for name, value in (stated | facts).items() if value is not None}
-    config, network_class = REFERENCES[family](stated)
+    config, network_class = reference_of(stated)
     network = network_class._from_config(config, attn_implementation="sdpa", dtype=torch.float32).eval()
     fill(network, seed)
     tensors = dict(PUBLISHED.get(family, same_names)(untied(network)))

@@ -48,19 +48,6 @@ def test_a_running_output_grows(session):
         session.output(3)
 
 
-def test_going_back_and_on_again_ends_in_the_same(session):
-    expected = session.run().finished[0]
-    states = list(session.trace.states())
-    assert session.back(3) == states[-4]
-    session.run()
-    assert session.output(0).token_ids == expected.answer
-    session.back(1)
-    session.back(2)
-    with pytest.raises(ValueError, match="can go back 1 to"):
-        session.back(100)
-    session.trace.replay()
-
-
 def test_a_resumed_trace_goes_back_through_its_steps(llm, session):
     session.step()
     session.submit("other", PARAMS)
@@ -85,17 +72,19 @@ def test_a_resumed_trace_goes_back_through_its_steps(llm, session):
         session.back()
 
 
-def test_going_back_gives_the_samples_of_then(session):
-    seen = [session.samples]
+def test_going_back_gives_the_state_and_samples_of_then(session):
+    seen = [(session.state, session.samples)]
     while not session.state.done:
         session.step()
-        seen.append(session.samples)
+        seen.append((session.state, session.samples))
+    ended = seen[-1][0]
     while len(seen) > 1:
         steps = min(2, len(seen) - 1)
-        session.back(steps)
         del seen[-steps:]
-        assert session.samples == seen[-1]
-    assert session.samples is None
+        assert (session.back(steps), session.samples) == seen[-1]
+    with pytest.raises(ValueError, match="can go back 0 steps, got 1"):
+        session.back()
+    assert session.run() == ended == session.trace.replay()
 
 
 def test_going_back_undoes_what_was_submitted_since(session):
