@@ -10,6 +10,8 @@ import fractions
 import json
 import pickle
 from collections.abc import Callable, Iterator
+from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -71,75 +73,31 @@ _TORCH = (
     torch.float64, torch.complex64,
 )  # fmt: skip
 
+_VALUES = (
+    None, True, False, b"x", b"\xff\x00", bytearray(b"x"), [], (), set(), frozenset({1}), {}, {"prompt": "x"}, {1: 2}, [5],
+    (5, 6), [1.5, 2.5], ["x"], [b"x"], [None], [True, False], [2**63, 5], [-1], ["\ud800"], [""], [np.int64(5), np.int32(6)],
+    [torch.tensor(5), torch.tensor([5, 6])], [np.arange(3), np.arange(4)], [[5], [6, 7]], [{}], [5, "x"], [[[5]]],
+    [{"role": "user", "content": "x"}], collections.deque([1]), collections.UserList([5]), collections.UserString("x"),
+    range(3), array.array("q", [5, 6]), decimal.Decimal("0.5"), fractions.Fraction(1, 2), 1j, datetime.datetime(2020, 1, 1),
+    Level.ONE, Word.ONE, Settings(), SamplingParams, ..., np.array([]), np.arange(6).reshape(2, 3),
+    np.arange(8).reshape(2, 2, 2), np.zeros(2, dtype=[("a", "i4"), ("b", "f4")]),
+    np.ma.masked_array([1, 2], mask=[True, False]), torch.tensor([5, 6]), torch.arange(6).reshape(2, 3),
+    torch.empty(2, device="meta"), torch.eye(2).to_sparse(), torch.nn.Parameter(torch.ones(2)), torch.int64,
+)  # fmt: skip
+
 Make = Callable[[], Any]
 ODD: dict[str, Make] = {
-    "None": lambda: None,
-    "True": lambda: True,
-    "False": lambda: False,
-    "bytes": lambda: b"x",
-    "bytes of no text": lambda: b"\xff\x00",
-    "bytearray": lambda: bytearray(b"x"),
     "memoryview": lambda: memoryview(b"x"),
-    "list": list,
-    "tuple": tuple,
-    "set": set,
-    "frozenset": lambda: frozenset({1}),
-    "dict": dict,
-    "dict of text": lambda: {"prompt": "x"},
-    "dict of numbers": lambda: {1: 2},
-    "list of numbers": lambda: [5],
-    "tuple of numbers": lambda: (5, 6),
-    "list of floats": lambda: [1.5, 2.5],
-    "list of texts": lambda: ["x"],
-    "list of bytes": lambda: [b"x"],
-    "list of None": lambda: [None],
-    "list of truths": lambda: [True, False],
-    "list of large numbers": lambda: [2**63, 5],
-    "list of negative numbers": lambda: [-1],
-    "list of a surrogate": lambda: ["\ud800"],
-    "list of an empty text": lambda: [""],
-    "list of numpy numbers": lambda: [np.int64(5), np.int32(6)],
-    "list of tensors": lambda: [torch.tensor(5), torch.tensor([5, 6])],
-    "list of arrays": lambda: [np.arange(3), np.arange(4)],
-    "list of lists": lambda: [[5], [6, 7]],
-    "list of dicts": lambda: [{}],
-    "list of messages": lambda: [{"role": "user", "content": "x"}],
-    "mixed list": lambda: [5, "x"],
-    "nested list": lambda: [[[5]]],
     "deep list": lambda: deep(2000),
     "circular list": circular,
     "named tuple": lambda: collections.namedtuple("Pair", "a b")(1, 2),
-    "deque": lambda: collections.deque([1]),
-    "user list": lambda: collections.UserList([5]),
-    "user string": lambda: collections.UserString("x"),
-    "range": lambda: range(3),
-    "standard array": lambda: array.array("q", [5, 6]),
-    "decimal": lambda: decimal.Decimal("0.5"),
-    "fraction": lambda: fractions.Fraction(1, 2),
-    "complex": lambda: 1j,
-    "datetime": lambda: datetime.datetime(2020, 1, 1),
-    "int enum": lambda: Level.ONE,
-    "str enum": lambda: Word.ONE,
-    "subclass of the parameters": Settings,
     "generator": lambda: (part for part in (5, 6)),
     "iterator": lambda: iter([5]),
-    "class": lambda: SamplingParams,
     "function": lambda: deep,
     "module": lambda: np,
-    "ellipsis": lambda: ...,
-    "empty array": lambda: np.array([]),
-    "2-D array": lambda: np.arange(6).reshape(2, 3),
-    "3-D array": lambda: np.arange(8).reshape(2, 2, 2),
     "array of objects": lambda: array_of(object()),
-    "structured array": lambda: np.zeros(2, dtype=[("a", "i4"), ("b", "f4")]),
-    "masked array": lambda: np.ma.masked_array([1, 2], mask=[True, False]),
-    "1-D tensor": lambda: torch.tensor([5, 6]),
-    "2-D tensor": lambda: torch.arange(6).reshape(2, 3),
-    "meta tensor": lambda: torch.empty(2, device="meta"),
-    "sparse tensor": lambda: torch.eye(2).to_sparse(),
-    "parameter": lambda: torch.nn.Parameter(torch.ones(2)),
-    "dtype": lambda: torch.int64,
-}  # fmt: skip
+}
+ODD |= {" ".join(f"{type(value).__name__} {value!r}".split()): partial(deepcopy, value) for value in _VALUES}
 ODD |= {f"number {number!r}" if abs(number) < 10**40 else f"number {hash(number)}": lambda n=number: n for number in _NUMBERS}
 ODD |= {f"text {text[:20]!r}": lambda t=text: t for text in _TEXTS}
 ODD |= {f"numpy {name}": lambda d=name: np.array([1, 2]).astype(d)[0] for name in _DTYPES}
