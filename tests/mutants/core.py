@@ -6,10 +6,10 @@ MUTANTS = (
     *in_file(
         "core/block.py",
         (
-            "Block.unmask_rows",
+            "Block._written",
             "put a token one position off",
-            "masked.pop(index) - start",
-            "min(masked.pop(index) - start + 1, len(new_tokens) - 1)",
+            "new_tokens[position - start]",
+            "new_tokens[min(position - start + 1, len(new_tokens) - 1)]",
         ),
         ("Block.with_pinned", "sample pinned positions", "1 << index", "0"),
         ("Block.with_pinned", "count pinned positions as masked", "masked if not given >> position - start & 1", "masked"),

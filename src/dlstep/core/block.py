@@ -156,22 +156,13 @@ class Block:
     def unmask_rows(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "Block":
         """Return the block with some masked positions unmasked, given by their indices in `masked`.
 
-        This takes 2.3 us for 2 of 12 positions; `unmask` takes 3.7 us.
-
         Args:
             chosen: The indices, ascending.
             tokens: Token of each masked position.
             probabilities: Probabilities of these tokens.
         """
-        start = self.start
-        masked = list(self.masked)
-        new_tokens = list(self.tokens)
-        new_probabilities = list(self.probabilities)
-        for index in reversed(chosen):
-            offset = masked.pop(index) - start
-            new_tokens[offset] = tokens[index]
-            new_probabilities[offset] = probabilities[index]
-        return Block(start, tuple(new_tokens), tuple(masked), tuple(new_probabilities), self.given, self.opened, self.extra)
+        masked = [self.masked[index] for index in chosen]
+        return self.unmask(masked, [tokens[index] for index in chosen], [probabilities[index] for index in chosen])
 
     def unmask(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "Block":
         """Return the block with some masked positions unmasked.

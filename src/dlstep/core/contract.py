@@ -306,7 +306,7 @@ def sequence_after(before: SequenceState, hook: Literal["init", "commit", "forge
     least, most = (0, settled) if hook == "forget" else (settled, limit)  # `forget` settles nothing
     if flaw := _progress_flaw(before.progress, progress, least, most):
         raise WrongAnswer(strategy, hook, flaw)
-    after = before.with_progress(progress)
+    after = replace(before, progress=progress)
     if hook == "commit" and before.steps > limit - before.request.start and progress.settled < limit:
         # With more passes than tokens, every further pass must lower the measure.
         was, now = strategy.measure(before_forward(before)), strategy.measure(after)

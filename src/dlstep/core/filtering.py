@@ -172,11 +172,6 @@ class FilteredBlock(Block):
                 right[: place + 2] = sets_before(letters[: place + 1], right[place + 1])
         return sorted(kept)
 
-    def unmask_rows(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "FilteredBlock":
-        """Return the block after unmasking `masked[index]` for those indices in `chosen` that `compatible` selects."""
-        masked = [self.masked[index] for index in chosen]
-        return self.unmask(masked, [tokens[index] for index in chosen], [probabilities[index] for index in chosen])
-
     def unmask(self, chosen: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "FilteredBlock":
         """Return the block after unmasking those positions in `chosen` that `compatible` selects."""
         return self._with(Block.unmask(self, *self._chosen(chosen, tokens, probabilities)))

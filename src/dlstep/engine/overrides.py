@@ -62,7 +62,7 @@ def _handed_over(sequence: SequenceState, strategy: Strategy) -> SequenceState:
     if any(isinstance(option, Rule) and option.remasks for option in options_of(strategy).values()):
         # Users have seen the settled tokens, and stop strings, repetition limits and the constraint have read them.
         window = tuple([block.with_given(progress.settled) for block in window])
-    return sequence.with_progress(replace(progress, window=window))
+    return replace(sequence, progress=replace(progress, window=window))
 
 
 def forked(state: State, base: Strategy, changes: Json, seed: int | None = None) -> State:

@@ -42,7 +42,7 @@ def test_each_fault_of_a_span_has_its_own_message(changes, message):
 def test_finished_blocks_stay_in_the_progress_of_a_sequence():
     sequence = waiting(MultiBD(), Request(0, (1, 2)))
     past = sequence.progress.past.push_front(Block(0, (1, 2), (), (1.0, 1.0)))
-    sequence = sequence.with_progress(replace(sequence.progress, past=past))
+    sequence = replace(sequence, progress=replace(sequence.progress, past=past))
     assert sequence_after(sequence, "commit", sequence.progress) == sequence
     for lost in (past.drop_first(), tuple(past), None):
         progress = replace(sequence.progress, past=lost)

@@ -43,4 +43,4 @@ def test_a_block_with_masks_is_not_ready_although_its_passes_are_used_up():
     aged = replace(sequence, steps=99)
     rows = SpanSamples((0, 0), (0.9, 0.8))
     after = strategy.commit(aged, strategy.schedule(aged, CONFIG.spec), rows, CONFIG.spec)
-    assert (aged.with_progress(after).tokens(2, 4), after.settled) == ((0, MASK), 2)
+    assert (replace(aged, progress=after).tokens(2, 4), after.settled) == ((0, MASK), 2)

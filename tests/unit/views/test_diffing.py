@@ -124,7 +124,7 @@ def test_fields_that_nothing_else_shows_are_named():
     block = sequence.progress.window[0]
     surer = replace(block, probabilities=tuple([1.0] * len(block.probabilities)))
     blocks = state.waiting.remove([0]).push_front(
-        [sequence.with_progress(replace(sequence.progress, window=(surer, *sequence.progress.window[1:])))]
+        [replace(sequence, progress=replace(sequence.progress, window=(surer, *sequence.progress.window[1:])))]
     )
     assert str(diff(state, replace(state, waiting=blocks))) == "request 0: other window"
     assert diff(state, replace(state, config=replace(state.config, num_pages=8))).parts == ("num_pages 16 -> 8",)
