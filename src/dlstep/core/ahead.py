@@ -15,6 +15,9 @@ from .schedule import fit, scheduled_span
 
 # With passes ahead, each finished block is stored in a separate pass. This pays if blocks average at least this many passes.
 LEAST_PASSES = 8
+FREE_ROWS = (
+    128  # Up to this many rows, a pass takes as long as reading the weights: storing rows in another pass costs nothing.
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,8 @@ class AheadDriver(Protocol):
 def plan_ahead(prepared: Prepared) -> PlanAhead | None:
     """Return the pass that follows a plan, unless requests end; None if that is unknown or does not pay.
 
-    Its rows need no new pages.
+    Its rows need no new pages. If rows are few and a block probably ends now, judging by its request's tokens per pass, it
+    pays to wait: the block can then be stored together with the next one.
 
     Args:
         prepared: The plan that the device runs, and its state.
@@ -56,7 +60,7 @@ def plan_ahead(prepared: Prepared) -> PlanAhead | None:
         RequestFault: If the strategy of a request fails.
     """
     state, plan = prepared.state, prepared.plan
-    config, spans, certain, settled = state.config, list[Span](), list[float](), 0
+    config, spans, certain, surplus, joined = state.config, list[Span](), list[float](), 0, 0
     for sequence, index in prepared.running:
         request, least = sequence.request, sequence.request.strategy.certain_from
         # A sequence without a span may lack pages for its window; all others have them.
@@ -70,7 +74,11 @@ def plan_ahead(prepared: Prepared) -> PlanAhead | None:
             return None
         spans.append(span)
         certain.append(least)
-        settled += LEAST_PASSES * (sequence.progress.settled - len(request.prompt)) - sequence.steps * len(span.rows.tokens)
+        rows, masks = len(span.rows.tokens), len(sampled)
+        tokens = sequence.progress.settled - len(request.prompt) + rows - masks
+        surplus += LEAST_PASSES * tokens - sequence.steps * rows
+        joined += rows if 0 < masks * sequence.steps <= tokens else 0
     following = replace(plan, step=plan.step + 1, spans=tuple(spans), releases=(), preemptions=(), admissions=(), grants=())
-    fits = spans and settled <= 0 and following.num_rows <= config.max_num_batched_tokens
-    return PlanAhead(plan, following, tuple(certain)) if fits else None
+    pays = spans and surplus <= 0 and not 0 < joined <= FREE_ROWS - following.num_rows
+    fits = following.num_rows <= config.max_num_batched_tokens
+    return PlanAhead(plan, following, tuple(certain)) if pays and fits else None

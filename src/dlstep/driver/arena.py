@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 _ALIGNED = 16  # bytes; kernels load words of this size
-_TYPES = {np.dtype(np.int64): torch.int64, np.dtype(np.int32): torch.int32, np.dtype(np.float32): torch.float32}
+_TYPES = {np.dtype(str(kind)[6:]): kind for kind in (torch.int64, torch.int32, torch.float32, torch.float64)}
 
 
 class Arena:

@@ -6,7 +6,7 @@ from itertools import accumulate
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int64
+from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from ..core import EMPTY_CACHE, Ids, Plan, PlanAhead, Span
@@ -80,7 +80,7 @@ class Unmasking:
     columns: Int64[Tensor, " w"]
     rows: Int64[Tensor, " w"]
     spans: Int64[Tensor, " w"]
-    least: Float32[Tensor, " w"]
+    least: Float64[Tensor, " w"]
     count: int
 
     def apply(self, tokens: Int64[Tensor, " n"], packed: Packed) -> None:
@@ -109,12 +109,6 @@ def unmasking_of(ahead: PlanAhead, gathered: Gathered, columns: Sequence[int] | 
         "columns": np.arange(len(rows)) if columns is None else np.array(columns),
         "rows": rows,
         "spans": np.repeat(np.arange(len(sampled)), counts),
-        "least": np.repeat(single(np.array(certain)), counts),
+        "least": np.repeat(certain, counts),
     }
     return Unmasking(**staged(arrays, device), count=len(sampled))
-
-
-def single(numbers: np.ndarray) -> Float32[np.ndarray, " n"]:
-    """Round each number up to single precision."""
-    near = numbers.astype(np.float32)
-    return np.where(near < numbers, np.nextafter(near, np.float32(np.inf)), near)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 from hypothesis import event, given, strategies as st
 
-from dlstep.core import Request, SamplingParams, Spec, ahead as core_ahead, init
+from dlstep.core import Request, Samples, SamplingParams, Spec, ahead as core_ahead, init
 from dlstep.engine.decode import Decode
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies.multi_bd import MultiBD
@@ -20,6 +20,7 @@ from ...helpers.ahead import AheadDriver
 def always_ahead():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(core_ahead, "LEAST_PASSES", 0)
+        patch.setattr(core_ahead, "FREE_ROWS", 0)
         yield
 
 
@@ -82,3 +83,20 @@ def test_a_strategy_that_fails_ahead_ends_only_its_request():
         ends |= {update.id: update.sequence for update in decode.step() if update.finish_info}
     assert ends[0].finish == "error" and "ZeroDivisionError" in ends[0].error
     assert ends[1].answer == answered_alone(spec, strategy, requests[1]).answer
+
+
+@pytest.mark.parametrize(("free", "extra"), [(8, 0), (7, 3)])
+def test_few_rows_of_a_block_that_ends_are_stored_with_the_next_block(free, extra, monkeypatch):
+    monkeypatch.setattr(core_ahead, "FREE_ROWS", free)
+    strategy, config = MultiBD(4, 1, rule=Threshold(1.0, inclusive=False)), ample(Spec(MASK, (EOS,), VOCABULARY))
+    passes = []
+    for ahead in (False, True):
+        driver, events = AheadDriver(shadow(config, strategy)), []
+        driver.most_rows = config.max_num_batched_tokens
+        decode = Decode(init(config, strategy), driver, record=events.append, ahead=ahead)
+        decode.add(Request(0, (5, 6, 7, 8), SamplingParams(max_tokens=16, ignore_eos=True)))
+        while not decode.state.done:
+            decode.step()
+        passes.append(sum(isinstance(event, Samples) for event in events))
+        assert bool(driver.taken) == ahead
+    assert passes[1] - passes[0] == extra
