@@ -71,7 +71,7 @@ lint: $(VENV)/.test
 	$(BIN)/codespell
 
 # The tests of `make test`: the packages that decide answers, the server, two ranks, and checks of the repository.
-DOCS_OF_FULL := $(addprefix tests/docs/test_,$(addsuffix .py,add_your_own blocks first_hour pictures readme release_check \
+DOCS_OF_FULL := $(addprefix tests/docs/test_,$(addsuffix .py,blocks first_hour pictures readme release_check \
     site terminal_pictures))
 CHOSEN := tests/property tests/reference $(filter-out $(DOCS_OF_FULL),$(wildcard tests/docs/test_*.py)) \
     $(addprefix tests/unit/,core driver engine models processes processors rules serve strategies text) \

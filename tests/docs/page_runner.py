@@ -182,7 +182,7 @@ class PageRunner:
         allowed = {0}
         if re.search(r"^dlstep: (error|rejected): ", shown, re.MULTILINE):
             allowed = {0, 1, 2}  # a request, or the command, fails
-        elif "\n  broken  " in shown:
+        elif "\n  broken  " in shown or " FAILED\n" in shown:
             allowed = {1}
         for line in commands(FILE.sub("", block.text)):
             code = self.command(line, block)
@@ -209,6 +209,8 @@ class PageRunner:
                     check_targets(targets)
                 case ["python" | "python3", file, *arguments] if not file.startswith("-"):
                     self.program(file, arguments)
+                case ["python" | "python3", "-m", "pytest", *arguments]:
+                    return subprocess.run([sys.executable, "-m", "pytest", *arguments], check=False).returncode
                 case ["python" | "python3", "-m", module, *_]:
                     assert module == "venv" or (find_spec(module) and (ROOT / module.partition(".")[0]).is_dir()), module
                 case ["curl", *_]:

@@ -1,20 +1,17 @@
 """Blame over HTTP and in batches: a request with a bug in its rule fails alone."""
 
-import asyncio
-import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from openai import APIStatusError, AsyncOpenAI
 
-from dlstep.batch.checkpoint import answer_all
 from dlstep.batch.engine import BatchEngine
-from dlstep.batch.lines import read_lines
 from dlstep.core import init
 from dlstep.strategies.multi_bd import MultiBD
 
 from ...helpers.faulty import CHOICES, FaultyChoice, FaultyStrategy
-from ...helpers.serving import served, shadow_engine
+from ...helpers.serving import COMPLETIONS, served, shadow_engine
+from ...unit.batch.batches import lines_of, request, run
 
 HEALTHY = 8
 CHECKED_BEFORE_SUBMIT = (
@@ -42,20 +39,15 @@ def bodies(kind):
     return [*healthy[:place], bug, *healthy[place:]]
 
 
-async def answered(client, body):
-    """Return the status of a request, and its text or error."""
-    body = dict(body)
-    extra = {"dlstep": body.pop("dlstep")} if "dlstep" in body else None
-    try:
-        found = await client.completions.create(model="shadow", extra_body=extra, **body)
-        return 200, found.choices[0].text
-    except APIStatusError as error:
-        return error.status_code, str(error.message)
+def outcome(status, reply):
+    """The status of a request, and its text or error."""
+    return status, reply["error"]["message"] if "error" in reply else reply["choices"][0]["text"]
 
 
-async def all_answered(url, bodies):
-    async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-        return list(await asyncio.gather(*[answered(client, body) for body in bodies]))
+def all_answered(server, bodies):
+    with server.http() as http, ThreadPoolExecutor(len(bodies)) as threads:
+        responses = list(threads.map(lambda body: http.post(COMPLETIONS, json=body), bodies))
+    return [outcome(response.status_code, response.json()) for response in responses]
 
 
 def check(kind, bodies, found, alone):
@@ -69,25 +61,16 @@ def check(kind, bodies, found, alone):
 def test_faulty_rule_fails_alone_over_http_and_in_batches(tmp_path):
     healthy = [body for body in bodies("") if "dlstep" not in body]
     with served(engine()) as server:
-        alone = {body["prompt"] + str(body["seed"]): asyncio.run(all_answered(server.url, [body]))[0][1] for body in healthy}
+        alone = {body["prompt"] + str(body["seed"]): server.choice(**body)["text"] for body in healthy}
         for kind in CHOICES:
-            requests = bodies(kind)
-            check(kind, requests, asyncio.run(all_answered(server.url, requests)), alone)
+            check(kind, bodies(kind), all_answered(server, bodies(kind)), alone)
         server.until_idle()
-        with server.http() as client:
-            assert not server.router.deaths and client.get("/ready").status_code == 200
+        assert not server.router.deaths and server.router.phase == "ready"
     requests = [(kind, body) for kind in CHOICES for body in bodies(kind)]
-    rows = [
-        {"custom_id": str(n), "method": "POST", "url": "/v1/completions", "body": {"model": "shadow", **body}}
-        for n, (_, body) in enumerate(requests)
-    ]
-    lines = read_lines("in.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
-    answer_all(BatchEngine(engine()), lines, tmp_path / "out.jsonl")
-    found = [json.loads(line)["response"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    for (kind, body), response in zip(requests, found, strict=True):
-        answer = response["body"]
-        text = answer["error"]["message"] if "error" in answer else answer["choices"][0]["text"]
-        check(kind, [body], [(response["status_code"], text)], alone)
+    lines = lines_of([request(str(number), body) for number, (_, body) in enumerate(requests)])
+    rows = run(lines, tmp_path / "out.jsonl", BatchEngine(engine()))
+    for (kind, body), row in zip(requests, rows, strict=True):
+        check(kind, [body], [outcome(row["response"]["status_code"], row["response"]["body"])], alone)
 
 
 @pytest.mark.parametrize("hook, kind, expected", CHECKED_BEFORE_SUBMIT)
@@ -98,8 +81,8 @@ def test_faulty_strategy_blocks_no_other_request(hook, kind, expected):
     healthy = [body for body in bodies("") if "dlstep" not in body]
     bug = {"prompt": "Number 0. ", "max_tokens": 24, "dlstep": {"hook": hook, "kind": kind}}
     with served(replace(whole, first=first)) as server:
-        alone = asyncio.run(all_answered(server.url, healthy))
-        (status, text), *others = asyncio.run(all_answered(server.url, [bug, *healthy]))
+        alone = all_answered(server, healthy)
+        (status, text), *others = all_answered(server, [bug, *healthy])
         assert status == expected and f"FaultyStrategy.{hook} raised" in text and "faulty.py:" in text
         assert others == alone
         assert not server.router.deaths

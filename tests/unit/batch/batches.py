@@ -112,5 +112,4 @@ class Scripted:
 
 def numbered(numbers: list[int]) -> list[RequestLine]:
     """Requests, of which those with one number have equal content."""
-    rows = [request(f"r{place}", {"prompt": number}) for place, number in enumerate(numbers)]
-    return read_lines("in", "".join(json.dumps(row) + "\n" for row in rows).encode())
+    return lines_of([request(f"r{place}", {"prompt": number}) for place, number in enumerate(numbers)])

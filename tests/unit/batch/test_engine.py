@@ -12,10 +12,9 @@ from dlstep.engine.config import EngineConfig
 from dlstep.serve.http import translate
 
 from ...helpers.compiler import suspend_compiler
-from ...helpers.serving import TEMPLATE, served, shadow_engine
+from ...helpers.serving import CHAT, TEMPLATE, served, shadow_engine
 from .batches import SEATS, URL, engine, lines_of, request, run
 
-CHAT = "/v1/chat/completions"
 STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
 SCHEMA = {"type": "object", "properties": {"enough": {"type": "boolean"}}, "required": ["enough"]}
 FORMAT = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}
@@ -55,25 +54,21 @@ RIGHT = [
 
 def test_bodies_are_those_of_the_server(server, tmp_path):
     rows = answered([request(f"r{number}", body, url) for number, (url, body) in enumerate(RIGHT)], tmp_path)
-    with server.http() as http:
-        for row, (url, body) in zip(rows, RIGHT, strict=True):
-            theirs, ours = without_measures(http.post(url, json=body).json()), row["response"]["body"]
-            key = row["id"].removeprefix("batch_req_")
-            assert ours.pop("id") == ("chatcmpl-" if url == CHAT else "cmpl-") + key
-            assert ours.pop("created") == int(key[:8], 16) // 2
-            assert ours == theirs and row["response"]["status_code"] == 200 and row["error"] is None
+    for row, (url, body) in zip(rows, RIGHT, strict=True):
+        theirs, ours = without_measures(server.post(url, **body)), row["response"]["body"]
+        key = row["id"].removeprefix("batch_req_")
+        assert ours.pop("id") == ("chatcmpl-" if url == CHAT else "cmpl-") + key
+        assert ours.pop("created") == int(key[:8], 16) // 2
+        assert ours == theirs and row["response"]["status_code"] == 200 and row["error"] is None
 
 
 def test_responses_are_those_of_the_server(server, tmp_path):
-    body = {"input": STORY, "max_output_tokens": 40}
-    good, bad = answered([request("a", body, "/v1/responses"), request("b", {**body, "input": []}, "/v1/responses")], tmp_path)
-    ours = good["response"]["body"]
-    with server.http() as http:
-        theirs = http.post("/v1/responses", json=body).json()
-        assert http.post("/v1/responses", json={**body, "input": []}).json() == bad["response"]["body"]
-    assert (
-        ours["id"] == "resp_" + good["id"].removeprefix("batch_req_") and ours["created_at"] == int(ours["id"][5:13], 16) // 2
-    )
+    url, right = "/v1/responses", {"input": STORY, "max_output_tokens": 40}
+    wrong = right | {"input": []}
+    good, bad = answered([request("a", right, url), request("b", wrong, url)], tmp_path)
+    assert server.post(url, status=400, **wrong) == bad["response"]["body"]
+    theirs, ours = server.post(url, **right), good["response"]["body"]
+    assert ours["id"] == good["id"].replace("batch_req_", "resp_") and ours["created_at"] == int(ours["id"][5:13], 16) // 2
     assert ours["output"][0]["content"] == theirs["output"][0]["content"] and ours["status"] == theirs["status"]
     assert ours["usage"] == {name: value for name, value in theirs["usage"].items() if name != "input_tokens_details"}
     assert ours["dlstep"].keys() == {"finish_reason", "step"}
@@ -82,8 +77,7 @@ def test_responses_are_those_of_the_server(server, tmp_path):
 def test_probabilities_are_those_of_the_server(server, tmp_path):
     body = {"prompt": STORY, "max_tokens": 8, "logprobs": 1}
     (row,) = answered([request("a", body)], tmp_path)
-    with server.http() as http:
-        theirs = http.post(URL, json=body).json()["choices"][0]["logprobs"]
+    theirs = server.choice(**body)["logprobs"]
     ours = row["response"]["body"]["choices"][0]["logprobs"]
     assert ours["tokens"] == theirs["tokens"] and ours["token_logprobs"] == pytest.approx(theirs["token_logprobs"], abs=1e-4)
 
@@ -125,18 +119,22 @@ def test_an_unexpected_error_is_that_of_its_line(tmp_path, monkeypatch):
     assert found[0]["response"]["body"]["error"]["code"] == "internal_error"
 
 
-TWO = lines_of([request("one", GOOD), request("other", GOOD | {"seed": 1})])
+def run_failing(failures, folder):
+    """The answers of an engine whose first forward passes fail, and which takes one of two requests at a time."""
+    shadow = shadow_engine(max_num_reqs=1)
+    shadow.driver.failures = [RuntimeError("CUDA error")] * failures
+    lines = lines_of([request("one", GOOD), request("other", GOOD | {"seed": 1})])
+    return run(lines, folder / "out.jsonl", BatchEngine(shadow))
 
 
 @pytest.mark.parametrize("failures, statuses", [(1, [200, 200]), (2, [500, 200])])
 def test_a_forward_pass_that_fails_is_tried_again_and_then_ends_its_request(failures, statuses, tmp_path):
-    rows = run(TWO, tmp_path / "out.jsonl", failing(failures))
-    assert [row["response"]["status_code"] for row in rows] == statuses
+    assert [row["response"]["status_code"] for row in run_failing(failures, tmp_path)] == statuses
 
 
 def test_a_third_failure_ends_the_batch(tmp_path):
     with pytest.raises(DlstepError, match="3 consecutive forward passes failed: CUDA error"):
-        run(TWO, tmp_path / "out.jsonl", failing(3))
+        run_failing(3, tmp_path)
 
 
 def test_a_compilation_that_was_killed_is_tried_again(tmp_path):
@@ -144,13 +142,6 @@ def test_a_compilation_that_was_killed_is_tried_again(tmp_path):
     rows = lines_of([request("one", GOOD | {"structured_outputs": {"regex": "[j-l]{4}"}})])
     (row,) = run(rows, tmp_path / "out.jsonl", BatchEngine(shadow_engine()))
     assert row["response"]["status_code"] == 200
-
-
-def failing(failures):
-    """An engine for one request, whose first forward passes fail."""
-    shadow = shadow_engine(max_num_reqs=1)
-    shadow.driver.failures = [RuntimeError("CUDA error")] * failures
-    return BatchEngine(shadow)
 
 
 def test_an_engine_tells_its_facts_or_why_there_is_none(tmp_path):
@@ -163,20 +154,15 @@ def test_an_engine_tells_its_facts_or_why_there_is_none(tmp_path):
 def test_step_maps_are_those_of_generate(server, tmp_path):
     """Over HTTP, in both formats and streamed or not, in batch files and of `generate`: one text."""
     (output,) = LLM("tiny-bd").generate(STORY, SamplingParams(max_tokens=40, step_map=True), progress=False)
-    assert output.step_map is not None
-    expected, asked = json.dumps(output.step_map.to_json()), {"max_tokens": 40, "dlstep": {"step_map": True}}
-    (row,) = answered([request("a", {"prompt": STORY, **asked})], tmp_path)
-    assert json.dumps(row["response"]["body"]["choices"][0]["dlstep"]["step_map"]) == expected
-    message = {"messages": [{"role": "user", "content": STORY}], **asked}
-    response = {"input": STORY, "max_output_tokens": 40, "dlstep": {"step_map": True}}
-    with server.http() as http:
-        whole = http.post(URL, json={"prompt": STORY, **asked}).json()["choices"][0]["dlstep"]["step_map"]
-        assert json.dumps(whole) == expected
-        for kind in ("settled", "drafts", "steps"):
-            body = {"prompt": STORY, **asked, "stream": True, "dlstep": {"step_map": True, "stream": kind}}
-            lines = [line.removeprefix("data: ") for line in http.post(URL, json=body).text.splitlines()]
-            last = [json.loads(line)["dlstep"] for line in lines if line.startswith("{") and "step_map" in line]
-            assert [json.dumps(each["step_map"]) for each in last] == [expected]
-        chat = http.post(CHAT, json=message).json()["choices"][0]["dlstep"]["step_map"]
-        assert http.post("/v1/responses", json=response).json()["dlstep"]["step_map"] == chat
-        assert "step_map" not in http.post(URL, json={"prompt": STORY}).json()["choices"][0]["dlstep"]
+    expected, asked = json.loads(json.dumps(output.step_map.to_json())), {"dlstep": {"step_map": True}}
+    body = {"prompt": STORY, "max_tokens": 40, **asked}
+    (row,) = answered([request("a", body)], tmp_path)
+    for choice in (row["response"]["body"]["choices"][0], server.choice(**body)):
+        assert choice["dlstep"]["step_map"] == expected
+    for kind in ("settled", "drafts", "steps"):
+        told = server.events(**body | {"dlstep": {"step_map": True, "stream": kind}})
+        assert [each["dlstep"]["step_map"] for each in told if "step_map" in each.get("dlstep", ())] == [expected]
+    (chat,) = server.post(CHAT, messages=[{"role": "user", "content": STORY}], max_tokens=40, **asked)["choices"]
+    response = server.post("/v1/responses", input=STORY, max_output_tokens=40, **asked)
+    assert response["dlstep"]["step_map"] == chat["dlstep"]["step_map"]
+    assert "step_map" not in server.choice(prompt=STORY)["dlstep"]

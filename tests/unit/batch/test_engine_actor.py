@@ -52,10 +52,9 @@ def test_a_line_that_is_no_request_is_an_error_of_its_own():
 
 
 def answer_with(step):
-    """Send a request to an engine with this step, in a process of its own."""
+    """Send a request to an engine with this step."""
     with patch.object(BatchEngine, "step", step):
-        batch = BatchEngine(shadow_engine())
-        actor_of(batch, 1.0)(rows_of({0: lines_of(stories(1))[0].content}))
+        actor_of(BatchEngine(shadow_engine()), 1.0)(rows_of({0: lines_of(stories(1))[0].content}))
 
 
 def hanging(batch):

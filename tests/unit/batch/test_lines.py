@@ -45,10 +45,7 @@ def test_blank_lines_are_skipped_and_counted():
     "lines, message",
     [
         (b"[1]", "in.jsonl, line 1 is no request"),
-        (
-            b'{"custom_id": "a"}\n{"url": "/v1/completions"}',
-            "line 2 needs a non-empty text as its custom_id, got None",
-        ),
+        (b'{"custom_id": "a"}\n{"url": "/v1/completions"}', "line 2 needs a non-empty text as its custom_id, got None"),
         (b'{"custom_id": "a"}\n{"custom_id": "b"}\n{"custom_id": "a"}\n', "lines 1 and 3 both have custom_id 'a'"),
     ],
 )

@@ -4,7 +4,6 @@ from collections import Counter
 from dataclasses import replace
 from multiprocessing import Pipe
 from threading import Thread, get_ident
-from typing import ClassVar
 
 import pytest
 
@@ -24,6 +23,14 @@ from dlstep.testing.edges import PlainEdges
 from ...helpers.serving import shadow_engine
 
 PROMPT = tuple(range(5, 25))
+
+
+def started(engine):
+    """Return our end of the pipe to an engine in a thread, and the thread."""
+    ours, engine_pipe = Pipe()
+    thread = Thread(target=execute_commands, args=(engine, Heart(engine_pipe)))
+    thread.start()
+    return ours, thread
 
 
 def run(loop):
@@ -51,13 +58,12 @@ def test_only_requested_fields_are_reported():
 
 
 class Counting:
-    """A driver that records each plan and its number of rows."""
+    """A driver that records each plan."""
 
     def __init__(self, driver):
-        self.driver, self.rows, self.plans = driver, [], []
+        self.driver, self.plans = driver, []
 
     def run(self, plan):
-        self.rows.append(sum(len(span.rows.tokens) for span in plan.spans))
         self.plans.append(plan)
         return self.driver.run(plan)
 
@@ -81,19 +87,22 @@ def test_work_counts_what_the_device_did():
     reports = [loop.step() for _ in range(4)]
     loop.execute([Cancel(0)])
     reports += run(loop)
-    work = [report.work for report in reports]
-    assert sum(step.rows for step in work) == sum(driver.rows)
-    assert sum(step.sampling_forwards + step.storing_forwards for step in work) == len(driver.rows)
-    assert sum(step.prompt_tokens for step in work) == 6 * 21
-    assert sum(step.cached_tokens for step in work) > 0, "equal prefixes are shared"
-    assert sum(step.preemptions for step in work) > 0, "17 pages are not enough for all of them"
-    assert 0 < sum(step.wasted for step in work) == wasted_by(driver.plans, 0) < sum(driver.rows)
+    rows = sum(len(span.rows.tokens) for plan in driver.plans for span in plan.spans)
+
+    def work(field):
+        return sum(getattr(report.work, field) for report in reports)
+
+    assert work("rows") == rows and work("sampling_forwards") + work("storing_forwards") == len(driver.plans)
+    assert work("prompt_tokens") == 6 * 21
+    assert work("cached_tokens") > 0, "equal prefixes are shared"
+    assert work("preemptions") > 0, "17 pages are not enough for all of them"
+    assert 0 < work("wasted") == wasted_by(driver.plans, 0) < rows
     assert reports[-1].load[:2] == (0, 0)
 
 
 def test_a_driver_that_fails_for_good_ends_the_engine():
     engine = shadow_engine()
-    engine.driver.failures = [RuntimeError("broken") for _ in range(5)]
+    engine.driver.failures = [RuntimeError("broken")] * 5
     loop = EngineLoop(engine)
     loop.execute([Submit(Request(number, PROMPT, SamplingParams(max_tokens=8))) for number in range(40)])
     with pytest.raises(RuntimeError, match="broken"):
@@ -102,9 +111,7 @@ def test_a_driver_that_fails_for_good_ends_the_engine():
 
 def test_engine_ends_when_the_pipe_closes_or_when_asked():
     for polite in (True, False):
-        ours, engine_pipe = Pipe()
-        thread = Thread(target=execute_commands, args=(shadow_engine(), Heart(engine_pipe)))
-        thread.start()
+        ours, thread = started(shadow_engine())
         assert isinstance(ours.recv(), Heartbeat)
         info = ours.recv()
         assert isinstance(info, Facts) and info.model == "shadow" and info.folder is None
@@ -130,8 +137,7 @@ def test_a_policy_counts_the_requests_that_come_together():
 class NotedEdges(PlainEdges):
     """Edges that note which threads build them, and which find the states from which an answer can end in time."""
 
-    noted: ClassVar = Counter[tuple[str, int]]()
-    ends: ClassVar = set[int]()
+    noted, ends = Counter(), set()
 
     def __init__(self, automaton, gap):
         self.noted["bound", get_ident()] += 1
@@ -155,14 +161,10 @@ def test_forward_passes_do_not_wait_for_the_constraints_of_new_requests(monkeypa
     monkeypatch.setattr(tables, "_MaskBits", NotedBits)
     engine = shadow_engine()
     config, strategy = engine.first.config, engine.first.strategy
-    ours, engine_pipe = Pipe()
-    thread = Thread(target=execute_commands, args=(engine, Heart(engine_pipe)))
-    thread.start()
+    ours, thread = started(engine)
     for number, pattern in enumerate(["[0-9]{2,40}", "[ab]{3,30}c?", "(one|two)*"]):
         request = constrained(Request(number, PROMPT, SamplingParams(max_tokens=40, regex=pattern)), config.spec)
-        assert request.automaton is not None
         added, _ = checked(config, strategy, replace(request, automaton=replace(request.automaton, edges_of=NotedEdges)))
-        assert added.constraint is not None
         NotedEdges.ends = {states.bitmap for states in added.constraint.ends}
         command = Submit(added)
         del added.constraint.__dict__["constraint"], added.constraint.__dict__["ends"]

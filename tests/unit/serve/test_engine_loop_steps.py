@@ -11,7 +11,7 @@ from dlstep.core import Config, Refused, Request, init, options_of, rebuild, wit
 from dlstep.core.options import sorted_options
 from dlstep.engine.loader import LoadedEngine
 from dlstep.rules import with_values
-from dlstep.serve.engine_loop import EngineLoop, Steps
+from dlstep.serve.engine_loop import EngineLoop
 from dlstep.serve.messages import Cancel, Drop, Origin, Submit
 from dlstep.testing.harness import shadow
 
@@ -19,7 +19,7 @@ from ...helpers.recorded import spec_for
 from ...helpers.serving import shadow_engine
 
 SIZES = {"block_size": 4, "buffer_size": 2, "canvas_length": 4, "max_denoising_steps": 4, "max_post_edit_steps": 2}
-PROMPTS = ((1, 2, 3), (5, 6, 7, 8, 9), (4,))
+PROMPTS, LONG = ((1, 2, 3), (5, 6, 7, 8, 9), (4,)), tuple(range(5, 25))
 OTHERS = (
     {"accept_threshold": 0.2}, {"accept_threshold": 1.0}, {"rule": "quota", "steps_per_block": 2}, {"entropy_bound": 3.0},
     {"edit_threshold": 0.5}, {"semi_complete_threshold": 0.3}, {"rule": "remdm"}, {"rule": "saber"},
@@ -137,10 +137,9 @@ def test_temperature_and_seed_may_change_and_are_those_of_a_request_that_has_the
 
 
 def test_dropped_steps_are_removed_and_their_stream_continues():
-    loop, steps = EngineLoop(shadow_engine()), Steps()
-    prompt, params = tuple(range(5, 25)), SamplingParams(max_tokens=30, ignore_eos=True)
-    loop._steps = steps
-    loop.execute([Submit(Request(number, prompt, params), steps=True, keeps=number != 2) for number in range(3)])
+    loop, params = EngineLoop(shadow_engine()), SamplingParams(max_tokens=30, ignore_eos=True)
+    steps = loop._steps
+    loop.execute([Submit(Request(number, LONG, params), steps=True, keeps=number != 2) for number in range(3)])
     assert len(steps._kept) == 2, "one is reported, and not kept"
     before = {news.id: [*news.frames] for news in loop.step().news}
     loop.execute([Drop(1), Drop(77)])
@@ -154,16 +153,14 @@ def test_dropped_steps_are_removed_and_their_stream_continues():
 
 def test_an_abort_is_a_frame_and_no_step_to_fork_from():
     loop = EngineLoop(shadow_engine())
-    submit = Submit(Request(0, tuple(range(5, 25)), SamplingParams(max_tokens=60, ignore_eos=True)), steps=True, keeps=True)
+    submit = Submit(Request(0, LONG, SamplingParams(max_tokens=60, ignore_eos=True)), steps=True, keeps=True)
     loop.execute([submit, Submit(Request(1, (1,), SamplingParams()), steps=True, keeps=True)])  # the mask
     reports = [loop.step(), loop.step()]
     loop.execute([Cancel(0, "enough")])
-    reports.append(loop.step())
-    frames = {number: [frame for r in reports for news in r.news if news.id == number for frame in news.frames]
-              for number in (0, 1)}  # fmt: skip
-    assert [frame.seq for frame in frames[0]] == [1, 2, 3] and frames[0][-1].fed is None
-    assert frames[0][-1].finish_info.error == "enough"
-    (refused,) = frames[1]
+    news = [each for report in [*reports, loop.step()] for each in report.news]
+    frames, (refused,) = ([frame for each in news if each.id == number for frame in each.frames] for number in (0, 1))
+    assert [frame.seq for frame in frames] == [1, 2, 3] and frames[-1].fed is None
+    assert frames[-1].finish_info.error == "enough"
     assert refused.finish_info.reason == "rejected" and refused.seq == 1
     with pytest.raises(IndexError):
         loop._steps.at(Origin(0, 3), engine_of("multi_bd").first)
@@ -171,10 +168,9 @@ def test_an_abort_is_a_frame_and_no_step_to_fork_from():
 
 def test_a_failed_forward_pass_leaves_no_frame_and_its_requests_end():
     engine = shadow_engine()
-    driver = engine.driver
-    driver.failures = [RuntimeError("broken"), RuntimeError("broken")]
+    engine.driver.failures = [RuntimeError("broken")] * 2
     loop = EngineLoop(engine)
-    loop.execute([Submit(Request(0, tuple(range(5, 25)), SamplingParams(max_tokens=20)), steps=True, keeps=True)])
+    loop.execute([Submit(Request(0, LONG, SamplingParams(max_tokens=20)), steps=True, keeps=True)])
     (last,) = run(loop)[0]
     assert (last.finish_info.reason, last.seq, last.fed) == ("error", 1, None)
 

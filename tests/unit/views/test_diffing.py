@@ -108,32 +108,32 @@ def test_fields_that_nothing_else_shows_are_named():
     """Each field of a state, changed alone, is part of the difference."""
     state = start()
     (sequence,) = state.waiting
-    other = replace(sequence.request, params=replace(sequence.request.params, temperature=0.5))
-    waiting = state.waiting.remove([0]).push_front([replace(sequence, request=other)])
-    for changed, name in (
-        (replace(state, cache_digest=5), "KV cache"),
-        (replace(state, releases=(3,)), "releases"),
-        (replace(state, next_seq_id=9), "next_seq_id"),
-        (replace(state, ended=state.ended.push_front(5)), "order of endings"),
-        (replace(state, cache=replace(state.cache, fresh=3)), "pages"),
-        (replace(state, config=replace(state.config, spec=replace(SPEC, head_shift=1))), "spec"),
-    ):
-        assert diff(state, changed).parts == (f"other {name}",)
-        assert str(diff(state, changed)) == f"other {name}"
-    assert str(diff(state, replace(state, waiting=waiting))) == "request 0: other params"
-    block = sequence.progress.window[0]
-    surer = replace(block, probabilities=tuple([1.0] * len(block.probabilities)))
-    blocks = state.waiting.remove([0]).push_front(
-        [replace(sequence, progress=replace(sequence.progress, window=(surer, *sequence.progress.window[1:])))]
-    )
-    assert str(diff(state, replace(state, waiting=blocks))) == "request 0: other window"
-    assert diff(state, replace(state, config=replace(state.config, num_pages=8))).parts == ("num_pages 16 -> 8",)
+    request, progress, config = sequence.request, sequence.progress, state.config
     options = with_options(state.strategy, {"accept_threshold": 0.25})
-    assert diff(state, replace(state, strategy=options)).parts == ("accept_threshold 0.9 -> 0.25",)
-    other_rule = replace(state.strategy, rule=Quota(2))
-    assert diff(state, replace(state, strategy=other_rule)).parts == ("rule threshold -> quota",)
-    decoded = state.waiting.remove([0]).push_front([replace(sequence, request=replace(sequence.request, strategy=options))])
-    assert str(diff(state, replace(state, waiting=decoded))) == "request 0: other strategy"
+    first, *others = progress.window
+    surer = replace(first, probabilities=(1.0,) * len(first.probabilities))
+
+    def waiting(changed):
+        return {"waiting": state.waiting.remove([0]).push_front([changed])}
+
+    for changes, text in (
+        ({"cache_digest": 5}, "other KV cache"),
+        ({"releases": (3,)}, "other releases"),
+        ({"next_seq_id": 9}, "other next_seq_id"),
+        ({"ended": state.ended.push_front(5)}, "other order of endings"),
+        ({"cache": replace(state.cache, fresh=3)}, "other pages"),
+        ({"config": replace(config, spec=replace(SPEC, head_shift=1))}, "other spec"),
+        ({"config": replace(config, num_pages=8)}, "num_pages 16 -> 8"),
+        ({"strategy": options}, "accept_threshold 0.9 -> 0.25"),
+        ({"strategy": replace(state.strategy, rule=Quota(2))}, "rule threshold -> quota"),
+        (
+            waiting(replace(sequence, request=replace(request, params=replace(request.params, temperature=0.5)))),
+            "request 0: other params",
+        ),
+        (waiting(replace(sequence, request=replace(request, strategy=options))), "request 0: other strategy"),
+        (waiting(replace(sequence, progress=replace(progress, window=(surer, *others)))), "request 0: other window"),
+    ):
+        assert str(diff(state, replace(state, **changes))) == text
 
 
 def start():

@@ -1,7 +1,6 @@
 """Frames of a decode: after each forward pass, the folded frames equal the folded updates."""
 
 import json
-from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given, strategies as st
@@ -27,18 +26,13 @@ from dlstep.views.frames import Feeding, Frame, FrameEncoder, FrameRecorder, fol
 from ...helpers.recorded import recorded
 from ...helpers.serving import tiny_llm
 
-Shown = tuple[list[int], list[float], list[tuple[int | None, float]], int, int, str | None]
 
-
-@dataclass
 class Known:
     """An answer as the fold of its updates, with its stages: after each forward pass and at its end."""
 
-    prompt: int
-    tokens: list[int] = field(default_factory=list)
-    chances: list[float] = field(default_factory=list)
-    nfe: int = 0
-    stages: list[Shown] = field(default_factory=list)
+    def __init__(self, sequence):
+        self.prompt, self.nfe = len(sequence.request.prompt), sequence.nfe
+        self.tokens, self.chances, self.stages = [], [], []
 
     def take(self, update):
         self.tokens += update.tokens
@@ -51,18 +45,23 @@ class Known:
         self.stages.append(([*self.tokens], [*self.chances], window, update.sequence.steps, update.sequence.nfe, reason))
 
 
+def added(state, event):
+    """The sequence that an event has added to a state."""
+    return state.find(event.request.id if isinstance(event, Add) else event.id)
+
+
 def by_updates(trace):
     """The fold of the updates between every two states of a trace, by sequence number."""
     state, found = trace.first, {}
     first = [sequence for sequence, _ in state.sequences()]
 
     def opened(sequence):
-        known = Known(len(sequence.request.prompt), nfe=sequence.nfe)
+        known = Known(sequence)
         over = sequence in first and sequence.finish is not None
         if sequence.nfe or over:  # no update reports what was settled before
             known.tokens, known.chances = [*sequence.answer], [*sequence.probabilities]
         if over:  # it ended before the trace begins
-            known.take(Update(sequence, len(sequence.request.prompt) + len(sequence.answer)))
+            known.take(Update(sequence, known.prompt + len(sequence.answer)))
         found[sequence.request.seq_id] = known
 
     for sequence in first:
@@ -70,8 +69,7 @@ def by_updates(trace):
     for event in trace.events:
         before, state = state, apply(state, event)
         if isinstance(event, Add | Adopt):
-            sequence = state.find(event.request.id if isinstance(event, Add) else event.id)
-            opened(sequence)
+            opened(added(state, event))
         if not isinstance(event, Prune):
             for update in updates(before, state):
                 found[update.sequence.request.seq_id].take(update)
@@ -129,14 +127,12 @@ def watched(trace):
     for event in trace.events:
         state = apply(state, event)
         if isinstance(event, Add | Adopt):
-            sequence = state.find(event.request.id if isinstance(event, Add) else event.id)
-            recorder.open(sequence)
+            recorder.open(added(state, event))
         for sequence, frame in recorder.record(event, state):
-            assert isinstance(event, Samples | Abort | Fail)
             if isinstance(event, Samples):
                 found.append((state, event, sequence, frame))
             else:
-                assert frame.fed is None and frame.finish_info is not None
+                assert isinstance(event, Abort | Fail) and frame.fed is None and frame.finish_info is not None
     assert not recorder._answers
     return found
 
@@ -173,9 +169,7 @@ def test_the_first_frame_of_a_fork_folds_as_what_it_stands_for(data):
     for event in trace.events:
         state = apply(state, event)
         if isinstance(event, Add) and event.request.id == 0:
-            sequence = state.find(0)
-            assert sequence is not None
-            frames += recorder.open(sequence)
+            frames += recorder.open(state.find(0))
         frames += [frame for _, frame in recorder.record(event, state)]
     cut = data.draw(st.integers(1, len(frames)))
     one = joined(frames[:cut])

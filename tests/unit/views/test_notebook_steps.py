@@ -15,7 +15,7 @@ from dlstep.views.frames import recording
 from ...end_to_end.page.hostile import TEXTS
 from ...helpers.shadow_llm import make_llm, spec
 
-MARKUP = (
+MARKUP = [
     "</script>",
     "<script>",
     "<!--",
@@ -30,7 +30,7 @@ MARKUP = (
     "\u202e",
     "\u2028",
     "\\u003c",
-)
+]
 HOSTILE = st.lists(st.one_of(st.sampled_from((*TEXTS, *MARKUP)), st.text(max_size=4)), min_size=1, max_size=4).map("".join)
 
 

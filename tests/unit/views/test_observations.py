@@ -32,10 +32,14 @@ def observed_rows(draw):
     return rows
 
 
+def labels_of(axis):
+    return [label.get_text() for label in axis.get_ticklabels()]
+
+
 def cells(picture):
     """The values of a heat map by the texts of rows and columns, without empty cells."""
     axes, scale = picture.figure.axes
-    sides, columns = ([label.get_text() for label in axis.get_ticklabels()] for axis in (axes.yaxis, axes.xaxis))
+    sides, columns = labels_of(axes.yaxis), labels_of(axes.xaxis)
     (image,) = axes.images
     values = image.get_array().filled(float("nan")).tolist()
     assert scale.get_ylim() == (0, max(1, np.nanmax(values)))
@@ -62,7 +66,7 @@ def test_heights_are_the_probabilities(rows):
     place = {name: rows[0][name] for name in ("request", "offset")}
     found = [(row, exp(row["log_probability"])) for row in of_last_layer(rows, **place)]
     (axes,) = candidates_picture(rows, **place).figure.axes
-    steps, tops = [label.get_text() for label in axes.get_xticklabels()], {}
+    steps, tops = labels_of(axes.xaxis), {}
     for (row, chance), bar in zip(found, axes.patches, strict=True):
         step = steps[round(bar.get_x() + bar.get_width() / 2)]
         assert step == f"step {row['step']}" and bar.get_height() == pytest.approx(chance)

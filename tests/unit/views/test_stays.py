@@ -10,34 +10,28 @@ from dlstep.views import filling_picture, stays
 
 from ...helpers.shadow_llm import make_llm
 
-RULES = (
-    {},
-    {"rule": "quota", "steps_per_block": 2},
-    {"rule": "remdm"},
-    {"rule": "running_confidence"},
-    {"strategy": "multi_bd_edit"},  # replaces tokens
-)
+REPLACES = "multi_bd_edit"
+REMASK = ("remdm", "running_confidence")
 
 
-def decoded(options):
-    """The trace of an answer."""
-    strategy, given = str(options.get("strategy", "multi_bd")), {name: options[name] for name in options if name != "strategy"}
-    session = make_llm(strategy).session()
-    session.submit("a prompt", SamplingParams(max_tokens=20, ignore_eos=True, strategy_options=given))
+@pytest.fixture(params=["threshold", "quota", *REMASK, REPLACES])
+def rule(request):
+    """The rule of an answer, or a strategy that replaces tokens."""
+    return request.param
+
+
+@pytest.fixture
+def trace(rule):
+    """The trace of the answer."""
+    session = make_llm(rule if rule == REPLACES else "multi_bd").session()
+    options = {} if rule == REPLACES else {"rule": rule} | ({"steps_per_block": 2} if rule == "quota" else {})
+    session.submit("a prompt", SamplingParams(max_tokens=20, ignore_eos=True, strategy_options=options))
     session.run()
     return session.trace
 
 
-def masked(sequence):
-    """The masked positions of the window."""
-    return {position for block in sequence.progress.window for position in block.masked}  # pyright: ignore
-
-
-@pytest.mark.parametrize("options", RULES, ids=lambda options: options.get("rule", "threshold"))
-def test_a_stay_covers_exactly_the_states_between_its_forward_passes(options):
-    trace = decoded(options)
-    found = stays(trace)
-    seen = set()
+def test_a_stay_covers_exactly_the_states_between_its_forward_passes(trace, rule):
+    found, seen = stays(trace), set()
     for state in trace.states():
         sequence = state.find(0)
         if sequence is None or sequence.steps in seen:
@@ -48,12 +42,12 @@ def test_a_stay_covers_exactly_the_states_between_its_forward_passes(options):
         held = {
             p: t for block in blocks for p, t in enumerate(block.tokens, block.start) if start <= p < sequence.request.limit
         }
-        expected = {p - start: t for p, t in held.items() if p not in masked(sequence)}
+        masked = {position for block in sequence.progress.window for position in block.masked}
+        expected = {p - start: t for p, t in held.items() if p not in masked}
         assert {s.offset: s.token for s in found if s.since <= step and (s.until is None or step < s.until)} == expected
     assert {stay.offset for stay in found if stay.until is None} == set(range(20))
-    remasks = options.get("rule") in ("remdm", "running_confidence")
-    assert any(stay.until for stay in found) == (remasks or "strategy" in options)
-    assert any(stay.replaced for stay in found) == ("strategy" in options)
+    assert any(stay.until for stay in found) == (rule in (*REMASK, REPLACES))
+    assert any(stay.replaced for stay in found) == (rule == REPLACES)
 
 
 def test_a_token_stays_when_positions_before_it_are_added_or_removed():
@@ -71,9 +65,7 @@ def test_a_token_stays_when_positions_before_it_are_added_or_removed():
     assert moves > 10
 
 
-@pytest.mark.parametrize("options", RULES, ids=lambda options: options.get("rule", "threshold"))
-def test_the_picture_has_a_mark_for_everything_that_happened(options):
-    trace = decoded(options)
+def test_the_picture_has_a_mark_for_everything_that_happened(trace):
     picture, found = filling_picture(trace, "<one> & $more"), stays(trace)
     (axes,) = picture.figure.axes
     cells = axes.images[0].get_array().tolist()

@@ -95,22 +95,14 @@ def test_every_kind_of_event_has_a_line():
     config = Config(Spec(mask_id=0, eos_ids=(1,), vocab_size=9), max_model_len=64, num_pages=4)
     trace = Trace(init(config, load("multi_bd")(block_size=4)))
     (waiting,) = add(trace.first, Request(7, (3, 4))).waiting
-    for event in (
-        Add(Request(0, (7, 8))),
-        Adopt(waiting, 2),
-        Rebuild(),
-        Fail(0, "gone\x1b"),
-        Abort(2, "late"),
-        Prune(),
-        Grow(5),
-    ):
+    events = {
+        "add request 0 of 2 tokens": Add(Request(0, (7, 8))), "adopt request 2": Adopt(waiting, 2), "rebuild": Rebuild(),
+        "fail request 0": Fail(0, "gone\x1b"), "abort request 2": Abort(2, "late"), "prune": Prune(), "grow to 5 pages": Grow(5),
+    }  # fmt: skip
+    for event in events.values():
         trace = trace.extended(event)
-    texts = [line[7:].partition(": ")[0] for line in str(trace).splitlines()][1:]
-    assert texts[:4] == ["add request 0 of 2 tokens", "adopt request 2", "rebuild", "fail request 0"]
-    assert texts[4:] == ["abort request 2", "prune", "grow to 5 pages"]
-    assert str(trace).splitlines()[0] == "Trace of 7 events, 1 add, 1 adopt, 1 rebuild, 1 fail, 1 abort, 1 prune, 1 grow"
-    failed = [*trace.states()][4].finished[0]
-    assert (
-        answer_title(*framed(failed, config.spec))
-        == "request 0, ended by error after 0 forward passes: gone\N{REPLACEMENT CHARACTER}"
-    )
+    title, *lines = str(trace).splitlines()
+    assert title == "Trace of 7 events, 1 add, 1 adopt, 1 rebuild, 1 fail, 1 abort, 1 prune, 1 grow"
+    assert [line[7:].partition(": ")[0] for line in lines] == [*events]
+    failed = answer_title(*framed([*trace.states()][4].finished[0], config.spec))
+    assert failed == "request 0, ended by error after 0 forward passes: gone\N{REPLACEMENT CHARACTER}"

@@ -29,6 +29,11 @@ def http(shadow) -> Iterator[httpx2.Client]:
         yield client
 
 
+def cases(values: dict[str, list[Any]]) -> list[tuple[str, Any]]:
+    """Each field with each of its values."""
+    return [(field, value) for field, each in values.items() for value in each]
+
+
 def error_of(response: httpx2.Response) -> dict[str, Any]:
     """The error of a response, whose code has its status. The message begins with the field and shows nothing inside."""
     error = response.json()["error"]
@@ -39,6 +44,7 @@ def error_of(response: httpx2.Response) -> dict[str, Any]:
 
 def refused(http: httpx2.Client, body: Any, path: str = COMPLETIONS) -> dict[str, Any]:
     """The error of a body that is wrong."""
-    response = http.post(path, content=json.dumps(body), headers={"Content-Type": "application/json"})
+    content = json.dumps(body).replace("Infinity", "1e400")
+    response = http.post(path, content=content, headers={"Content-Type": "application/json"})
     assert response.status_code == 400, response.text
     return error_of(response)

@@ -13,7 +13,7 @@ from dlstep.serve.http import recordings
 from dlstep.views.frames import recording
 
 from ....helpers.serving import CHAT, COMPLETIONS, DeafHost, bearer, questions, served, shadow_engine, tiny_llm
-from .conftest import GOOD, error_of, refused
+from .conftest import GOOD, cases, error_of, refused
 
 STEPS = {"dlstep": {"stream": "steps"}}
 
@@ -271,12 +271,11 @@ def test_kept_steps_are_bounded_in_positions_and_dropped_in_the_engine_too():
 
 @pytest.mark.parametrize(
     "param, value",
-    [
-        ("seq", None), ("seq", -1), ("seq", 99), ("seq", "1"), ("index", 1), ("seed", 1.5), ("seed", 1 << 64),
-        ("temperature", -1), ("temperature", 1e-31), ("prompt", "x"), ("dlstep.accept_threshold", 2), ("dlstep.block_size", 4),
-        ("dlstep.nope", 1), ("dlstep.rule", "./evil.py"), ("dlstep.rule", "credit"), ("dlstep.max_nfe", 4),
-        ("dlstep.stream", "drafts"),
-    ],
+    cases({
+        "seq": [None, -1, 99, "1"], "index": [1], "seed": [1.5, 1 << 64], "temperature": [-1, 1e-31], "prompt": ["x"],
+        "dlstep.accept_threshold": [2], "dlstep.block_size": [4], "dlstep.nope": [1], "dlstep.rule": ["./evil.py", "credit"],
+        "dlstep.max_nfe": [4], "dlstep.stream": ["drafts"],
+    }),
 )  # fmt: skip
 def test_a_fork_that_cannot_be_is_refused_by_the_name_of_its_field(shadow, http, param, value):
     _, option, name = param.rpartition("dlstep.")

@@ -1,6 +1,7 @@
 """One choice of a request, for readers that are slow."""
 
 import json
+from functools import cache
 from itertools import pairwise
 
 from hypothesis import given, strategies as st
@@ -22,32 +23,36 @@ from ....helpers.serving import shadow_engine
 CHAT = ChatRequest.model_validate({"messages": [{"role": "user", "content": "x"}], "n": 8})
 
 
+@cache
+def known():
+    """The facts of an engine without a network."""
+    engine = shadow_engine()
+    return known_facts(engine)._replace(tokenizer=engine.tokenizer)
+
+
+def reader(stops, **asked):
+    """A reader of an answer that has no tokens yet."""
+    pending = PendingRequest(Submit(Request(0, (5,), SamplingParams(stop=stops)), **asked), "key-0", 0.0, lambda: None)
+    return ChoiceReader(0, pending, Head("completion", "m", False, False), known())
+
+
 @given(cuts=st.lists(st.integers(0, 3), max_size=12), stops=st.sampled_from([(), ("a",), ("xy", "b")]), data=st.data())
 def test_a_slow_reader_loses_no_frame(cuts, stops, data):
-    engine = shadow_engine()
-    facts = known_facts(engine)._replace(tokenizer=engine.tokenizer)
-    session_like = data.draw(st.lists(st.lists(st.integers(3, 60), max_size=4), min_size=1, max_size=12))
-    pending = PendingRequest(
-        Submit(Request(0, (5,), SamplingParams(stop=stops)), steps=True, origin=Origin(1, 0)), "key-0", 0.0, lambda: None
-    )
-    sequence = add(engine.first, Request(0, (5,))).find(0)
-    assert sequence is not None
-    settled, frames = 0, []
-    for seq, tokens in enumerate(session_like):
+    choice = reader(stops, steps=True, origin=Origin(1, 0))
+    pending, settled, frames = choice.pending, 0, []
+    for seq, tokens in enumerate(data.draw(st.lists(st.lists(st.integers(3, 60), max_size=4), min_size=1, max_size=12))):
         settled += len(tokens)
         frames.append(Frame(seq, seq, seq, settled, tuple(tokens), (0.5,) * len(tokens)))
-    pending.open(sequence, frames[0])
-    choice, pieces, left = ChoiceReader(0, pending, Head("completion", "m", False, False), facts), [], frames[1:]
+    pending.open(add(known().first, Request(0, (5,))).find(0), frames[0])
+    pieces, left = [], frames[1:]
     for cut in [*cuts, len(left)]:
         for frame in left[:cut]:
             pending.append_frame(frame, 1.0)
         left = left[cut:]
-        while (piece := choice.piece()) is not None:
-            pieces.append(piece)
+        pieces += iter(choice.piece, None)
     assert not choice.ended
     pending.end(FinishInfo("length", 1 + settled), 2.0)
-    while (piece := choice.piece()) is not None:
-        pieces.append(piece)
+    pieces += iter(choice.piece, None)
     assert [piece.dlstep["seq"] for piece in pieces] == [*range(len(frames) + 1)], "the last frame has the finish reason"
     assert choice.ended
     assert "".join(map(text_of, pieces)) == choice.text
@@ -72,16 +77,14 @@ def reports(draw):
 
 @given(groups=reports(), drafts=st.booleans(), stops=st.sampled_from([(), ("a",), ("xy", "b")]))
 def test_however_a_reader_is_delayed_it_loses_drafts_and_never_text(groups, drafts, stops):
-    engine = shadow_engine()
-    facts = known_facts(engine)._replace(tokenizer=engine.tokenizer)
-    pending = PendingRequest(Submit(Request(0, (5,), SamplingParams(stop=stops)), drafts=drafts), "key-0", 0.0, lambda: None)
-    choice, pieces = ChoiceReader(0, pending, Head("completion", "shadow", False, False), facts), []
+    choice, pieces = reader(stops, drafts=drafts), []
     for group in groups:
         for news in group:
-            pending.apply(news, 0.0)
+            choice.pending.apply(news, 0.0)
         if (piece := choice.piece()) is not None:
             pieces.append(piece)
-    plain, every = TextStream(engine.tokenizer, stops), [token for group in groups for news in group for token in news.tokens]
+    plain = TextStream(known().tokenizer, stops)
+    every = [token for group in groups for news in group for token in news.tokens]
     assert "".join(map(text_of, pieces)) == choice.text == plain.close(every)
     assert choice.ended and ["finish_reason" in piece.dlstep for piece in pieces].index(True) == len(pieces) - 1
     if drafts:
@@ -90,19 +93,18 @@ def test_however_a_reader_is_delayed_it_loses_drafts_and_never_text(groups, draf
         for piece, news in zip(pieces, newest, strict=True):
             cells = piece.dlstep["cells"]
             assert [(cell[1], cell[2]) for cell in cells] == [*zip(*news.window, strict=True)]
-            assert [cell[3] for cell in cells] == [*window_texts(news.window[0], facts.first.config.spec.pieces)]
+            assert [cell[3] for cell in cells] == [*window_texts(news.window[0], known().first.config.spec.pieces)]
 
 
 def test_the_answers_of_a_reply_are_encoded_one_after_another():
     """Encoding holds the interpreter, and so delays all other requests; log probabilities of all answers take much memory."""
-    engine, tokens, best = shadow_engine(), [5, 6, 7] * 50, tuple([(token, 0.1) for token in range(5, 25)])
+    tokens, best = [5, 6, 7] * 50, tuple([(token, 0.1) for token in range(5, 25)])
     submit = Submit(Request(0, (5,), SamplingParams(top_logprobs=20)), probabilities=True)
     pending = PendingRequest(submit, "", 0.0, lambda: None, tokens, [0.5] * len(tokens), [best] * len(tokens))
     pending.end(FinishInfo("stop", len(tokens)), 1.0)
-    facts = known_facts(engine)._replace(tokenizer=engine.tokenizer)
     for body in (CompletionRequest(prompt="x", n=8), CHAT):
         head = Head("completion" if isinstance(body, CompletionRequest) else "chat", "m", True)
-        one, other = [Reply(head, body, read_choices([pending] * 8, head, facts), [""] * 8) for _ in range(2)]
+        one, other = [Reply(head, body, read_choices([pending] * 8, head, known()), [""] * 8) for _ in range(2)]
         whole, read = one.whole(), [choice.ended for choice in one.choices]
         choices = [(choice, sum(reader.ended for reader in one.choices)) for choice in whole["choices"]]
         assert not any(read) and [number for _, number in choices] == [*range(1, 9)]

@@ -92,10 +92,7 @@ def accumulated(head, choice, updates, end):
                     found["calls"].append(call)
                 else:
                     found["calls"][call["index"]]["function"]["arguments"] += call["function"]["arguments"]
-            logs = part["logprobs"] or {}
-            found["logs"] += logs.get("content", ()) or [
-                *zip(*[logs[name] for name in sorted(logs) if logs[name]], strict=True)
-            ]
+            found["logs"] += entries(part["logprobs"] or {})
             found["ids"] += part.get("token_ids", [])
             assert found["finish_reason"] is None
             found["finish_reason"] = part["finish_reason"]

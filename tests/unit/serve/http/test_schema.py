@@ -33,7 +33,7 @@ from dlstep.serve.http.translate import MOST_BIASES, head_for, params_of, transl
 from dlstep.text.read_templates import encode_template
 
 from ....helpers.serving import CHAT, COMPLETIONS
-from .conftest import GOOD, GOOD_CHAT, error_of, refused
+from .conftest import GOOD, GOOD_CHAT, cases, error_of, refused
 
 NEUTRAL = {
     "frequency_penalty": 0, "presence_penalty": 0.0, "repetition_penalty": 1.0, "length_penalty": 1, "min_tokens": 0,
@@ -51,54 +51,47 @@ OF_CHAT = {
 }  # fmt: skip
 
 
-def test_neutral_values_pass_alone_and_together(http):
+TOO_MANY = dict.fromkeys(map(str, range(MOST_BIASES + 1)), 1)
+
+
+def test_neutral_values_pass_alone_and_together(shadow):
     for path, good, more in ((COMPLETIONS, GOOD, OF_COMPLETIONS), (CHAT, GOOD_CHAT, OF_CHAT)):
         bodies = [{name: value} for name, value in (NEUTRAL | more).items()]
         for body in (*bodies, NEUTRAL | more, dict.fromkeys(NEUTRAL | more, None) | {"dlstep": {}}):
-            response = http.post(path, json=good | body)
-            assert response.status_code == 200, (body, response.text)
+            shadow.post(path, **good | body)
 
 
 @pytest.mark.parametrize(
     "field, value",
-    [
-        ("frequency_penalty", 0.5), ("presence_penalty", -1), ("repetition_penalty", 0), ("best_of", 2), ("suffix", "end"),
-        ("logit_bias", {"5": 1e9}), ("logit_bias", {"a": 1}), ("logit_bias", {" 5": 1}), ("logit_bias", {"100000": 1}),
-        ("logit_bias", dict.fromkeys(map(str, range(MOST_BIASES + 1)), 1)),
-        ("min_tokens", -1), ("min_tokens", 5), ("use_beam_search", True),
-        ("skip_special_tokens", False),
-        ("logprobs", 21), ("logprobs", -1),
-        ("temperature", "0.5"), ("temperature", False), ("temperature", -0.1), ("temperature", 1e-31),
-        ("top_p", 0), ("top_p", 1.5), ("top_k", -2), ("min_p", 2), ("n", 0), ("n", 129), ("n", True), ("max_tokens", 0),
-        ("max_tokens", 1 << 70), ("seed", 1 << 64), ("seed", 0.5), ("stop", ""), ("stop", [""]), ("stop", 5),
-        ("stop", ["a"] * 65), ("stop_token_ids", [-1]), ("stop_token_ids", [1 << 40]), ("stop_token_ids", [100_000]),
-        ("prompt", ""), ("prompt", []), ("prompt", [[]]), ("prompt", [1, "a"]), ("prompt", None), ("prompt", [100_000]),
-        ("prompt", [1]), ("prompt", "x " * 5000), ("prompt", "x" * 128), ("stream", 1), ("stream_options", {"x": 1}),
-        ("echo", "yes"), ("unknown", 1), ("top_k", 1e400), ("user", 5), ("seed", 1 << 63), ("max_tokens", 128),
-        ("stream_options", {"include_usage": True}), ("stream_options", {"continuous_usage_stats": True}),
-        ("stream_options", {"include_usage": None}), ("cache_salt", ""), ("truncate_prompt_tokens", 0),
-    ],
+    cases({
+        "frequency_penalty": [0.5], "presence_penalty": [-1], "repetition_penalty": [0], "best_of": [2], "suffix": ["end"],
+        "logit_bias": [{"5": 1e9}, {"a": 1}, {" 5": 1}, {"100000": 1}, TOO_MANY], "min_tokens": [-1, 5],
+        "use_beam_search": [True], "skip_special_tokens": [False], "logprobs": [21, -1],
+        "temperature": ["0.5", False, -0.1, 1e-31], "top_p": [0, 1.5], "top_k": [-2, 1e400], "min_p": [2], "n": [0, 129, True],
+        "max_tokens": [0, 1 << 70, 128], "seed": [1 << 64, 0.5], "stop": ["", [""], 5, ["a"] * 65],
+        "stop_token_ids": [[-1], [1 << 40], [100_000]],
+        "prompt": ["", [], [[]], [1, "a"], None, [100_000], [1], "x " * 5000, "x" * 128], "stream": [1], "echo": ["yes"],
+        "stream_options": [{"x": 1}, {"include_usage": True}, {"continuous_usage_stats": True}, {"include_usage": None}],
+        "unknown": [1], "user": [5], "cache_salt": [""], "truncate_prompt_tokens": [0],
+    }),
 )  # fmt: skip
 def test_what_cannot_be_done_is_refused_by_the_name_of_its_field(http, field, value):
-    body = json.dumps(GOOD | {field: value}).replace("Infinity", "1e400")
-    response = http.post(COMPLETIONS, content=body, headers={"Content-Type": "application/json"})
-    assert response.status_code == 400, response.text
-    error = error_of(response)
-    assert error["param"] is not None and error["param"].split(".")[0] == field, error
-    assert error["type"] == "invalid_request_error"
+    error = refused(http, GOOD | {field: value})
+    assert error["param"].split(".")[0] == field and error["type"] == "invalid_request_error", error
 
 
 @pytest.mark.parametrize(
     "param, given",
-    [
-        ("accept_threshold", 1.5), ("accept_threshold", "high"), ("no_such_option", 1), ("block_size", 16), ("max_nfe", 0),
-        ("stream", "all"), ("pinned", {"500": 5}), ("pinned", {"0": 1}), ("pinned", {"a": 5}), ("canvas", [5]),
-        ("pinned", {"1": 5, "01": 6}), ("nonsense", None), ("steps_per_block", None),
-        ("rule", "./evil.py"), ("rule", "os.path"), ("rule", {"a": 1}), ("inner", "evil.module"), ("max_repetition_run", 1),
-        ("processors", {"./evil.py": {}}), ("processors", {"nope": None}), ("processors", {"min_tokens": {"count": -1}}),
-        ("processors", {"logit_bias": {"bias": {"99999": 1}}}),
-        ("processors", {"logit_bias": {"bias": {str(token): 1 for token in range(MOST_BIASES + 1)}}}),
-    ],
+    cases({
+        "accept_threshold": [1.5, "high"], "no_such_option": [1], "block_size": [16], "max_nfe": [0], "stream": ["all"],
+        "pinned": [{"500": 5}, {"0": 1}, {"a": 5}, {"1": 5, "01": 6}], "canvas": [[5]], "nonsense": [None],
+        "steps_per_block": [None], "rule": ["./evil.py", "os.path", {"a": 1}], "inner": ["evil.module"],
+        "max_repetition_run": [1],
+        "processors": [
+            {"./evil.py": {}}, {"nope": None}, {"min_tokens": {"count": -1}}, {"logit_bias": {"bias": {"99999": 1}}},
+            {"logit_bias": {"bias": TOO_MANY}},
+        ],
+    }),
 )  # fmt: skip
 def test_an_option_that_cannot_be_is_refused_by_its_name(http, param, given):
     error = refused(http, GOOD | {"dlstep": {param: given}})
@@ -108,18 +101,18 @@ def test_an_option_that_cannot_be_is_refused_by_its_name(http, param, given):
 
 @pytest.mark.parametrize(
     "field, value",
-    [
-        ("messages", []), ("messages", "hello"), ("messages", [{"role": "user"}]), ("tools", [{"type": "function"}]),
-        ("messages", [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]), ("top_logprobs", 1),
-        ("top_logprobs", 21),
-        ("response_format", {"type": "json_schema"}), ("tool_choice", "required"), ("max_completion_tokens", 5),
-        ("messages", [{"role": "user", "content": ""}]), ("continue_final_message", True), ("verbosity", "low"),
-        ("modalities", ["text", "audio"]), ("prompt_cache_retention", "24h"),
-    ],
+    cases({
+        "messages": [
+            [], "hello", [{"role": "user"}], [{"role": "user", "content": ""}],
+            [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}],
+        ],
+        "tools": [[{"type": "function"}]], "top_logprobs": [1, 21], "response_format": [{"type": "json_schema"}],
+        "tool_choice": ["required"], "max_completion_tokens": [5], "continue_final_message": [True], "verbosity": ["low"],
+        "modalities": [["text", "audio"]], "prompt_cache_retention": ["24h"],
+    }),
 )  # fmt: skip
 def test_what_a_chat_cannot_do_is_refused(http, field, value):
-    body = GOOD_CHAT | {field: value}
-    param = refused(http, body, CHAT)["param"]
+    param = refused(http, GOOD_CHAT | {field: value}, CHAT)["param"]
     assert param.split(".")[0] in (field, "max_tokens"), param
 
 
@@ -134,11 +127,11 @@ def test_what_a_chat_cannot_do_is_refused(http, field, value):
         {"role": "assistant", "content": [{"type": "refusal", "refusal": "x"}]},
     ],
 )
-def test_fields_that_clients_add_to_a_message_are_accepted(http, message):
+def test_fields_that_clients_add_to_a_message_are_accepted(shadow, message):
     turns = [{"role": "user", "content": "x"}, {"role": "user", **message}]
-    found = http.post("/tokenize", json={"messages": turns}).json()
-    assert found["count"] == http.post("/tokenize", json={"prompt": "xx" if message.get("content") else "x"}).json()["count"]
-    assert http.post(CHAT, json=GOOD_CHAT | {"messages": turns}).status_code == 200
+    text = "xx" if message.get("content") else "x"
+    assert shadow.post("/tokenize", messages=turns)["count"] == shadow.post("/tokenize", prompt=text)["count"]
+    shadow.post(CHAT, **GOOD_CHAT | {"messages": turns})
 
 
 MANY = {str(number): [] for number in range(20_000)}
@@ -216,22 +209,21 @@ def test_fields_of_other_servers_are_processors_before_those_of_dlstep(shadow):
     assert params.processors == (RepetitionPenalty(1.5), MinTokens(3), LogitBias({5: 1}), MinTokens())
 
 
-def test_a_salt_separates_prefixes_and_a_prompt_is_cut_to_its_last_tokens(http):
+def test_a_salt_separates_prefixes_and_a_prompt_is_cut_to_its_last_tokens(shadow):
     prompt = [*range(5, 45)]
 
     def used(**more):
-        usage = http.post(COMPLETIONS, json={"prompt": prompt, "max_tokens": 4, **more}).json()["usage"]
+        usage = shadow.post(COMPLETIONS, prompt=prompt, max_tokens=4, **more)["usage"]
         return usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]
 
     assert [used(cache_salt=salt)[1] > 0 for salt in ("a", "a", "b", "b")] == [False, True, False, True]
     assert used(truncate_prompt_tokens=8)[0] == 8 and used(truncate_prompt_tokens=99)[0] == len(prompt)
 
 
-def test_a_begun_message_is_continued_in_chats_as_in_tokenize(http):
+def test_a_begun_message_is_continued_in_chats_as_in_tokenize(shadow):
     begun = [*GOOD_CHAT["messages"], {"role": "assistant", "content": "y"}]
     ways = {"messages": begun, "add_generation_prompt": False, "continue_final_message": True}
-    assert http.post("/tokenize", json=ways).json()["count"] == 2
-    assert http.post(CHAT, json=GOOD_CHAT | ways).json()["usage"]["prompt_tokens"] == 2
+    assert shadow.post("/tokenize", **ways)["count"] == shadow.post(CHAT, **GOOD_CHAT | ways)["usage"]["prompt_tokens"] == 2
 
 
 CANDIDATES = (True, False, 0, 1, 2, 0.5, "a", "low", [5], ["a"], {}, {"a": "b"}, {"5": 1}, {"type": "json_object"})
@@ -303,26 +295,19 @@ def mutated(draw):
     return path, text
 
 
-def check_mutants(shadow, http, path, text):
-    """No mutated body gives a fault of the server, and no error shows what is inside it."""
+@given(case=mutated())
+def test_no_mutated_body_is_a_fault(http, case):
+    """Nor does an error show what is inside the server; the field that it names is in the body, but for its last part."""
+    path, text = case
     response = http.post(path, content=text.encode("utf-8", "replace"), headers={"Content-Type": "application/json"})
     assert response.status_code in (200, 400, 404), (text, response.text)
     if response.status_code != 200:
-        error = error_of(response)
+        param = error_of(response)["param"]
         assert ".py" not in response.text.replace(text, "")
-        check_place(error["param"], json.loads(text) if error["param"] is not None else None)
-
-
-def check_place(param, body):
-    """The field that an error names is a path in the body, whose last part may be missing."""
-    for part in param.split(".") if param is not None else ():
-        assert isinstance(body, dict | list), (param, body)
-        body = body[int(part)] if isinstance(body, list) else body.get(part)
-
-
-@given(case=mutated())
-def test_no_mutated_body_is_a_fault(shadow, http, case):
-    check_mutants(shadow, http, *case)
+        inside = json.loads(text) if param is not None else None
+        for part in param.split(".") if param is not None else ():
+            assert isinstance(inside, dict | list), (param, text)
+            inside = inside[int(part)] if isinstance(inside, list) else inside.get(part)
 
 
 SHORT = st.text("ab", max_size=2)

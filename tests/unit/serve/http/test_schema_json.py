@@ -40,10 +40,9 @@ def bodies(text):
 
 
 @pytest.fixture(scope="module")
-def shadow(tmp_path_factory):
+def shadow():
     """A server whose template writes the arguments of calls."""
-    (path := tmp_path_factory.mktemp("template") / "template.jinja").write_text(WRITING)
-    with served(shadow_engine(), chat_template=str(path)) as server:
+    with served(shadow_engine(), template=WRITING) as server:
         yield server
 
 
@@ -59,22 +58,20 @@ def test_no_text_that_is_decoded_twice_is_a_fault(http, batch, text):
     check(http, batch, text)
 
 
-@pytest.mark.parametrize(
-    "text", ["[" * 1500, '{"a":' * 1500, '{"a": "\\ud800"}', "", '{"a": ' + "[" * 150 + "]" * 150 + "}", '{"a": NaN}']
-)
-def test_none_of_these_is_a_fault(http, batch, text):
+@pytest.mark.parametrize("text", ["[" * 1500, '{"a":' * 1500, '{"a": ' + "[" * 150 + "]" * 150 + "}"])
+def test_no_depth_is_a_fault(http, batch, text):
     check(http, batch, text)  # Hypothesis raises the limit of recursion
 
 
-def test_a_message_that_the_template_drops_is_refused(http, batch):
+def test_a_message_that_the_template_drops_is_refused(shadow, batch):
     messages = [{"role": role, "content": [{"type": "text", "text": role}]} for role in ("developer", "lost", "user")]
-    refused = http.post(CHAT, json=GOOD_CHAT | {"messages": messages})
-    error = error_of(refused)
+    reply, body = shadow.post(TOKENIZE, status=400, messages=messages), GOOD_CHAT | {"messages": messages}
+    error = reply["error"]
     assert (error["param"], error["code"]) == ("messages.1", "message_dropped") and "'lost'" in error["message"]
-    batch.add(0, "0" * 32, {"method": "POST", "url": CHAT, "body": GOOD_CHAT | {"messages": messages}})
-    assert batch.step()[0].body == refused.json()
-    assert http.post(TOKENIZE, json={"messages": messages}).json() == refused.json()
-    assert http.post(CHAT, json=GOOD_CHAT | {"messages": messages[::2]}).status_code == 200
+    assert shadow.post(CHAT, status=400, **body) == reply
+    batch.add(0, "0" * 32, {"method": "POST", "url": CHAT, "body": body})
+    assert batch.step()[0].body == reply
+    assert shadow.post(CHAT, **body | {"messages": messages[::2]})
 
 
 def check(http, batch, text):
@@ -95,8 +92,8 @@ def check(http, batch, text):
             assert response.status_code == 200 or answered[0].body == theirs
 
 
-def test_a_history_is_rendered_with_its_arguments_as_objects(http):
-    counts = [http.post(TOKENIZE, json={"messages": calls(text)}).json()["count"] for text in ("", "{}", '{"a": 1}')]
-    assert counts[0] == counts[1]
-    error = error_of(http.post(TOKENIZE, json={"messages": calls("[1]")}))
+def test_a_history_is_rendered_with_its_arguments_as_objects(shadow):
+    empty, braces = (shadow.post(TOKENIZE, messages=calls(text))["count"] for text in ("", "{}"))
+    assert empty == braces
+    error = shadow.post(TOKENIZE, status=400, messages=calls("[1]"))["error"]
     assert (error["param"], error["code"]) == ("messages.1.tool_calls.0.function.arguments", "invalid_type")

@@ -10,21 +10,21 @@ from dlstep.serve.http.schema import ChatRequest, Tool
 from dlstep.serve.http.tool_calls import CallReader, Function, ToolChoice, call_schema, callable_freely, called_function
 from dlstep.text.json_automaton import schema_automaton
 
-TOOLS = TypeAdapter(list[Tool]).validate_python(
-    [
-        {
-            "type": "function",
-            "function": {"name": "add", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}},
-        },
-        {"type": "function", "function": {"name": "stop"}},
-    ]
-)
+from .test_tool_calls_parts import cut_up
+
 CHOICE = TypeAdapter(ToolChoice)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=4),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=6,
 )
+
+
+def tool(name, parameters=None):
+    return Tool(type="function", function=Function(name=name, parameters=parameters))
+
+
+TOOLS = [tool("add", {"type": "object", "properties": {"a": {"type": "integer"}}}), tool("stop")]
 
 
 def body(tools, choice=None):
@@ -43,38 +43,34 @@ def test_pieces_of_any_size_give_the_call_of_the_whole(arguments, name, named, s
     separators = (", ", ": ") if spaced else (",", ":")
     inner = json.dumps(arguments, separators=separators)
     text = inner if named else json.dumps({"name": name, "arguments": arguments}, separators=separators)
-    reader, begin, names, parts = CallReader(name if named else ""), 0, [], []
-    for end in (*sorted(cuts), len(text)):
-        part = reader.push(text[begin:end])
-        names += [part.name] if part.name else []
-        parts.append(part.text)
-        begin = max(begin, end)
-    assert names == [name] and "".join(parts) == inner
+    reader = CallReader(name if named else "")
+    parts = [reader.push(piece) for piece in cut_up(text, cuts)]
+    assert [part.name for part in parts if part.name] == [name] and "".join([part.text for part in parts]) == inner
     assert reader.complete
 
 
+def chosen(name):
+    """The choice of a function."""
+    return CHOICE.validate_python({"type": "function", "function": {"name": name}})
+
+
 @pytest.mark.parametrize(
-    "choice, name",
+    "choice, name, free",
     [
-        (None, None),
-        ("none", None),
-        ("auto", None),
-        ("required", ""),
-        ({"type": "function", "function": {"name": "stop"}}, "stop"),
+        (None, None, True),
+        ("auto", None, True),
+        ("none", None, False),
+        ("required", "", False),
+        (chosen("stop"), "stop", False),
     ],
 )
-def test_the_choice_selects_the_functions(choice, name):
-    tools = [] if choice is None else TOOLS
-    assert called_function(body(tools, None if choice is None else CHOICE.validate_python(choice))) == name
-
-
-@pytest.mark.parametrize("choice, free", [(None, True), ("auto", True), ("none", False), ("required", False)])
-def test_an_answer_is_free_to_call_functions_by_default(choice, free):
+def test_the_choice_selects_the_functions_and_none_leaves_all_free(choice, name, free):
+    assert called_function(body(TOOLS, choice)) == name and called_function(body([])) is None
     assert callable_freely(body(TOOLS, choice)) == (("add", "stop") if free else ()) and not callable_freely(body([], choice))
 
 
 def test_the_schema_is_that_of_the_arguments_or_of_any_call():
-    add, stop = (CHOICE.validate_python({"type": "function", "function": {"name": name}}) for name in ("add", "stop"))
+    add, stop = chosen("add"), chosen("stop")
     assert call_schema(body(TOOLS, add)) == {**(TOOLS[0].function.parameters or {}), "additionalProperties": False}
     assert call_schema(body(TOOLS, stop)) == {"type": "object", "properties": {}, "additionalProperties": False}
     calls = call_schema(body(TOOLS, "required"))["anyOf"]
@@ -94,8 +90,7 @@ def test_the_schema_is_that_of_the_arguments_or_of_any_call():
     ],
 )
 def test_calls_have_the_arguments_that_the_function_names(parameters, open_ended):
-    function = Function(name="f", parameters={"type": "object", **parameters})
-    accepts = schema_automaton(call_schema(body([Tool(type="function", function=function)], "required"))).accepts
+    accepts = schema_automaton(call_schema(body([tool("f", {"type": "object", **parameters})], "required"))).accepts
     assert accepts('{"name":"f","arguments":{"a":1}}') == ("required" not in parameters)
     assert accepts('{"name":"f","arguments":{"a":1,"x":1}}') == open_ended
     assert not accepts('{"name":"f","arguments":{"a":1},"x":1}')
@@ -103,9 +98,6 @@ def test_calls_have_the_arguments_that_the_function_names(parameters, open_ended
 
 @pytest.mark.parametrize("draft", ["http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-07/schema#", ""])
 def test_references_of_parameters_lead_to_their_own_definitions(draft):
-    tools = [
-        Function(name=name, parameters={"$schema": draft, "$ref": "#/definitions/a", "definitions": {"a": {"enum": [name]}}})
-        for name in "fg"
-    ]
-    calls = call_schema(body([Tool(type="function", function=function) for function in tools], "required"))
+    tools = [tool(name, {"$schema": draft, "$ref": "#/definitions/a", "definitions": {"a": {"enum": [name]}}}) for name in "fg"]
+    calls = call_schema(body(tools, "required"))
     assert schema_automaton(calls).accepts('{"name":"g","arguments":"g"}')

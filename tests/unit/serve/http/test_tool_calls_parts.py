@@ -1,6 +1,7 @@
 """Free answers are split into reasoning, text and calls, the same ones however the answer is cut."""
 
 import json
+from itertools import pairwise
 from time import perf_counter
 
 import pytest
@@ -22,6 +23,11 @@ def read(*pieces, form=HERMES, thinking=False, most=None):
     parts = [part for piece in pieces for part in reader.push(piece)] + reader.push("", end=True)
     assert reader.calls == len([part for part in parts if part.kind == "call"])
     return joined(parts)
+
+
+def cut_up(text, cuts):
+    """The pieces of a text between these places."""
+    return [text[begin:end] for begin, end in pairwise([0, *sorted(cuts), len(text)])]
 
 
 def call(name, arguments, space=""):
@@ -62,13 +68,9 @@ WRONG = st.builds(call, st.sampled_from(["other", "", 3, None]), ARGUMENTS | st.
 @example(pieces=["<tool_call>", call("add", {})], begin="", thinking=False, cuts=[5, 11, 12, 13])
 @example(pieces=["<tool_call>  ", " ", '{"name"'], begin="", thinking=False, cuts=[12, 13])
 def test_pieces_of_any_size_give_the_parts_of_the_whole(pieces, begin, thinking, cuts):
-    text, end = begin + "".join(pieces), 0
-    parts = []
-    for cut in sorted(cuts):
-        parts.append(text[end:cut])
-        end = max(end, cut)
+    text = begin + "".join(pieces)
     whole = read(text, thinking=thinking)
-    assert read(*parts, text[end:], thinking=thinking) == whole == read(*text, thinking=thinking)
+    assert read(*cut_up(text, cuts), thinking=thinking) == whole == read(*text, thinking=thinking)
 
 
 @given(
@@ -102,15 +104,8 @@ GEMMA_ARGUMENTS = st.dictionaries(st.sampled_from(["a", "b_1", "é"]), GEMMA_VAL
     cuts=st.lists(st.integers(0, 200), max_size=8),
 )
 def test_calls_in_gemmas_format_are_those_that_the_model_wrote(calls, wrong, cuts):
-    answer, end, pieces = (
-        "<|channel>thought\nwhy\n<channel|>Text." + "".join([gemma_call(*each) for each in calls]),
-        0,
-        [],
-    )
-    for cut in sorted(cuts):
-        pieces.append(answer[end:cut])
-        end = max(end, cut)
-    assert read(*pieces, answer[end:], form=GEMMA) == ("why", "Text.", calls) == read(*answer, form=GEMMA)
+    answer = "<|channel>thought\nwhy\n<channel|>Text." + "".join([gemma_call(*each) for each in calls])
+    assert read(*cut_up(answer, cuts), form=GEMMA) == ("why", "Text.", calls) == read(*answer, form=GEMMA)
     assert read(answer + wrong, form=GEMMA) == ("why", "Text." + wrong, calls) == read(*answer, *wrong, form=GEMMA)
 
 
