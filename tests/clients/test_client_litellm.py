@@ -16,7 +16,6 @@ from .third_party import KEY, MODEL, answers, environment, llm, outside, until
 
 PROMPTS = [problem.prompt for problem in problems(32, seed=13)]
 TOKENS = 48
-DRAFTS = {"dlstep": {"stream": "drafts"}}
 
 pytestmark = pytest.mark.clients
 
@@ -44,46 +43,28 @@ def proxied(server, tmp_path_factory):
 
 
 def completion(proxied, prompt, **more):
-    """The text of a completion."""
-    return proxied.completions.create(model=MODEL, prompt=prompt, max_tokens=TOKENS, **more).choices[0].text
-
-
-def streamed(proxied, prompt, **more):
-    """The text of a stream, joined. LiteLLM's last chunk has no text."""
-    chunks = proxied.completions.create(model=MODEL, prompt=prompt, max_tokens=TOKENS, stream=True, **more)
+    """The text of a completion, joined if it is streamed. LiteLLM's last chunk has no text."""
+    found = proxied.completions.create(model=MODEL, prompt=prompt, max_tokens=TOKENS, **more)
+    chunks = found if "stream" in more else [found]
     return "".join(choice.text or "" for chunk in chunks for choice in chunk.choices)
 
 
-def chat(proxied, prompt):
-    """The text of a chat's turn."""
+def chat(proxied, prompt, **more):
+    """The text of a chat's turn, joined if it is streamed."""
     messages = [{"role": "user", "content": prompt}]
-    found = proxied.chat.completions.create(model=MODEL, messages=messages, max_tokens=TOKENS)
-    return found.choices[0].message.content or ""
+    found = proxied.chat.completions.create(model=MODEL, messages=messages, max_tokens=TOKENS, **more)
+    if "stream" not in more:
+        return found.choices[0].message.content
+    return "".join(choice.delta.content or "" for chunk in found for choice in chunk.choices)
 
 
-def streamed_chat(proxied, prompt, **more):
-    """The text of a streamed turn, joined."""
-    messages = [{"role": "user", "content": prompt}]
-    chunks = proxied.chat.completions.create(model=MODEL, messages=messages, max_tokens=TOKENS, stream=True, **more)
-    return "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)
-
-
-KINDS = {
-    "completion": completion,
-    "stream": streamed,
-    "stream with drafts": lambda proxied, prompt: streamed(proxied, prompt, extra_body=DRAFTS),
-    "chat": chat,
-    "chat stream": streamed_chat,
-    "chat stream with drafts": lambda proxied, prompt: streamed_chat(proxied, prompt, extra_body=DRAFTS),
-}
-
-
-def test_texts_are_those_of_generate(proxied, report):
+@pytest.mark.parametrize("more", [{}, {"stream": True}, {"stream": True, "extra_body": {"dlstep": {"stream": "drafts"}}}])
+@pytest.mark.parametrize("answer", [completion, chat])
+def test_texts_are_those_of_generate(proxied, answer, more, report):
     expected = [output.text for output in llm().generate(PROMPTS, SamplingParams(max_tokens=TOKENS))]
-    for kind, answer in KINDS.items():
-        with ThreadPoolExecutor(8) as threads:
-            assert list(threads.map(lambda prompt, answer=answer: answer(proxied, prompt), PROMPTS)) == expected, kind
-    report(f"LiteLLM proxy: {len(KINDS)} kinds of requests, {len(PROMPTS)} equal texts each: {', '.join(KINDS)}")
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(lambda prompt: answer(proxied, prompt, **more), PROMPTS)) == expected
+    report(f"LiteLLM proxy: {len(PROMPTS)} equal texts of a {answer.__name__} with {more}")
 
 
 def test_fields_go_through(proxied):

@@ -1,6 +1,5 @@
 """The tables "Five rows by hand" on the pages of rules that need a canvas say what the rules do."""
 
-import re
 from math import exp
 
 import pytest
@@ -25,18 +24,9 @@ from dlstep.strategies.dual_cache import DualCache
 from dlstep.testing.scripted import ScriptedDriver
 
 from ..helpers.passes import pass_of
-from .blocks import ROOT
+from ..unit.rules.by_hand import rows_of
 
-FOLDER = ROOT / "docs" / "strategies"
 MASK, DOT = 99, 50
-
-
-def table(name):
-    """Return the cells of the five rows."""
-    section = (FOLDER / f"{name}.md").read_text().partition("## Five rows by hand")[2].partition("\n## ")[0]
-    rows = [line for line in section.splitlines() if re.match(r"\| `", line)]
-    assert len(rows) == 5
-    return [tuple(cell.strip(" `") for cell in row.strip("|").split("|")) for row in rows]
 
 
 def after(rule, tokens, chances, seconds=None, size=32):
@@ -56,17 +46,15 @@ def after(rule, tokens, chances, seconds=None, size=32):
             best_probabilities=tuple(chance for _, chance in pairs),
         )
     )
-    sequence = commit(state, driver.run(plan)).find(0)
-    assert sequence is not None
-    return sequence
+    return commit(state, driver.run(plan)).find(0)
 
 
-def unmasked(block):
-    """Return the offsets that hold a token."""
-    return " ".join(str(offset) for offset, token in enumerate(block.tokens) if token != MASK)
+def offsets(tokens, *those):
+    """Return the offsets that hold one of these tokens, as the tables show them."""
+    return " ".join(str(offset) for offset, token in enumerate(tokens) if token in those)
 
 
-@pytest.mark.parametrize("answer, expected", table("sliding"))
+@pytest.mark.parametrize("answer, expected", rows_of("sliding"))
 def test_sliding(answer, expected):
     cells = answer.split()
     start = Block(1, (MASK,) * len(cells), tuple(range(1, len(cells) + 1)), (0.0,) * len(cells))
@@ -78,26 +66,22 @@ def test_sliding(answer, expected):
     counted = waiting.after_forward(waiting.storage, 1)
     sampled = pass_of(rule, counted, block, NO_SAMPLES, spec).sampled
     samples = SpanSamples((8,) * len(sampled), tuple(float(cells[position - 1]) for position in sampled))
-    done = rule.commit(pass_of(rule, counted, block, samples, spec))
-    assert " ".join(str(offset) for offset, token in enumerate(done.tokens) if token == 8) == expected
+    assert offsets(rule.commit(pass_of(rule, counted, block, samples, spec)).tokens, 8) == expected
 
 
-@pytest.mark.parametrize("first_pass, end, expected", table("ada_block"))
+@pytest.mark.parametrize("first_pass, end, expected", rows_of("ada_block"))
 def test_ada_block(first_pass, end, expected):
     cells = [cell.split() for cell in first_pass.split(", ")]
     tokens = [DOT if token == "." else ord(token) - ord("a") for token, _ in cells]
     sequence = after(AdaBlock((DOT,), look_ahead=1.0), tokens, [float(chance) for _, chance in cells], size=3)
-    block = Block(1, sequence.tokens(1, len(cells) + 1), (), ())
-    assert unmasked(block) == expected
+    assert offsets(sequence.tokens(1, len(cells) + 1), *tokens) == expected
     ends = [sealed.end for sealed in sequence.progress.past] or [sequence.progress.window[0].end]
     assert ends == [int(end) + 1]
 
 
-@pytest.mark.parametrize("gaps, expected", table("early_commit"))
+@pytest.mark.parametrize("gaps, expected", rows_of("early_commit"))
 def test_early_commit(gaps, expected):
     chances = [1 / (1 + exp(-float(gap))) for gap in gaps.split()]
-    rule = EarlyCommit(early_gap=2.0, middle_gap=2.0, late_gap=2.0)
-    sequence = after(
-        rule, [7] * len(chances), chances, [exp(-float(gap)) * one for gap, one in zip(gaps.split(), chances, strict=True)]
-    )
-    assert unmasked(Block(1, sequence.tokens(1, len(chances) + 1), (), ())) == expected
+    seconds = [exp(-float(gap)) * one for gap, one in zip(gaps.split(), chances, strict=True)]
+    sequence = after(EarlyCommit(early_gap=2.0, middle_gap=2.0, late_gap=2.0), [7] * len(chances), chances, seconds)
+    assert offsets(sequence.tokens(1, len(chances) + 1), 7) == expected

@@ -1,9 +1,5 @@
 """The embedded models, end to end: right answers, and the same ones whatever the engine is short of."""
 
-import ast
-import pickle
-import subprocess
-import sys
 from functools import cache
 
 import pytest
@@ -80,44 +76,3 @@ def test_a_second_turn_finds_the_first(name):
     session.run()
     cold = DECODERS[name].llm(page_size=4, enable_prefix_caching=False)
     assert session.output(second).token_ids == cold.generate(talk, LIMIT)[0].token_ids
-
-
-CHILD = """
-import ast, pickle, sys
-from dlstep import LLM, Trace
-for line in sys.stdin:
-    options, path = ast.literal_eval(line)
-    llm = LLM(**options, max_num_reqs=3)
-    source = Trace.load(path) if path.endswith("jsonl") else pickle.load(open(path, "rb"))
-    state = llm.resume(source).run()
-    print([state.finished[key].answer for key in sorted(state.finished)], flush=True)
-"""
-
-
-@pytest.fixture(scope="module")
-def other_process():
-    """A process that resumes what it is given a line about, each time with a new LLM, and prints the answers."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", CHILD], text=True, **pipes) as child:
-        yield child
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", DECODERS)
-@pytest.mark.parametrize("kind", ["trace", "pickle"])
-def test_a_saved_decode_goes_on_in_another_process(name, kind, tmp_path, other_process):
-    session = DECODERS[name].llm(max_num_reqs=3).session()
-    for prompt in prompts(5):
-        session.submit(prompt, LIMIT)
-    for _ in range(6):
-        session.step()
-    path = tmp_path / ("decode.jsonl" if kind == "trace" else "state.pickle")
-    if kind == "trace":
-        session.trace.save(path)
-    else:
-        path.write_bytes(pickle.dumps(session.state))
-    unfinished = 0 if exact(name) else len(session.state.running)  # those lose what they read
-    print((DECODERS[name].options, str(path)), file=other_process.stdin, flush=True)
-    answers = ast.literal_eval(other_process.stdout.readline())
-    assert sum(one != two for one, two in zip(answers, expected(name), strict=False)) <= unfinished
-    assert len(answers) == 5 and answers[-1] == expected(name)[4]

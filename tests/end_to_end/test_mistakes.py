@@ -5,13 +5,11 @@ import json
 import os
 import shlex
 import shutil
-import socket
 import sys
 from collections.abc import Callable
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
-from unittest.mock import patch
 
 import httpx2
 import pytest
@@ -245,24 +243,6 @@ HTTP = [
     body(("prompt: it has 1801 tokens; max_model_len=512 leaves no room for an answer",), prompt="Max " * 900),
     body(("there is nothing at /v1/complete",), "/v1/complete", 404),
 ]
-MISTAKES = [*COMMANDS, *RULES, *PYTHON, *HTTP]
-
-
-def unanswered():
-    """What loading a model says whose hub accepts the connection and never answers."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        url = f"http://127.0.0.1:{server.getsockname()[1]}"
-        changed = {"ENDPOINT": url, "HF_HUB_ETAG_TIMEOUT": 0.2, "HF_HUB_OFFLINE": False}
-        with patch.multiple(constants, **changed):
-            return raised("LLM('org/name')").replace(url, "https://huggingface.co")
-
-
-HUB = Mistake(
-    "LLM('org/name'), and the hub never answers",
-    ("does not answer within 0.2 s", "check the network and HF_ENDPOINT", "HF_HUB_OFFLINE=1"),
-    0,
-    unanswered,
-)
 
 
 def printed(mistake):
@@ -309,7 +289,7 @@ def folder(tmp_path_factory):
 
 CASES = [
     pytest.param(each, id=each.typed[:60], marks=pytest.mark.full if "gsm8k" in each.typed else ())  # needs the extra eval
-    for each in (*MISTAKES, HUB)
+    for each in (*COMMANDS, *RULES, *PYTHON, *HTTP)
 ]
 
 

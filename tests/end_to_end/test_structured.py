@@ -2,6 +2,7 @@
 
 import json
 import re
+from operator import itemgetter
 from random import Random
 
 import pytest
@@ -11,6 +12,7 @@ from jsonschema import Draft202012Validator
 from dlstep import SamplingParams
 from dlstep.text.constraints import compiled
 
+from ..unit.text.test_dfa import regexes
 from ..unit.text.test_json_schema import REFUSED, SCHEMAS, SHARED, with_definitions
 from .decoders import DECODERS, first, prompts
 
@@ -18,23 +20,9 @@ BATCH, BATCHES = 10, 5  # of a strategy
 NAMES = [name for name in DECODERS if first(name).state.strategy.takes_constraints]
 SETTINGS = st.tuples(st.integers(1, 80), st.sampled_from([0.0, 1.0, 3.0]), st.integers(0, 99))
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # to shrink a batch would take minutes
-LETTERS = st.sampled_from(["a", "b", "é", "[a-c]", "[^x]", r"\d", r"\.", "."])
 
 
-def repeated(part, times):
-    """A regex of a repeated part."""
-    return f"(?:{part}){times}"
-
-
-REGEXES = st.recursive(
-    LETTERS,
-    lambda inner: st.one_of(
-        st.lists(inner, min_size=1, max_size=4).map("".join),
-        st.lists(inner, min_size=2, max_size=3).map(lambda parts: f"(?:{'|'.join(parts)})"),
-        st.builds(repeated, inner, st.sampled_from(["?", "*", "+", "{2}", "{1,3}", "{2,}"])),
-    ),
-    max_leaves=8,
-)
+REGEXES = regexes([(atom, atom) for atom in ("a", "b", "é", "[a-c]", "[^x]", r"\d", r"\.", ".")]).map(itemgetter(0))
 
 
 def params_of(name, drawn, **constraint):

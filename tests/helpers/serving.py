@@ -225,7 +225,7 @@ class Served:
 
 @contextmanager
 def served(
-    engine: LoadedEngine,
+    engine: LoadedEngine | None = None,
     keys: tuple[str, ...] = (),
     host: Any = None,
     hosts: list[Any] | None = None,
@@ -237,8 +237,11 @@ def served(
 ) -> Iterator[Served]:
     """A server around an engine, ready to answer unless not `waits`; it drains at the end. `template` is that of chats.
 
+    Without an engine, it has one without a network.
+
     A host has a method `start`, which returns a worker.
     """
+    engine = engine or shadow_engine()
     chosen = ServeOptions(**({"port": 0, "log_requests": False, "drain_seconds": 1.0, "heartbeat_timeout": 60.0} | options))
     starts = [each.start for each in hosts or [host or ThreadHost(engine)]]
     router = Router(starts, chosen)

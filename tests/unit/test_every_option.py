@@ -37,7 +37,7 @@ from dlstep.serve.router.router import Router
 from dlstep.serve.settings import ServeOptions, template_in
 from dlstep.text.chat import chat_prompt
 
-from ..helpers.serving import served, shadow_engine, tiny_llm
+from ..helpers.serving import served, tiny_llm
 
 TESTS = Path(__file__).parents[1]
 STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
@@ -355,7 +355,7 @@ def test_an_engine_may_load_for_start_timeout():
 def test_prompts_are_logged_if_asked_for(log_prompts, monkeypatch):
     rows = []
     monkeypatch.setattr(LineHandler, "handle", lambda handler, record: rows.append(json.loads(record.msg)))
-    with served(shadow_engine(), log_requests=True, log_prompts=log_prompts) as server, server.http() as http:
+    with served(log_requests=True, log_prompts=log_prompts) as server, server.http() as http:
         assert http.post("/v1/completions", json={"prompt": "x", "max_tokens": 4}).status_code == 200
     assert [row.keys() >= {"prompts", "texts"} for row in rows] == [log_prompts]
 

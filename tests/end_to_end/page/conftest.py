@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from playwright.sync_api import Browser
 
-from ...helpers.serving import Paced, Served, served, shadow_engine, tiny_llm
+from ...helpers.serving import Paced, Served, served, tiny_llm
 from .browser import CHROMIUM, NO_BROWSER, Visit, Watched, chromium, opened
 
 
@@ -26,7 +26,7 @@ def site(driver) -> Iterator[Served]:
 @pytest.fixture(scope="session")
 def locked() -> Iterator[Served]:
     """A server that asks for a key; its model is no network."""
-    with served(shadow_engine(), keys=("sesame",)) as server:
+    with served(keys=("sesame",)) as server:
         yield server
 
 

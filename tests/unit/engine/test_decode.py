@@ -136,35 +136,31 @@ def test_an_abandoned_stream_aborts(collected, pieces):
     assert left_over(llm) == (0, 0, 0, 0)
 
 
-def test_a_stream_is_collected_during_a_forward():
+@pytest.mark.parametrize("by_session", [False, True])
+def test_a_stream_is_collected_during_a_forward(by_session):
     llm, driver = watched_llm()
-    streams = [llm.stream(f"gone {number}", PARAMS) for number in range(3)]
+    streams, found = [llm.stream(f"gone {number}", PARAMS) for number in range(3)], []
 
     def drop():
-        if driver.runs in (2, 3, 4) and streams:
+        if driver.runs in (2, 3, 4):
             streams.pop()
             gc.collect()
 
+    def answer():
+        if not by_session:
+            found.extend(llm.generate("other", PARAMS))
+            return
+        session = llm.session()
+        session.submit("other", PARAMS)
+        session.run()
+        found.append(session.output(0))
+
     driver.before = drop
-    assert llm.generate("other", PARAMS)[0].token_ids == make_llm().generate("other", PARAMS)[0].token_ids
+    thread = threading.Thread(target=answer, daemon=True)  # the step that collects must not wait for itself
+    thread.start()
+    thread.join(60)
+    assert [output.token_ids for output in found] == [make_llm().generate("other", PARAMS)[0].token_ids]
     assert not streams and left_over(llm) == (0, 0, 0, 0)
-
-
-def test_a_stream_is_collected_during_a_forward_of_a_session():
-    llm, driver = watched_llm()
-    streams = [llm.stream("gone", PARAMS)]
-
-    def drop():
-        streams.clear()
-        gc.collect()
-
-    driver.before = drop
-    session = llm.session()
-    session.submit("other", PARAMS)
-    runner = threading.Thread(target=session.run, daemon=True)  # the step that collects must not wait for itself
-    runner.start()
-    runner.join(60)
-    assert not runner.is_alive() and session.output(0).finish_reason and left_over(llm) == (0, 0, 0, 0)
 
 
 class Mishap(RuntimeError):

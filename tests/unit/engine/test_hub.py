@@ -99,14 +99,10 @@ def test_silent_hub_ends_at_the_deadline(hub, monkeypatch):
 
 
 def test_a_model_by_name_answers_like_its_folder(hub, capsys):
-    prompt, params = (
-        "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?\n",
-        SamplingParams(max_tokens=24),
-    )
     by_name, by_folder = LLM(NAME), LLM(hub.folders[NAME])
     assert by_name.engine.name == NAME
-    answers = [llm.generate([prompt], params)[0].token_ids for llm in (by_name, by_folder)]
-    assert answers[0] == answers[1]
+    one, other = (llm.generate("Max has 53 shells.", SamplingParams(max_tokens=24)) for llm in (by_name, by_folder))
+    assert one[0].token_ids == other[0].token_ids
     assert main(["models", "check", NAME]) == 0
     assert "problems: none" in capsys.readouterr().out
 
@@ -154,8 +150,7 @@ def test_a_large_model_is_checked_and_refused_before_its_weights(facts, problem,
     copytree(large, folder, copy_function=os.link)
     (folder / "config.json").unlink()
     (folder / "config.json").write_text(json.dumps(json.loads((large / "config.json").read_text()) | facts))
-    served = {NAME: folder}
-    hub.folders = served
+    hub.folders = {NAME: folder}
     assert main(["models", "check", NAME, "--json"]) == bool(problem)
     report = json.loads(capsys.readouterr().out)
     assert problem in "".join(report["problems"]) and report["download_bytes"] > 10e9
@@ -173,19 +168,24 @@ def without_paths(found):
     }, found.problems
 
 
-@pytest.mark.parametrize("index", ["whole", "moved", "forgotten"])
-def test_headers_on_the_hub_are_those_of_the_folder(index, hub):
+def sharded(hub):
+    """A checkpoint of three files, which the hub now serves."""
     folder = hub.folders[NAME].parent / "sharded"
     write_checkpoint(folder, "sdar", shards=3)
+    hub.folders = {NAME: folder}
+    return folder
+
+
+@pytest.mark.parametrize("index", ["whole", "moved", "forgotten"])
+def test_headers_on_the_hub_are_those_of_the_folder(index, hub):
+    folder = sharded(hub)
     where = json.loads((folder / INDEX).read_text())["weight_map"]
     (first, file), *_ = where.items()
-    changed = {"moved": where | {first: next(its for its in where.values() if its != file)}, "forgotten": {**where}}.get(
-        index, where
-    )
-    if index == "forgotten":
-        del changed[first]
-    edit(folder / INDEX, weight_map=changed)
-    hub.folders = {NAME: folder}
+    if index == "moved":
+        where[first] = next(its for its in where.values() if its != file)
+    elif index == "forgotten":
+        del where[first]
+    edit(folder / INDEX, weight_map=where)
     remote = HubModel(NAME)
     found = without_paths(remote.contents())
     assert found == without_paths(read_contents(folder)) and bool(found[1]) == (index != "whole")
@@ -195,9 +195,7 @@ def test_headers_on_the_hub_are_those_of_the_folder(index, hub):
 
 
 def test_a_fitting_model_downloads_each_file_once(hub):
-    folder = hub.folders[NAME].parent / "sharded"
-    write_checkpoint(folder, "sdar", shards=3)
-    hub.folders = {NAME: folder}
+    folder = sharded(hub)
     wanted = sum(path.stat().st_size for path in folder.iterdir())
     report = check(HubModel(NAME))
     sent = sum((folder / name).stat().st_size for name in hub.sent)

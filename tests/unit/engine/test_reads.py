@@ -31,7 +31,6 @@ def drawn(random, ids, most):
 def expected(llm, dense, request, template):
     """The softmax over the labels of one forward pass of the network, with masks in the slots and after the template."""
     strategy, mask = llm.engine.first.strategy, llm.engine.first.config.spec.mask_id
-    assert mask is not None
     fixed = dict(template.pinned)
     tokens = [*request.prompt, *[fixed.get(offset, mask) for offset in range(len(template.tokens))]]
     tokens += [mask] * (strategy.fed_end(request) - len(tokens))

@@ -4,6 +4,7 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false
 
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -67,27 +68,26 @@ def test_unchanged_weights_give_the_recorded_log_probabilities(options):
 
 def test_what_cannot_be_scored_is_refused():
     llm = LLM("tiny-llada")
-    (output,) = llm.generate(PROMPTS[:1], SamplingParams(max_tokens=8), progress=False)
-    with pytest.raises(ValueError, match="generate it with SamplingParams"):
-        llm.log_likelihood(trajectory=output)
-    with pytest.raises(ValueError, match="generated with SamplingParams"):
-        examples(output)
-    with pytest.raises(ValueError, match="give an Output, generated with"):
-        examples([output])
-    with pytest.raises(ValueError, match="leave out prompts and completions"):
-        llm.log_likelihood("a", "b", trajectory=output)
+    (plain,) = llm.generate(PROMPTS[:1], SamplingParams(max_tokens=8), progress=False)
     (output,) = llm.generate(PROMPTS[:1], SamplingParams(max_tokens=8, step_map=True), progress=False)
     loaded = replace(output, step_map=StepMap.from_json(output.step_map.to_json()))
-    with pytest.raises(ValueError, match="trajectory: output 1 has no recorded steps"):
-        llm.log_likelihood(trajectory=[output, loaded])
     assert [*examples(loaded)] == [*examples(output)] == [*examples(output.step_map)]
-    with pytest.raises(ValueError, match="merge must be a positive number"):
-        examples(output, 0)
     (rejected,) = llm.generate([5] * 600, SamplingParams(max_tokens=8, step_map=True), progress=False)
-    with pytest.raises(ValueError, match=r"trajectory: output 0 is no answer .*600 tokens.*leave it out"):
-        llm.log_likelihood(trajectory=rejected)
-    with pytest.raises(ValueError, match=r"output 0 has .*DualCache.* this LLM .*MultiBD.*: score it"):
-        LLM("tiny-bd").log_likelihood(trajectory=output)
+    for call, message in (
+        (partial(llm.log_likelihood, trajectory=plain), "generate it with SamplingParams"),
+        (partial(examples, plain), "generated with SamplingParams"),
+        (partial(examples, [plain]), "give an Output, generated with"),
+        (partial(llm.log_likelihood, "a", "b", trajectory=plain), "leave out prompts and completions"),
+        (partial(llm.log_likelihood, trajectory=[output, loaded]), "trajectory: output 1 has no recorded steps"),
+        (partial(examples, output, 0), "merge must be a positive number"),
+        (partial(llm.log_likelihood, trajectory=rejected), "trajectory: output 0 is no answer .*600 tokens.*leave it out"),
+        (
+            partial(LLM("tiny-bd").log_likelihood, trajectory=output),
+            "output 0 has .*DualCache.* this LLM .*MultiBD.*: score it",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
 
 
 def test_an_aborted_answer_is_scored_as_far_as_it_came():

@@ -10,10 +10,10 @@ pytest.importorskip("lm_eval", reason="lm_eval is not installed: pip install 'dl
 from dlstep import LLM, tiny
 from dlstep.evaluate import read
 from dlstep.evaluate.harness import LOCAL, DlstepLM, PublicTasks, local_tasks
-from dlstep.evaluate.options import EvalOptions, grid_of
+from dlstep.evaluate.options import EvalOptions
 
 from ...helpers.given import DATA, needs_data
-from .running import answers, engine, killed, run
+from .running import engine, run
 
 
 @pytest.fixture(scope="module")
@@ -56,20 +56,6 @@ def test_scores_are_those_of_lm_eval_on_the_same_task_files(data, tmp_path):
         if name.startswith("exact_match,"):
             assert score == sum(row["scores"][name] for row in rows) / 8
     assert all(next(iter(row["scores"])) == "exact_match,flexible-extract" for row in rows)
-
-
-def test_a_killed_run_resumes_to_the_same_bytes(data, tmp_path):
-    whole = EvalOptions(
-        ("gsm8k",), data, out=str(tmp_path / "whole"), shots=0, max_tokens=24, grid=grid_of({"accept_threshold": [0.3, 0.9]})
-    )
-    run(whole)
-    broken = EvalOptions(("gsm8k",), data, out=str(tmp_path / "broken"), shots=0, max_tokens=24, grid=whole.grid)
-    killed(broken, 3000)
-    assert 0 < len(answers(tmp_path / "broken")) < len(answers(tmp_path / "whole"))
-    run(broken)
-    assert answers(tmp_path / "broken") == answers(tmp_path / "whole")
-    scores = [(tmp_path / name / "scores.jsonl").read_bytes() for name in ("whole", "broken")]
-    assert scores[0] == scores[1]
 
 
 @needs_data

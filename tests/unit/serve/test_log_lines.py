@@ -11,7 +11,7 @@ import pytest
 
 from dlstep.serve.log_lines import LineHandler
 
-from ...helpers.serving import served, shadow_engine
+from ...helpers.serving import served
 from .http.conftest import GOOD
 
 F_SETPIPE_SZ = 1031
@@ -45,7 +45,7 @@ def test_a_log_that_cannot_be_written_harms_no_request(what, monkeypatch):
         os.close(reader)
     with stdout_as(writer, monkeypatch):
         os.close(writer)
-        with served(shadow_engine(), log_requests=True) as server, server.http() as http:
+        with served(log_requests=True) as server, server.http() as http:
             for _ in range(30):
                 server.choice(**GOOD)
             assert http.get("/health").status_code == 200

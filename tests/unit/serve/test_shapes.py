@@ -2,14 +2,14 @@
 
 from dlstep.serve.http.guards import OPEN
 
-from ...helpers.serving import CHAT, COMPLETIONS, served, shadow_engine
+from ...helpers.serving import CHAT, COMPLETIONS, served
 
 STREAMED = (COMPLETIONS, CHAT, "/v1/responses", "/v1/messages")
 
 
 def test_the_schema_says_what_responses_are():
     """Shapes, statuses, the form of streams and metrics, and which paths ask for a key."""
-    with served(shadow_engine(), keys=("sesame",)) as server, server.http() as http:
+    with served(keys=("sesame",)) as server, server.http() as http:
         schema = http.get("/openapi.json", headers={"Authorization": "Bearer sesame"}).json()
     for path, methods in schema["paths"].items():
         for operation in methods.values():

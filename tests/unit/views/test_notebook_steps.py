@@ -15,22 +15,9 @@ from dlstep.views.frames import recording
 from ...end_to_end.page.hostile import TEXTS
 from ...helpers.shadow_llm import make_llm, spec
 
-MARKUP = [
-    "</script>",
-    "<script>",
-    "<!--",
-    "-->",
-    "]]>",
-    "</div>",
-    '"',
-    "'",
-    "&lt;",
-    "&#60;",
-    "\x00",
-    "\u202e",
-    "\u2028",
-    "\\u003c",
-]
+MARKUP = (
+    "</script>", "<script>", "<!--", "-->", "]]>", "</div>", '"', "'", "&lt;", "&#60;", "\x00", "\u202e", "\u2028", "\\u003c",
+)  # fmt: skip
 HOSTILE = st.lists(st.one_of(st.sampled_from((*TEXTS, *MARKUP)), st.text(max_size=4)), min_size=1, max_size=4).map("".join)
 
 

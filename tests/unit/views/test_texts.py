@@ -97,7 +97,8 @@ def test_every_kind_of_event_has_a_line():
     (waiting,) = add(trace.first, Request(7, (3, 4))).waiting
     events = {
         "add request 0 of 2 tokens": Add(Request(0, (7, 8))), "adopt request 2": Adopt(waiting, 2), "rebuild": Rebuild(),
-        "fail request 0": Fail(0, "gone\x1b"), "abort request 2": Abort(2, "late"), "prune": Prune(), "grow to 5 pages": Grow(5),
+        "fail request 0": Fail(0, "gone\x1b"), "abort request 2": Abort(2, "late"), "prune": Prune(),
+        "grow to 5 pages": Grow(5),
     }  # fmt: skip
     for event in events.values():
         trace = trace.extended(event)

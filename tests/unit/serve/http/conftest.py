@@ -9,7 +9,7 @@ import pytest
 
 from dlstep.core import STATUS
 
-from ....helpers.serving import COMPLETIONS, TEMPLATE, Served, served, shadow_engine
+from ....helpers.serving import COMPLETIONS, TEMPLATE, Served, served
 
 GOOD = {"prompt": "x", "max_tokens": 4}
 GOOD_CHAT = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 4}
@@ -18,7 +18,7 @@ GOOD_CHAT = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 4}
 @pytest.fixture(scope="module")
 def shadow() -> Iterator[Served]:
     """A server without a network behind it."""
-    with served(shadow_engine(), template=TEMPLATE) as server:
+    with served(template=TEMPLATE) as server:
         yield server
 
 

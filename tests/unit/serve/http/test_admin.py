@@ -268,7 +268,7 @@ def test_steps_of_old_weights_cannot_be_forked(case):
 
 def test_an_engine_that_dies_during_an_update_makes_it_when_it_has_restarted():
     deaf = DeafHost(shadow_engine())
-    with served(shadow_engine(), host=deaf, admin_keys=("open",)) as server, ThreadPoolExecutor(1) as one:
+    with served(host=deaf, admin_keys=("open",)) as server, ThreadPoolExecutor(1) as one:
         case = Case(server, ["new"], [])
         asked = one.submit(case.update, 0, 503)
         server.until(lambda: bool(server.router.changes))
@@ -280,7 +280,7 @@ def test_an_engine_that_dies_during_an_update_makes_it_when_it_has_restarted():
 
 
 def test_the_routes_need_their_own_key():
-    with served(shadow_engine(), keys=("user",), admin_keys=("open",)) as server, server.http() as http:
+    with served(keys=("user",), admin_keys=("open",)) as server, server.http() as http:
         for path in (*PATHS, "/pause_generation%0A", "/pause_generation%20"):
             for key in ("", "user", "opens"):
                 assert server.post(path, key=key, status=401)["error"]["code"] == "invalid_api_key"
@@ -290,7 +290,7 @@ def test_the_routes_need_their_own_key():
         paths = http.get("/openapi.json", headers=bearer("user")).json()["paths"]
         assert all(paths[path]["post"]["security"] for path in PATHS)
     for keys in ((), ("user",)):
-        with served(shadow_engine(), keys=keys) as server:
+        with served(keys=keys) as server:
             for path in PATHS:
                 assert server.post(path, key="user", status=404, model_path="x")["error"]["code"] == "path_not_found"
             server.post(PAUSE, status=401 if keys else 404)
@@ -311,7 +311,7 @@ def test_the_routes_need_their_own_key():
     ],
 )
 def test_fields_are_refused_by_name(path, body, field, code):
-    with served(shadow_engine(), admin_keys=("open",)) as server:
+    with served(admin_keys=("open",)) as server:
         error = server.post(path, key="open", status=400, **body)["error"]
         assert (error["param"], error["code"]) == (field, code)
         assert server.choice(**GOOD), "nothing has changed"

@@ -7,7 +7,7 @@ import pytest
 from dlstep.serve.http.anthropic import chat_of
 from dlstep.serve.http.schema import ChatRequest, MessagesRequest
 
-from ....helpers.serving import CHAT, served, shadow_engine, tiny_llm
+from ....helpers.serving import CHAT, served, tiny_llm
 from .conftest import GOOD_CHAT, error_of
 from .test_free_calls import TAGGED, TAGS, TEMPLATE, TOOLS
 from .test_responses import FREE, STORY, few, free_chat
@@ -133,7 +133,7 @@ def test_errors_have_the_shape_of_both_and_name_the_field(server, fields, param)
 
 
 def test_a_key_is_read_from_anthropics_header():
-    with served(shadow_engine(), keys=("sesame",), template=TEMPLATE) as server, server.http() as http:
+    with served(keys=("sesame",), template=TEMPLATE) as server, server.http() as http:
         for key, status in (("sesame", 200), ("other", 401)):
             response = http.post(MESSAGES, json=GOOD_CHAT, headers={"x-api-key": key})
             assert response.status_code == status, response.text

@@ -34,7 +34,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def shadow(folder):
     """A server that asks for a key."""
-    with served(shadow_engine(), keys=("sesame",)) as server:
+    with served(keys=("sesame",)) as server:
         yield server
 
 

@@ -11,12 +11,12 @@ from dlstep.serve.router.router import Router
 from dlstep.serve.settings import ServeOptions
 
 from ....helpers.refusals import refused
-from ....helpers.serving import COMPLETIONS, served, shadow_engine
+from ....helpers.serving import COMPLETIONS, served
 from .conftest import GOOD
 
 
 def test_keys_are_asked_for_and_never_shown(tmp_path, capfd):
-    with served(shadow_engine(), keys=("sesame", "second"), log_requests=True) as server, server.http() as http:
+    with served(keys=("sesame", "second"), log_requests=True) as server, server.http() as http:
         for headers in ({}, {"Authorization": "Bearer sesam"}, {"Authorization": "sesame"}, {"Authorization": "Basic sesame"}):
             response = http.post(COMPLETIONS, json=GOOD, headers=headers)
             assert response.status_code == 401 and response.headers["www-authenticate"] == "Bearer"
@@ -34,7 +34,7 @@ def test_keys_are_asked_for_and_never_shown(tmp_path, capfd):
 def test_other_origins_are_let_in_only_if_named():
     page = {"Origin": "http://page.test", "Access-Control-Request-Method": "POST"}
     for origins, allowed in (((), None), (("http://page.test",), "http://page.test")):
-        with served(shadow_engine(), keys=("k",), allowed_origins=origins) as server, server.http() as http:
+        with served(keys=("k",), allowed_origins=origins) as server, server.http() as http:
             for method in ("OPTIONS", "POST"):
                 answer = http.request(method, COMPLETIONS, headers=page)
                 assert answer.headers.get("access-control-allow-origin") == allowed, method
@@ -44,7 +44,7 @@ HOSTS = ["evil.test", "127.0.0.1.evil.test", "localhost.evil.test", "evil.test:8
 
 
 def test_names_that_are_not_the_servers_are_refused():
-    with served(shadow_engine(), keys=("k",)) as server, server.http() as http:
+    with served(keys=("k",)) as server, server.http() as http:
         for host in HOSTS:
             for path in ("/health", "/", "/v1/models", COMPLETIONS):
                 found = http.request("POST" if path == COMPLETIONS else "GET", path, headers={"Host": host}, json=GOOD)
@@ -52,7 +52,7 @@ def test_names_that_are_not_the_servers_are_refused():
                 assert (found.status_code, error["code"]) == (403, "host_not_allowed") and "--allowed_hosts" in error["message"]
         for host in ("localhost", "LocalHost:8000", "127.0.0.1", "[::1]:8000", "app.localhost", "localhost.", "10.0.0.7"):
             assert http.get("/health", headers={"Host": host}).status_code == 200, host
-    with served(shadow_engine(), allowed_hosts=("chat.example.com", "*.example.org")) as server, server.http() as http:
+    with served(allowed_hosts=("chat.example.com", "*.example.org")) as server, server.http() as http:
         for host, status in (("chat.example.com", 200), ("a.example.org", 200), ("example.org", 403), ("localhost", 403)):
             assert http.get("/health", headers={"Host": host}).status_code == status, host
 
@@ -80,7 +80,7 @@ def test_names_that_no_client_sends_are_refused_at_the_start(option, given):
 
 
 def test_keys_need_not_be_ascii():
-    with served(shadow_engine(), keys=("schlüssel-ключ",)) as server:
+    with served(keys=("schlüssel-ключ",)) as server:
         for key, status in (("schlüssel-ключ", 200), ("schlussel", 401), ("schlüssel-ключ2", 401)):
             server.post(COMPLETIONS, key=key, status=status, **GOOD)
 
@@ -92,7 +92,7 @@ def test_another_server_may_start_and_end_the_application():
 
 def test_json_needs_no_content_type_unless_a_browser_sends_it():
     content = json.dumps(GOOD).encode()
-    with served(shadow_engine()) as server, server.http() as http:
+    with served() as server, server.http() as http:
         for headers, status in (
             ({}, 200),
             ({"Content-Type": "application/json; charset=utf-8"}, 200),

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from ....helpers.serving import CHAT, COMPLETIONS, served, shadow_engine
+from ....helpers.serving import CHAT, COMPLETIONS, served
 from .conftest import GOOD, error_of
 from .test_connections import HEAD
 from .test_server import raw
@@ -46,7 +46,7 @@ def test_a_compressed_body_is_refused(http):
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_read():
-    with served(shadow_engine(), max_body_bytes=1000) as server, server.http() as http:
+    with served(max_body_bytes=1000) as server, server.http() as http:
         large = {"prompt": "x" * 2000}
         assert error_of(http.post(COMPLETIONS, json=large))["code"] == "body_too_large"
         parts = (b"x" * 100 for _ in range(20))
@@ -57,7 +57,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read():
 
 
 def test_slow_senders_delay_no_other():
-    with served(shadow_engine(), body_timeout=0.5) as server, ExitStack() as stack:
+    with served(body_timeout=0.5) as server, ExitStack() as stack:
         for sent in (HEAD, HEAD + b"Content-Length: 50\r\n\r\n{"):
             slow = [stack.enter_context(raw(server, sent)) for _ in range(30)]
         assert server.choice(**GOOD)

@@ -21,7 +21,7 @@ STEPS = {"dlstep": {"stream": "steps"}}
 @pytest.fixture(scope="module")
 def shadow():
     """A server without a network that keeps four answers."""
-    with served(shadow_engine(), kept_requests=4) as server:
+    with served(kept_requests=4) as server:
         yield server
 
 
@@ -69,7 +69,7 @@ def forked(server, origin, **body):
 def test_downloads_of_steps_delay_no_answer(monkeypatch):
     gate = Signal()
     monkeypatch.setattr(recordings, "recording", lambda *_: "{}" if gate.wait(60) else "")
-    with served(shadow_engine()) as server, server.http() as http, ThreadPoolExecutor(40) as threads:
+    with served() as server, server.http() as http, ThreadPoolExecutor(40) as threads:
         path = steps_path(answered(server))
         downloads = [threads.submit(http.get, path) for _ in range(40)]
         try:
@@ -191,7 +191,7 @@ def test_steps_are_rendered_beside_the_event_loop_and_only_those_asked_for(monke
         return frame
 
     monkeypatch.setattr(recordings, "encoded_frame", noted)
-    with served(shadow_engine()) as server:
+    with served() as server:
         request_id = answered(server, max_tokens=100, ignore_eos=True)
         numbers = [frame["seq"] for frame in kept(server, request_id)[0]["frames"]]
         assert len(rendered) == len(numbers) > 10
@@ -203,7 +203,7 @@ def test_steps_are_rendered_beside_the_event_loop_and_only_those_asked_for(monke
 
 
 def test_other_keys_see_nothing():
-    with served(shadow_engine(), keys=("one", "two")) as server, server.http() as http:
+    with served(keys=("one", "two")) as server, server.http() as http:
         request_id = answered(server, key="one")
         assert http.get(steps_path(request_id), headers=bearer("one")).status_code == 200
         http.headers |= bearer("two")
@@ -257,7 +257,7 @@ def test_what_the_engine_kept_dies_with_it():
 
 
 def test_kept_steps_are_bounded_in_positions_and_dropped_in_the_engine_too():
-    with served(shadow_engine(), kept_positions=200) as server, server.http() as http:
+    with served(kept_positions=200) as server, server.http() as http:
         ids = [answered(server, max_tokens=16, ignore_eos=True) for _ in range(12)]
         states = [http.get(steps_path(each)).status_code for each in ids]
         assert states == sorted(states, reverse=True) and {*states} == {200, 404}, "the oldest ones are gone"
@@ -265,7 +265,7 @@ def test_kept_steps_are_bounded_in_positions_and_dropped_in_the_engine_too():
         answered(server, max_tokens=4)  # the large one goes when the next one comes
         assert {http.get(steps_path(each)).status_code for each in ids} == {404}
         assert len(server.router.recording_store._requests) == 1
-    with served(shadow_engine(), kept_requests=0) as server, server.http() as http:
+    with served(kept_requests=0) as server, server.http() as http:
         assert http.get(steps_path(answered(server))).status_code == 404
 
 

@@ -42,7 +42,7 @@ def bodies(text):
 @pytest.fixture(scope="module")
 def shadow():
     """A server whose template writes the arguments of calls."""
-    with served(shadow_engine(), template=WRITING) as server:
+    with served(template=WRITING) as server:
         yield server
 
 

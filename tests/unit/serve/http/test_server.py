@@ -3,7 +3,7 @@
 import json
 import socket
 
-from ....helpers.serving import COMPLETIONS, served, shadow_engine
+from ....helpers.serving import COMPLETIONS, served
 from .conftest import GOOD
 
 CLOSED = 15.0  # seconds in which a connection must be closed whose limit is one second, on a busy machine
@@ -42,7 +42,7 @@ def rest_of(connection):
 
 
 def test_models_can_be_retrieved_and_get_routes_take_head():
-    with served(shadow_engine(), served_model_name="team/model") as server, server.http() as http:
+    with served(served_model_name="team/model") as server, server.http() as http:
         client = server.client()
         assert client.models.retrieve("team/model") == client.models.list().data[0]
         missing = http.get("/v1/models/other")
@@ -56,7 +56,7 @@ def test_models_can_be_retrieved_and_get_routes_take_head():
 
 
 def test_seeds_have_64_bits_with_a_sign():
-    with served(shadow_engine()) as server:
+    with served() as server:
         for seed, status in (((1 << 63) - 1, 200), (-(1 << 63), 200), (1 << 63, 400), (-(1 << 63) - 1, 400)):
             server.post(COMPLETIONS, status=status, seed=seed, **GOOD)
         assert server.choice(seed=(1 << 63) - 1, n=2, temperature=1, **GOOD), "the seeds of further answers may be larger"

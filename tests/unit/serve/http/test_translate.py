@@ -40,7 +40,7 @@ def test_prompts_that_are_too_many_are_not_encoded(monkeypatch):
         return encode(texts, prompt, **more)
 
     monkeypatch.setattr(translate, "encode", encodes)
-    with served(shadow_engine(), max_queue=8) as server:
+    with served(max_queue=8) as server:
         assert server.post(COMPLETIONS, status=400, prompt=["x"] * 9)["error"]["param"] == "prompt"
         assert not encoded
         assert server.choice(prompt=["x"] * 8, max_tokens=4)
@@ -56,7 +56,7 @@ def test_texts_do_not_pile_up_before_they_are_encoded(monkeypatch):
         return encode(*given, **more)
 
     monkeypatch.setattr(translate, "encode", encodes)
-    with served(shadow_engine(), max_queue=4) as server, ThreadPoolExecutor(8) as threads:
+    with served(max_queue=4) as server, ThreadPoolExecutor(8) as threads:
         under_way = [threads.submit(statuses, server, 1, 1, max_tokens=4) for _ in range(8)]
         server.until(lambda: sum(each.done() for each in under_way) == 4)
         gate.set()
@@ -95,7 +95,7 @@ def test_nothing_is_kept_of_options_that_a_client_made_up():
     """Of patterns `re` keeps hundreds, of any length."""
     tracemalloc.start()
     try:
-        with served(shadow_engine()) as server:
+        with served() as server:
             sizes = []
             for number in range(12):
                 server.post(COMPLETIONS, status=400, prompt="x", dlstep={f"{number}".rjust(200_000, "x"): 1})

@@ -34,7 +34,7 @@ def shared_prompts():
 
 def hit_rate(replicas):
     """Prompt tokens that are found in pages / all of them; and the requests of each replica."""
-    with served(shadow_engine(), hosts=hosts_of(replicas)) as server, ThreadPoolExecutor(16) as threads:
+    with served(hosts=hosts_of(replicas)) as server, ThreadPoolExecutor(16) as threads:
         for each in [threads.submit(server.choice, prompt=prompt, max_tokens=8) for prompt in shared_prompts()]:
             each.result()
         server.until_idle()
@@ -61,7 +61,7 @@ def test_two_engines_find_as_many_shared_prefixes_as_one(report):
 
 def test_another_engine_answers_requests_whose_clients_received_nothing():
     deaf, other = DeafHost(shadow_engine()), hosts_of(1)[0]
-    with served(shadow_engine(), hosts=[deaf, other]) as server, server.http() as http, ThreadPoolExecutor(16) as threads:
+    with served(hosts=[deaf, other]) as server, server.http() as http, ThreadPoolExecutor(16) as threads:
         until_states(server, "ready", "ready")
         steps = threads.submit(server.post, COMPLETIONS, status=503, **asked(9), dlstep={"stream": "steps"})
         server.until(lambda: server.router.live == 1)
@@ -83,7 +83,7 @@ def test_another_engine_answers_requests_whose_clients_received_nothing():
 def test_a_request_is_restarted_only_once():
     """The request itself may kill engines."""
     first, second = DeafHost(shadow_engine()), DeafHost(shadow_engine())
-    with served(shadow_engine(), hosts=[first, second]) as server, ThreadPoolExecutor(2) as threads:
+    with served(hosts=[first, second]) as server, ThreadPoolExecutor(2) as threads:
         until_states(server, "ready", "ready")
         answer = threads.submit(server.post, COMPLETIONS, status=503, **asked(1))
         server.until(lambda: len(server.router.replicas[0].sent) == 1)
@@ -114,7 +114,7 @@ def test_engines_that_load_at_once_share_one_tokenizer(monkeypatch):
 
 @pytest.mark.parametrize("replica", [0, 1])
 def test_a_fork_stays_with_the_engine_that_has_its_steps(replica):
-    with served(shadow_engine(), hosts=hosts_of(2)) as server:
+    with served(hosts=hosts_of(2)) as server:
         until_states(server, "ready", "ready")
         other = server.router.replicas[1 - replica]
         other.phase = "restarting"
