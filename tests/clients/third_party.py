@@ -8,7 +8,6 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from dlstep import LLM
 
 HERE = Path(__file__).parent
 ENVIRONMENTS = HERE.parents[1] / ".venv-clients"
-DLSTEP = [sys.executable, "-c", "from dlstep.cli import main; raise SystemExit(main())"]
 MODEL = "tiny-bd"
 # The embedded models have none. It defines calls, which it never shows, so that tools are accepted without a forced call.
 TEMPLATE = """{% if false %}<tool_call>{"name": ..., "arguments": ...}</tool_call>{% endif %}
@@ -111,14 +109,6 @@ def answers(url: str) -> bool:
         return httpx2.get(url, timeout=10).status_code == 200
     except httpx2.TransportError:
         return False
-
-
-@dataclass(frozen=True)
-class Server:
-    """A running `dlstep serve`."""
-
-    url: str
-    log: Path
 
 
 @cache

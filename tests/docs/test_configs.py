@@ -1,7 +1,6 @@
 """Every file of configs/ is complete and fits its family; there is one for each strategy and family."""
 
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import fields, replace
 
 import pytest
 
@@ -15,6 +14,7 @@ from dlstep.engine.strategy_choice import embedded_facts, embedded_models_for, s
 from dlstep.evaluate.options import EvalOptions
 from dlstep.models import FAMILIES
 
+from ..helpers.descriptions import Facts
 from ..helpers.given import ROOT
 
 OWN = [field.name for field in fields(EvalOptions)]
@@ -23,29 +23,18 @@ NATIVE = ("qwen2", "llama", "qwen3", "qwen3_moe")  # whose folder says how it is
 SIZES = {"diffusion_gemma": {"canvas_length": 256}, "dream": {}, "diffucoder": {}, "llada": {}}
 
 
-@dataclass(frozen=True)
-class Described:
-    """A checkpoint of a family, as its authors publish it."""
-
-    name: str
-    spec: Spec
-    decoding_strategy: str | None
-    training: str | None
-    options: dict[str, Any]
-    max_model_len: int = 4096
-
-
-def described(name, model):
-    """The facts of the family, or of the embedded model."""
+def described(name, model=None):
+    """The facts of a checkpoint of the family, as its authors publish it, or of the embedded model."""
     if model is not None:
         facts = embedded_facts()[model]
         spec = Spec(facts.get("mask_token_id"), (2,), 1000, facts["head_shift"])
         known = ("block_size", "bd_size", "canvas_length")
         sizes = {option: facts[option] for option in known if option in facts}
-        return Described(model, spec, facts["decoding_strategy"], facts["training"], sizes, 512)
+        return Facts(spec, model, sizes, facts["decoding_strategy"], facts["training"])
     family = FAMILIES[name]
     spec = Spec(0 if family.masked else None, (1,), 1000, family.head_shift, family.accept_rule)
-    return Described(name, spec, family.decoding_strategy, family.training, {**family.options, **SIZES.get(name, {})})
+    options = family.options | SIZES.get(name, {})
+    return Facts(spec, name, options, family.decoding_strategy, family.training, max_model_len=4096)
 
 
 def options_of(path):
@@ -61,15 +50,10 @@ def test_a_file_fits_its_family(path):
     family, strategy = path.stem.split(".")
     engine = options_of(path)
     assert engine["decoding_strategy"] == strategy
-    config = engine_config(engine)
+    facts = described(family, engine.get("model"))
     if "adapter" in path.read_text():  # taught by it to see its prompt in full
-        facts = described(family, None)
-        trained = Described("", facts.spec, "d2f", PROMPT_IN_FULL, facts.options)
-        decoder = strategy_for(config, trained)
-    else:
-        facts = described(family, engine.get("model"))
-        decoder = strategy_for(config, facts)
-    assert strategies.name_of(type(decoder)) == strategy
+        facts = replace(facts, decoding_strategy="d2f", training=PROMPT_IN_FULL)
+    assert strategies.name_of(type(strategy_for(engine_config(engine), facts))) == strategy
     head, command = path.read_text().splitlines()[:2]
     assert strategy in head and f"--config configs/{path.name}" in command
 
@@ -86,8 +70,7 @@ def test_published_settings_fit_their_families_and_say_what_to_expect():
     assert set(family_of) >= set(RESULTS) and set(family_of.values()) == set(FAMILIES) - WITHOUT_SETTINGS
     for path in files:
         engine = options_of(path)
-        facts = described(family_of[path.stem], None)
-        decoder = strategy_for(engine_config(engine), facts)
+        decoder = strategy_for(engine_config(engine), described(family_of[path.stem]))
         assert strategies.name_of(type(decoder)) == engine["decoding_strategy"]
         head = "".join(line for line in path.read_text().splitlines(keepends=True) if line.startswith("#"))
         assert "Source: " in head

@@ -132,10 +132,8 @@ class Crowd:
                 session.back(self.random.randint(1, min(4, max(1, steps // 3))))
             case 4 | 5:
                 branch = session.fork()
-                if rebuilt(session) or session in self.loose or branch.state.cache_digest == EMPTY_CACHE:
-                    self.loose.add(branch)
                 self.finish(session)
-                self.sessions[self.sessions.index(session)] = branch
+                self.replace(session, branch)
             case 6:
                 session.close()
             case 7:
@@ -143,9 +141,7 @@ class Crowd:
             case 8:
                 resumed = self.llm.resume(session.trace)
                 assert resumed.state == session.state
-                if rebuilt(session) or session in self.loose or resumed.state.cache_digest == EMPTY_CACHE:
-                    self.loose.add(resumed)
-                self.sessions[self.sessions.index(session)] = resumed
+                self.replace(session, resumed)
             case 9 if self.streams:
                 gone = self.streams.pop(self.random.randrange(len(self.streams)))
                 self.asked.pop(id(gone))
@@ -153,6 +149,12 @@ class Crowd:
                     gone.close()
             case _:
                 self.llm.stream(*self.question())  # collected, never iterated
+
+    def replace(self, session: Session, other: Session) -> None:
+        """Go on with a copy of a session in its place."""
+        if rebuilt(session) or session in self.loose or other.state.cache_digest == EMPTY_CACHE:
+            self.loose.add(other)
+        self.sessions[self.sessions.index(session)] = other
 
     def finish(self, session: Session) -> None:
         """Run a session to its end and check all that it was asked and did not abort."""

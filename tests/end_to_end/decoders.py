@@ -1,6 +1,5 @@
 """Every strategy on the embedded model that was trained for it."""
 
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -10,36 +9,31 @@ from dlstep.core.lifecycle import largest_fed_end
 LIMIT = SamplingParams(max_tokens=64)
 
 
-@dataclass(frozen=True)
-class Decoder:
-    """Options of an `LLM`."""
-
-    options: dict[str, Any] = field(default_factory=dict)
-
-    def llm(self, **others: Any) -> LLM:
-        """An engine that decodes so."""
-        return LLM(**self.options, **others)
-
-
-DECODERS = {
-    "multi_bd": Decoder({"decoding_strategy": "multi_bd"}),
-    "d2f": Decoder({"decoding_strategy": "d2f"}),
-    "edit": Decoder({"decoding_strategy": "multi_bd", "sampling_mode": "edit", "buffer_size": 2}),
-    "dmax": Decoder({"decoding_strategy": "dmax", "accept_threshold": 0.5}),
-    "fast_dllm_v2": Decoder({"decoding_strategy": "fast_dllm_v2"}),
-    "fast_dllm_v2, no block cache": Decoder({"decoding_strategy": "fast_dllm_v2", "fdv2_use_block_cache": False}),
-    "dual_cache": Decoder({"decoding_strategy": "dual_cache"}),
-    "dual_cache, none": Decoder({"decoding_strategy": "dual_cache", "cache": "none"}),
-    "diffusion_gemma": Decoder({"decoding_strategy": "diffusion_gemma"}),
-    "causal_blocks": Decoder({"decoding_strategy": "causal_blocks"}),
-    "self_speculation": Decoder({"decoding_strategy": "self_speculation"}),
+# Names of strategies, some with a variant after a comma, and their options.
+DECODERS: dict[str, dict[str, Any]] = {
+    "multi_bd": {},
+    "d2f": {},
+    "multi_bd, edit": {"sampling_mode": "edit", "buffer_size": 2},
+    "dmax": {"accept_threshold": 0.5},
+    "fast_dllm_v2": {},
+    "fast_dllm_v2, no block cache": {"fdv2_use_block_cache": False},
+    "dual_cache": {},
+    "dual_cache, none": {"cache": "none"},
+    "diffusion_gemma": {},
+    "causal_blocks": {},
+    "self_speculation": {},
 }
+
+
+def llm_of(name: str, **others: Any) -> LLM:
+    """An engine of a decoder."""
+    return LLM(decoding_strategy=name.partition(",")[0], **DECODERS[name], **others)
 
 
 @cache
 def first(name: str) -> LLM:
     """An engine of a decoder, for its facts only."""
-    return DECODERS[name].llm()
+    return llm_of(name)
 
 
 def exact(name: str) -> bool:

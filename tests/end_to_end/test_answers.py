@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 
-from .decoders import DECODERS, LIMIT, exact, fed_end, holds_all, prompts
+from .decoders import DECODERS, LIMIT, exact, fed_end, holds_all, llm_of, prompts
 
 PROBLEMS = 10  # the fewest of which each strategy preempts one where pages are short, and one more
 COUNTS = [PROBLEMS, pytest.param(16, marks=pytest.mark.stress)]
@@ -13,7 +13,7 @@ COUNTS = [PROBLEMS, pytest.param(16, marks=pytest.mark.stress)]
 @cache
 def expected(name, count=PROBLEMS):
     """Answers of an engine in which nothing is short and nothing shared, one request at a time."""
-    llm = DECODERS[name].llm(enable_prefix_caching=False, max_num_reqs=1)
+    llm = llm_of(name, enable_prefix_caching=False, max_num_reqs=1)
     return [llm.generate(prompt, LIMIT)[0].token_ids for prompt in prompts(count)]
 
 
@@ -39,7 +39,7 @@ ENGINES = {
 )
 @pytest.mark.parametrize("count", COUNTS)
 def test_answers_do_not_depend_on_the_engine(name, engine, count):
-    llm = DECODERS[name].llm(**ENGINES[engine](name))
+    llm = llm_of(name, **ENGINES[engine](name))
     if engine == "least pages":
         llm.engine.driver.room = lambda: 0  # a session gets the pages of one longest request
     session = llm.session()
@@ -59,7 +59,7 @@ def test_answers_do_not_depend_on_the_engine(name, engine, count):
 @pytest.mark.full
 @pytest.mark.parametrize("name", DECODERS)
 def test_a_second_turn_finds_the_first(name):
-    llm = DECODERS[name].llm(page_size=4)
+    llm = llm_of(name, page_size=4)
     session = llm.session()
     number = session.submit(prompts(1)[0], LIMIT)
     session.run()
@@ -74,5 +74,5 @@ def test_a_second_turn_finds_the_first(name):
     else:
         assert positions > len(done.request.prompt) - grid.size - 4
     session.run()
-    cold = DECODERS[name].llm(page_size=4, enable_prefix_caching=False)
+    cold = llm_of(name, page_size=4, enable_prefix_caching=False)
     assert session.output(second).token_ids == cold.generate(talk, LIMIT)[0].token_ids

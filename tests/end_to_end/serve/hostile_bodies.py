@@ -2,16 +2,15 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-JSON_HEADERS = {"Content-Type": "application/json"}
-COMPLETIONS, CHAT, FORK = "/v1/completions", "/v1/chat/completions", "/v1/requests/cmpl-1/fork"
-RESPONSES, TOKENIZE, DETOKENIZE = "/v1/responses", "/tokenize", "/detokenize"
+from ...helpers.serving import CHAT, COMPLETIONS
+from ...unit.serve.http.conftest import GOOD as GOOD_COMPLETION, GOOD_CHAT
+
+FORK, RESPONSES, TOKENIZE, DETOKENIZE = "/v1/requests/cmpl-1/fork", "/v1/responses", "/tokenize", "/detokenize"
 
 
-@dataclass(frozen=True)
-class Body:
+class Body(NamedTuple):
     """A body for a route, with a name for messages."""
 
     name: str
@@ -38,8 +37,8 @@ FIELDS: dict[str, tuple[str, ...]] = {
     DETOKENIZE: ("tokens", "model"),
 }  # fmt: skip
 GOOD: dict[str, dict[str, Any]] = {
-    COMPLETIONS: {"prompt": "x", "max_tokens": 1},
-    CHAT: {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1},
+    COMPLETIONS: GOOD_COMPLETION,
+    CHAT: GOOD_CHAT,
     RESPONSES: {"input": "x", "max_output_tokens": 1},
     FORK: {"seq": 0},
     TOKENIZE: {"prompt": "x"},

@@ -3,35 +3,34 @@
 import json
 import random
 import re
-import socket
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from threading import Event
+from typing import NamedTuple
 
 import httpx2
 import pytest
 
 from ...helpers.serving import TEMPLATE
 from ...helpers.waiting import until
-from .hostile_bodies import JSON_HEADERS, bodies
+from ...unit.serve.http.test_server import raw, request
+from .hostile_bodies import bodies
 
 STALL = 0.2  # seconds of CPU time of the event loop in one turn
 ATTACKS = 2
 GROWTH = 20 << 20  # bytes of memory that attacks after the first may leave
 LEAK = 0.01  # share of the allocated blocks that all attacks after the first may leave
 HALF = b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Le"
-HEADS = b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
 STREAM = {"prompt": "x", "max_tokens": 900, "ignore_eos": True, "stream": True, "logprobs": 1, "dlstep": {"stream": "steps"}}
 
 
-@dataclass(frozen=True)
-class Attack:
+class Attack(NamedTuple):
     """The amounts of an attack."""
 
     bodies: int
@@ -55,25 +54,12 @@ def chosen(attack):
     return list(islice((body for round_ in rounds for body in round_), attack.bodies))
 
 
-def streaming():
-    """Return pipelined requests for long streams."""
-    content = json.dumps(STREAM).encode()
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(content)}\r\n"
-    return (head.encode() + b"\r\n" + content) * 4
-
-
 def carry_out(attack, url, sent):
     """Attack a server. Return the longest response time of `/health` in seconds."""
-    host, port = url.removeprefix("http://").split(":")
     slowest, over = [0.0], Event()
 
     def connected(stack, head, *, reads=True):
-        connection = stack.enter_context(socket.socket())
-        if not reads:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.settimeout(30)
-        connection.connect((host, int(port)))
-        connection.sendall(head)
+        stack.enter_context(raw(url, head, small=not reads))
 
     def watch():
         with httpx2.Client(base_url=url, timeout=60) as http:
@@ -84,7 +70,7 @@ def carry_out(attack, url, sent):
                 time.sleep(0.02)
 
     def send(body):
-        response = http.post(body.path, content=body.content, headers=JSON_HEADERS)
+        response = http.post(body.path, content=body.content, headers={"Content-Type": "application/json"})
         assert response.status_code in (200, 400, 404), (body.name, response.text[:200])
 
     with ExitStack() as stack, ThreadPoolExecutor(9) as threads, httpx2.Client(base_url=url, timeout=120) as http:
@@ -93,7 +79,7 @@ def carry_out(attack, url, sent):
         for _ in range(attack.half_open):
             connected(stack, HALF)
         for number in range(attack.silent_readers):
-            connected(stack, HEADS * 100 if number % 2 else streaming(), reads=False)
+            connected(stack, request(path="/openapi.json") * 100 if number % 2 else request(STREAM) * 4, reads=False)
         watching = threads.submit(watch)
         try:
             list(threads.map(send, sent))

@@ -3,6 +3,7 @@
 import pytest
 
 from ...helpers.serving import COMPLETIONS, PAGE_SIZE, ThreadHost, served, shadow_engine
+from ...unit.serve.router.test_replica_faults import counts
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -12,8 +13,9 @@ def test_prefix_cache_is_shared_among_keys_only_on_request(shared, replicas):
     prompt = list(range(3, 3 + 5 * PAGE_SIZE))
     given = {"keys": ("first", "second"), "hosts": hosts}
     with served(**given, share_prefix_cache=shared) as server:
-        found = [
-            server.post(COMPLETIONS, key=key, prompt=prompt, max_tokens=8) for key in ("first", "first", "second", "second")
-        ]
-    cached = [each["usage"]["prompt_tokens_details"]["cached_tokens"] > 0 for each in found]
-    assert cached == [False, True, shared, True]
+        keys = ("first", "first", "second", "second")
+        usages = [server.post(COMPLETIONS, key=key, prompt=prompt, max_tokens=8)["usage"] for key in keys]
+        told = [counts(server, f"dlstep_replica_{kind}_tokens_total").total() for kind in ("prompt", "cached")]
+        assert counts(server, "dlstep_replica_up").total() == replicas
+    cached = [usage["prompt_tokens_details"]["cached_tokens"] for usage in usages]
+    assert list(map(bool, cached)) == [False, True, shared, True] and told == [4 * len(prompt), sum(cached)]

@@ -6,19 +6,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dlstep import EngineConfig, SamplingParams
+from dlstep import SamplingParams
 from dlstep.cli.generate import sampling_params
 from dlstep.cli.main import parser_of
-from dlstep.cli.options import OF_STRATEGY
-from dlstep.engine.config import field_help
 
 SCHEMA = {"type": "object", "properties": {"shells": {"type": "integer"}, "é": {"enum": ["\U0001f41a", "b"]}}}
-
-
-def test_every_option_has_a_help_text():
-    texts = field_help(EngineConfig)
-    assert all(text for name, text in texts.items() if name not in OF_STRATEGY)
-    assert all(field_help(SamplingParams).values())
 
 
 def params_of(*arguments):

@@ -24,6 +24,7 @@ from dlstep.serve.settings import ServeOptions
 
 from ...helpers.servers import nothing_goes_wrong_unseen  # noqa: F401
 from ...helpers.serving import served, shadow_engine
+from ...helpers.waiting import until
 
 DLSTEP = [sys.executable, "-c", "from dlstep.cli import main; raise SystemExit(main())"]
 START = 120.0  # seconds; torch and transformers are loaded on a busy machine
@@ -40,24 +41,16 @@ class Command:
 
     def until_ready(self):
         """Wait until the model is loaded."""
-        end = time.monotonic() + START
-        while self.http.get("/ready").status_code != 200:
-            assert self.process.poll() is None and time.monotonic() < end, self.log.read_text()
-            time.sleep(0.1)
+        until(lambda: self.http.get("/ready").status_code == 200, START, self.log.read_text)
 
     def until_metric(self, line, *, there):
         """Wait until a line of `/metrics` is there, or is not."""
-        end = time.monotonic() + 60
-        while (line in (message := self.http.get("/metrics").text)) != there:
-            assert time.monotonic() < end, f"{self.http.get('/ready').text} {self.log.read_text()} {message}"
-            time.sleep(0.01)
+        until(lambda: (line in self.http.get("/metrics").text) == there, 60, self.log.read_text)
 
     @property
     def engine(self):
         """The engine's process."""
-        (engine,) = [
-            child for child in psutil.Process(self.process.pid).children() if "spawn_main" in " ".join(child.cmdline())
-        ]
+        (engine,) = engines_of(self.process.pid)
         return engine
 
     def loaded(self, pid):
@@ -79,11 +72,8 @@ def command(folder, *options, descriptors=None):
         arguments = [*limited, *DLSTEP, "serve", *options, "--port", "0"]
         process = subprocess.Popen(arguments, stdout=stdout, stderr=stderr, text=True)
         try:
-            end = time.monotonic() + START
-            while (found := re.search(r"listening on (http://\S+);", log.read_text())) is None:
-                assert process.poll() is None and time.monotonic() < end, log.read_text()
-                time.sleep(0.1)
-            running = Command(process, found[1], log)
+            until(lambda: "listening on" in log.read_text() or process.poll() is not None, START, log.read_text)
+            running = Command(process, re.findall(r"listening on (http://\S+);", log.read_text())[0], log)
             running.until_ready()
             yield running
             running.http.close()
@@ -95,10 +85,8 @@ def command(folder, *options, descriptors=None):
 
 def until_gone(process, seconds):
     """Wait for the end of a process."""
-    end = time.monotonic() + seconds
-    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < end, "an orphan is left"
-        time.sleep(0.05)
+    ended = lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE  # noqa: E731
+    until(ended, seconds, lambda: "an orphan is left")
 
 
 def check_requests_of_a_killed_process(server, process, report, deadline):
@@ -211,15 +199,13 @@ def test_an_engine_never_outlives_its_server_not_even_while_it_loads(signals):
     with subprocess.Popen([*DLSTEP, "serve", "--port", "0"], stderr=subprocess.PIPE, text=True) as process:
         try:
             assert "listening" in process.stderr.readline()
-            end = time.monotonic() + START
-            while not (children := engines_of(process.pid)):
-                assert time.monotonic() < end
-                time.sleep(0.05)
+            until(lambda: engines_of(process.pid), START)
+            (engine,) = engines_of(process.pid)
             for number in signals:
                 process.send_signal(number)
             assert process.wait(START) in expected
             assert "Traceback" not in process.stderr.read()
-            until_gone(children[0], START)
+            until_gone(engine, START)
         finally:
             process.kill()
 
@@ -239,16 +225,10 @@ def test_a_second_signal_ends_the_server_at_once(monkeypatch):
         assert answer.result().status_code == 200
 
 
-def without(modules, code):
-    """A fresh process in which some modules cannot be found."""
-    hide = f"import sys; sys.modules.update(dict.fromkeys({modules!r})); "
-    return subprocess.run([sys.executable, "-c", hide + code], capture_output=True, text=True, timeout=START, check=False)
-
-
 def test_the_http_process_needs_no_torch():
-    code = "import dlstep.serve.http.server, dlstep.text.detokenize; print([m for m in ('torch', 'triton') if sys.modules[m]])"
-    found = without(("torch", "triton"), code)
-    assert found.stdout.strip() == "[]", found.stderr
+    hidden = "import sys; sys.modules |= dict.fromkeys(('torch', 'triton'))"
+    code = f"{hidden}; import dlstep.serve.http.server, dlstep.text.detokenize"
+    subprocess.run([sys.executable, "-c", code], timeout=START, check=True)
 
 
 SPACED = "a key contains a space: write one key per line, and comments in lines that begin with #"

@@ -77,8 +77,7 @@ def uses(llm, session):
     return [stepped, read, partial(llm.generate, PROMPTS, PARAMS, progress=False), lambda: [stepped(), read()]]
 
 
-@pytest.mark.parametrize("moments", [40, pytest.param(2000, marks=pytest.mark.stress)])
-def test_interrupts_at_many_moments(moments):
+def check_interrupts(moments):
     """Interrupt an LLM that threads, streams and a session use, and compare with a fresh one after each interrupt."""
     expected = [output.token_ids for output in make_llm().generate(PROMPTS, PARAMS)]
     random, llm = Random(moments), make_llm()
@@ -139,3 +138,12 @@ def test_interrupts_at_every_line_of_the_end_of_a_session(collects, monkeypatch)
         thread.join(20)
         assert found == expected, f"after an interrupt before line {line}"
     assert line > 5
+
+
+def test_interrupts_at_40_moments():
+    check_interrupts(40)
+
+
+@pytest.mark.stress
+def test_interrupts_at_2000_moments():
+    check_interrupts(2000)

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep.batch.checkpoint import ANSWERS, BESIDE
-from dlstep.cli import main
-from dlstep.evaluate.checkpoint import SCORES, read
+from dlstep.evaluate.checkpoint import read
 
 from .conftest import copied
 from .running import answers, run
@@ -59,12 +58,3 @@ def test_a_deleted_line_is_answered_again_to_the_same_bytes(options, tmp_path, n
     assert answers(run(replace(options, out=str(folder)))) == answers(Path(options.out))
     assert len(added) == 1, "no other one is decoded"
     assert read(folder).beside.keys() == read(Path(options.out)).beside.keys()
-
-
-def test_reports_and_references_refuse_an_edited_score(options, tmp_path, capsys):
-    folder = copied(Path(options.out), tmp_path / "run")
-    (folder / SCORES).write_text((folder / SCORES).read_text().replace('"score": 0.0', '"score": 1.0', 1))
-    for arguments in (["report", str(folder)], ["report", options.out, "--against", str(folder)]):
-        assert main(arguments) == 2
-        printed = capsys.readouterr().err
-        assert f"{folder / SCORES}, line " in printed and "checksum" in printed and printed.count("\n") == 1

@@ -6,12 +6,11 @@ from ...helpers.comparisons import row
 
 
 def test_the_picture_has_a_frame_for_each_task_with_errors_and_a_frontier_in_steps():
-    places = [(2.0, 0.9, True), (4.0, 0.5, True), (3.0, 0.4, False)]
     rows = [
-        row(task, strategy, value=n, tokens_per_forward=speed, accuracy=right, on_frontier=best and strategy == "one")
+        row(task, strategy, tokens_per_forward=speed, accuracy=right, on_frontier=best and strategy == "one")
         for task in ("a", "b")
         for strategy in ("one", "$two$", *(f"other {n}" for n in range(9)))
-        for n, (speed, right, best) in enumerate(places)
+        for speed, right, best in ((2.0, 0.9, True), (4.0, 0.5, True), (3.0, 0.4, False))
     ]
     figure = tasks_figure(rows)
     assert [axes.get_title() for axes in figure.axes] == ["a, 9 problems", "b, 9 problems"]
@@ -19,8 +18,12 @@ def test_the_picture_has_a_frame_for_each_task_with_errors_and_a_frontier_in_ste
     assert len(first.containers) == 11 and all(container.has_xerr and container.has_yerr for container in first.containers)
     (best,) = (line for line in first.lines if line.get_drawstyle() == "steps-pre")
     assert list(zip(*best.get_data(), strict=True)) == [(2.0, 90.0), (4.0, 50.0)]
-    names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert sorted(names) == ["frontier", "one, r", "others"], "of many, those on the frontier have a name"
-    few = tasks_figure(rows[: 2 * len(places)])
-    assert sorted(text.get_text() for text in few.legends[0].get_texts()) == [r"\$two\$, r", "frontier", "one, r"]
+    assert names_in(figure) == ["frontier", "one, r", "others"], "of many, those on the frontier have a name"
+    few = tasks_figure(rows[:6])
+    assert names_in(few) == [r"\$two\$, r", "frontier", "one, r"]
     few.canvas.draw()
+
+
+def names_in(figure):
+    """The names of the legend."""
+    return sorted(text.get_text() for text in figure.legends[0].get_texts())

@@ -40,7 +40,7 @@ STALLS = {
 def slow_upload(server):
     """Send a body in pieces for longer than a connection may be idle."""
     sent = request({"prompt": "x"}, "/tokenize")
-    with raw(server, sent[:-12]) as connection:
+    with raw(server.url, sent[:-12]) as connection:
         for place in range(len(sent) - 12, len(sent)):
             time.sleep(IDLE / 6)
             connection.sendall(sent[place : place + 1])
@@ -49,7 +49,7 @@ def slow_upload(server):
 
 def slow_reader(server):
     """Read answers in pieces for longer than a connection may be idle."""
-    with raw(server, LARGE * 9 + LARGE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), small=True) as connection:
+    with raw(server.url, LARGE * 9 + LARGE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), small=True) as connection:
         found = b""
         for _ in range(12):
             time.sleep(IDLE / 6)
@@ -72,8 +72,8 @@ def test_clients_that_stop_anywhere_are_closed_and_no_other():
         server.http() as http,
     ):
         unhurt = [threads.submit(each, server) for each in (slow_upload, slow_reader, long_stream, long_stream)]
-        stalled = {name: stack.enter_context(raw(server, sent, small=True)) for name, sent in STALLS.items()}
-        stalled["drips a header"] = drips = stack.enter_context(raw(server, HALF))
+        stalled = {name: stack.enter_context(raw(server.url, sent, small=True)) for name, sent in STALLS.items()}
+        stalled["drips a header"] = drips = stack.enter_context(raw(server.url, HALF))
         end = time.monotonic() + CLOSED
         while any(_is_open(server, connection.getsockname()) for connection in stalled.values()):
             assert time.monotonic() < end, [name for name, each in stalled.items() if _is_open(server, each.getsockname())]
@@ -94,13 +94,13 @@ def test_new_connections_take_the_place_of_idle_ones_and_of_no_other():
     stream, close = request(GOOD | {"stream": True}), b"Connection: close\r\n"
     with served(engine, max_connections=8) as server, ExitStack() as stack:
         for number in range(30):
-            stack.enter_context(raw(server, HALF[:number]))
+            stack.enter_context(raw(server.url, HALF[:number]))
             assert answer_to(server, HEALTH) == answer_to(server, stream) == 200
         engine.driver.gate.clear()
-        running = [stack.enter_context(raw(server, stream.replace(b"Host", close + b"Host", 1))) for _ in range(8)]
+        running = [stack.enter_context(raw(server.url, stream.replace(b"Host", close + b"Host", 1))) for _ in range(8)]
         server.until(lambda: server.router.live == 8)
         for _ in range(8):
-            stack.enter_context(raw(server))
+            stack.enter_context(raw(server.url))
             assert (answer_to(server, HEALTH), answer_to(server, request(path="/v1/models"))) == (200, 503)
         engine.driver.gate.set()
         assert all(rest_of(each).endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n") for each in running)
@@ -109,7 +109,7 @@ def test_new_connections_take_the_place_of_idle_ones_and_of_no_other():
 
 def answer_to(server, sent):
     """The status of the answer to a request on a new connection."""
-    with raw(server, sent) as connection:
+    with raw(server.url, sent) as connection:
         head = connection.recv(1 << 12).decode()
     status = int(head.split()[1])
     assert ("retry-after:" in head.lower()) == (status == 503)

@@ -1,4 +1,4 @@
-"""With tool_choice "auto", OpenAI's client gets text, reasoning and calls apart, whole and streamed."""
+"""With tool_choice "auto", OpenAI's client gets text, reasoning and calls apart."""
 
 import json
 
@@ -53,24 +53,6 @@ def whole(client, body):
     return found
 
 
-def streamed(client, body):
-    """The same of a stream."""
-    count = body.get("n", 1)
-    texts, finish = [["", ""] for _ in range(count)], [None] * count
-    calls = [{} for _ in range(count)]
-    for chunk in client.chat.completions.create(**body, stream=True):
-        for choice in chunk.choices:
-            delta = choice.delta
-            texts[choice.index][0] += (delta.model_extra or {}).get("reasoning_content", "")
-            texts[choice.index][1] += delta.content or ""
-            finish[choice.index] = choice.finish_reason or finish[choice.index]
-            for call in delta.tool_calls or ():
-                assert call.index == len(calls[choice.index]) and call.id
-                calls[choice.index][call.index] = [call.function.name or "", call.function.arguments or ""]
-    read = [[(name, json.loads(given)) for name, given in own.values()] for own in calls]
-    return [(own[0], own[1], called, end) for own, called, end in zip(texts, read, finish, strict=True)]
-
-
 @pytest.mark.parametrize(
     "text, body, expected",
     [
@@ -86,9 +68,7 @@ def streamed(client, body):
 )
 def test_the_parts_of_an_answer_are_apart(client, text, body, expected):
     body = asked(text, **body)
-    reads = whole(client, body)
-    assert reads == streamed(client, body) and len(reads) == body.get("n", 1)
-    assert reads == [expected] * len(reads)
+    assert whole(client, body) == [expected] * body.get("n", 1)
 
 
 NAMED = {"type": "function", "function": {"name": "add"}}
@@ -110,7 +90,7 @@ def test_a_constrained_answer_may_think_first(client, body, begin, more, answer,
     asked_for = asked(begin + answer, **{name: value for name, value in body.items() if name != "extra_body"}, **more)
     free = asked_for | {"extra_body": dict(body.get("extra_body", {})), "max_tokens": 120}
     asked_for["extra_body"] |= body.get("extra_body", {})
-    assert whole(client, asked_for) == streamed(client, asked_for) == [("I" if "I" in begin else "", *expected)]
+    assert whole(client, asked_for) == [("I" if "I" in begin else "", *expected)]
     # The model was not trained to think, and never ends; `end_reserve` keeps twice the least that a call takes.
     ((reasoning, content, calls, _),) = whole(client, free)
     assert bool(reasoning) == bool(begin) and isinstance(calls[0][1] if calls else json.loads(content), dict)
@@ -123,7 +103,7 @@ def test_marks_of_a_constrained_answer_may_be_special_tokens():
         for turn, text in (("Think.", f"I</think>\n\n{CALL}"), ("How many?", f"<think>I</think>{CALL}")):
             body = asked(text, False, turn, engine.tokenizer, tool_choice="required", model="shadow")
             body["extra_body"] |= ON["extra_body"]
-            assert whole(client, body) == streamed(client, body) == [("I", "", [("add", {"a": [1]})], "tool_calls")]
+            assert whole(client, body) == [("I", "", [("add", {"a": [1]})], "tool_calls")]
 
 
 def test_a_call_and_its_result_continue_the_conversation(client):
@@ -133,22 +113,4 @@ def test_a_call_and_its_result_continue_the_conversation(client):
     assert len({*ids}) == len(CALLS)
     results = [{"role": "tool", "tool_call_id": id_, "content": "92"} for id_ in ids]
     more = asked("It is 92.", messages=[*body["messages"], message, *results])
-    assert whole(client, more) == streamed(client, more) == [("", "It is 92.", [], "stop")]
-
-
-GEMMA_TEMPLATE = """{%- if tools %}Tools: {{ tools | tojson }}{% endif %}
-{%- for message in messages %}
-    {{- message.content or "" }}
-    {%- for call in message.tool_calls or [] %}
-        {{- '<|tool_call>call:' + call.function.name + '{' }}{{- 'a:<|"|>b<|"|>' }}{{- '}<tool_call|>' }}
-    {%- endfor %}
-{% endfor %}"""
-
-
-def test_calls_in_gemmas_format_are_found():
-    calls = '<|tool_call>call:add{a:[53,39],b:<|"|>}<tool_call|><|"|>}<tool_call|><|tool_call>call:stop{}<tool_call|>'
-    with served(tiny_llm().engine, template=GEMMA_TEMPLATE) as server:
-        client = server.client()
-        body = asked("<|channel>thought\nI add.\n<channel|>Let me see." + calls)
-        expected = [("I add.", "Let me see.", [("add", {"a": [53, 39], "b": "}<tool_call|>"}), ("stop", {})], "tool_calls")]
-        assert whole(client, body) == streamed(client, body) == expected
+    assert whole(client, more) == [("", "It is 92.", [], "stop")]

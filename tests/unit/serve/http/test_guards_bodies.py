@@ -51,7 +51,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read():
         assert error_of(http.post(COMPLETIONS, json=large))["code"] == "body_too_large"
         parts = (b"x" * 100 for _ in range(20))
         assert http.post(COMPLETIONS, content=parts, headers={"Content-Type": "application/json"}).status_code == 413
-        with raw(server, HEAD + b"Content-Length: 2000\r\nExpect: 100-continue\r\n\r\n") as announced:
+        with raw(server.url, HEAD + b"Content-Length: 2000\r\nExpect: 100-continue\r\n\r\n") as announced:
             assert b" 413 " in announced.recv(4096).partition(b"\r\n")[0]
         assert server.choice(**GOOD)
 
@@ -59,6 +59,6 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read():
 def test_slow_senders_delay_no_other():
     with served(body_timeout=0.5) as server, ExitStack() as stack:
         for sent in (HEAD, HEAD + b"Content-Length: 50\r\n\r\n{"):
-            slow = [stack.enter_context(raw(server, sent)) for _ in range(30)]
+            slow = [stack.enter_context(raw(server.url, sent)) for _ in range(30)]
         assert server.choice(**GOOD)
         assert b" 408 " in slow[0].recv(4096)

@@ -9,9 +9,9 @@ from .conftest import GOOD
 CLOSED = 15.0  # seconds in which a connection must be closed whose limit is one second, on a busy machine
 
 
-def raw(server, head=b"", *, small=False):
+def raw(url, head=b"", *, small=False):
     """A connection to a server that has sent so much."""
-    host, port = server.url.removeprefix("http://").split(":")
+    host, port = url.removeprefix("http://").split(":")
     connection = socket.socket()
     if small:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -9,7 +9,7 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -67,6 +67,14 @@ def _soon(monkeypatch):
     monkeypatch.setattr(settings, "check_ranges", lambda _: None)
 
 
+@contextmanager
+def one_engine(options, **given):
+    """An engine in a process of its own, and its server with these options."""
+    (host,) = hosts_of(1, **given)
+    with served(hosts=[host], **options) as server:
+        yield host, server
+
+
 @pytest.fixture
 def hangs(tmp_path):
     """A file; while it exists, forward passes hang."""
@@ -85,9 +93,8 @@ def all_sent(server, threads, hangs):
 @pytest.mark.full
 @pytest.mark.parametrize("fault", FAULTS)
 def test_requests_of_the_only_engine_end_with_an_error_and_the_server_is_ready_again(fault, tmp_path, hangs):
-    loads = tmp_path / "loads"
-    (host,) = hosts_of(1, loads=loads, hangs=hangs)
-    with served(hosts=[host], request_timeout=5.0, **SOON) as server, ThreadPoolExecutor(REQUESTS) as threads:
+    loads, options = tmp_path / "loads", SOON | {"request_timeout": 5.0}
+    with one_engine(options, loads=loads, hangs=hangs) as (host, server), ThreadPoolExecutor(REQUESTS) as threads:
         under_way = all_sent(server, threads, hangs)
         loads.touch()
         begin = time.monotonic()
@@ -129,9 +136,7 @@ def test_another_engine_answers_unsent_requests_once(fault, hangs):
 
 @pytest.mark.full
 def test_an_engine_that_goes_on_is_ready_again_and_late_reports_are_ignored(hangs):
-    (host,) = hosts_of(1, hangs=hangs)
-    options = {"request_timeout": 4.0}
-    with served(hosts=[host], **options) as server, ThreadPoolExecutor(REQUESTS + 1) as threads:
+    with one_engine({"request_timeout": 4.0}, hangs=hangs) as (host, server), ThreadPoolExecutor(REQUESTS + 1) as threads:
         (replica,) = server.router.replicas
         under_way = all_sent(server, threads, hangs)
         os.kill(host.pid, signal.SIGSTOP)
@@ -182,8 +187,7 @@ def test_an_engine_that_stops_while_it_loads_is_started_again(fault, tmp_path, m
 def test_an_engine_loads_for_longer_than_heartbeats_may_stay_away(tmp_path, monkeypatch):
     loads = tmp_path / "loads"
     loads.touch()
-    (host,) = hosts_of(1, loads=loads)
-    with served(hosts=[host], waits=False, **SOON) as server:
+    with one_engine(SOON | {"waits": False}, loads=loads) as (host, server):
         until_begun(server, host)
         monkeypatch.setattr(replica_module, "LOADING", TIMEOUT)
         time.sleep(2 * TIMEOUT)
@@ -195,18 +199,13 @@ def test_an_engine_loads_for_longer_than_heartbeats_may_stay_away(tmp_path, monk
 
 @pytest.mark.full
 def test_a_forward_pass_that_hangs_ends_its_requests_and_the_engine(hangs):
-    (host,) = hosts_of(1, seconds=0.02, hangs=hangs)
-    with served(hosts=[host], engine_timeout=2.0) as server, ThreadPoolExecutor(1) as threads:
+    given = {"seconds": 0.02, "hangs": hangs}
+    with one_engine({"engine_timeout": 2.0}, **given) as (_, server), server.http() as http, ThreadPoolExecutor(1) as threads:
         hangs.touch()
-
-        def text():
-            with server.http() as http:
-                return http.post("/v1/completions", json=LONG | {"stream": True}).text
-
-        answer = threads.submit(text)
+        answer = threads.submit(http.post, "/v1/completions", json=LONG | {"stream": True})
         server.until(lambda: server.router.deaths == 1)
         hangs.unlink()
-        assert "finished no forward pass for 2 seconds and was killed" in answer.result()
+        assert "finished no forward pass for 2 seconds and was killed" in answer.result().text
         until_states(server, "ready")
         assert ask(server, 1)[0] == 200
         assert counts(server, "dlstep_engine_timeouts_total")['{deadline="step"}'] == 1
@@ -224,8 +223,7 @@ def aged(server, host):
 
 @pytest.mark.full
 def test_a_warm_engine_may_hang_for_a_minute_and_a_fresh_one_for_longer(hangs):
-    (host,) = hosts_of(1, hangs=hangs)
-    with served(hosts=[host]) as server, ThreadPoolExecutor(1) as threads:
+    with one_engine({}, hangs=hangs) as (host, server), ThreadPoolExecutor(1) as threads:
         hangs.touch()
         threads.submit(ask, server, 1)
         server.until(lambda: server.load.running > 0)
@@ -239,8 +237,7 @@ def test_a_warm_engine_may_hang_for_a_minute_and_a_fresh_one_for_longer(hangs):
 
 
 def test_shutdown_ends_although_the_engine_is_stopped(hangs):
-    (host,) = hosts_of(1, hangs=hangs)
-    with served(hosts=[host], drain_seconds=0.5) as server, ThreadPoolExecutor(REQUESTS) as threads:
+    with one_engine({"drain_seconds": 0.5}, hangs=hangs) as (host, server), ThreadPoolExecutor(REQUESTS) as threads:
         under_way = all_sent(server, threads, hangs)
         os.kill(host.pid, signal.SIGSTOP)
         server.server.ask_to_end()
@@ -255,10 +252,8 @@ def test_shutdown_ends_although_the_engine_is_stopped(hangs):
 @pytest.mark.full
 def test_a_pause_of_the_server_is_not_the_engines():
     """The event loop stands for longer than an engine may be silent, as when the server is stopped, or the machine sleeps."""
-    (host,) = hosts_of(1)
-    with served(hosts=[host], **SOON) as server:
-        loop = server.server._loop
-        loop.call_soon_threadsafe(time.sleep, 2 * TIMEOUT)
+    with one_engine(SOON) as (_, server):
+        server.server._loop.call_soon_threadsafe(time.sleep, 2 * TIMEOUT)
         assert ask(server, 1)[0] == 200
         time.sleep(2 * BEAT)
         assert not server.router.deaths and server.router.phase == "ready"
@@ -337,7 +332,6 @@ def test_random_stops_and_kills_make_no_answer_wrong_and_none_twice(seconds, cli
 
 @pytest.mark.full
 def test_a_stopped_reader_of_stderr_delays_nothing(monkeypatch):
-    (host,) = hosts_of(1)
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     with suppress(BlockingIOError):
@@ -346,7 +340,7 @@ def test_a_stopped_reader_of_stderr_delays_nothing(monkeypatch):
     os.set_blocking(writer, True)
     kept = os.dup(2)
     try:
-        with served(hosts=[host]) as server:
+        with one_engine({}) as (host, server):
             assert ask(server, 1)[0] == 200
             os.dup2(writer, 2)
             monkeypatch.setattr(sys, "stderr", os.fdopen(2, "w", closefd=False))  # pytest's own does not write to 2

@@ -1,6 +1,5 @@
 """Several engines behind one router: shared prefixes are found, dead or restarted engines lose no request."""
 
-import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
@@ -15,48 +14,10 @@ from dlstep.serve.settings import ServeOptions
 from ....helpers.serving import COMPLETIONS, DeafHost, ThreadHost, served, shadow_engine
 from .test_replica_faults import asked, counts, until_states
 
-GROUPS, IN_GROUP, PREFIX = 24, 10, 64
-
 
 def hosts_of(count, **options):
     """Engines without a network, each in a separate thread."""
     return [ThreadHost(shadow_engine(seconds=0.002, num_pages=800, **options)) for _ in range(count)]
-
-
-def shared_prompts():
-    """Prompts of which several begin alike, mixed."""
-    draws = random.Random(4)
-    heads = [draws.choices(range(3, 90), k=PREFIX) for _ in range(GROUPS)]
-    prompts = [head + draws.choices(range(3, 90), k=draws.randint(1, 12)) for head in heads for _ in range(IN_GROUP)]
-    draws.shuffle(prompts)
-    return prompts
-
-
-def hit_rate(replicas):
-    """Prompt tokens that are found in pages / all of them; and the requests of each replica."""
-    with served(hosts=hosts_of(replicas)) as server, ThreadPoolExecutor(16) as threads:
-        for each in [threads.submit(server.choice, prompt=prompt, max_tokens=8) for prompt in shared_prompts()]:
-            each.result()
-        server.until_idle()
-        hits, tokens = total(server, "vllm:prefix_cache_hits_total"), counts(server, "dlstep_replica_prompt_tokens_total")
-        assert tokens.total() == total(server, "vllm:prompt_tokens_total")
-        assert total(server, "dlstep_replica_cached_tokens_total") == hits
-        assert total(server, "dlstep_replica_up") == replicas
-        return hits / total(server, "vllm:prefix_cache_queries_total"), tokens.values()
-
-
-def total(server, name):
-    """The sum of a metric over its labels."""
-    return counts(server, name).total()
-
-
-@pytest.mark.full
-def test_two_engines_find_as_many_shared_prefixes_as_one(report):
-    one, _ = hit_rate(1)
-    two, tokens = hit_rate(2)
-    report(f"shared prefixes: {one:.3f} of prompt tokens found by one engine, {two:.3f} by two, {two / one:.3f} of it")
-    assert two >= 0.95 * one and one > 0.6
-    assert min(tokens) > 0.3 * sum(tokens), "both work"
 
 
 def test_another_engine_answers_requests_whose_clients_received_nothing():
@@ -75,7 +36,7 @@ def test_another_engine_answers_requests_whose_clients_received_nothing():
         assert steps.result(), "its frames were sent"
         told = http.get("/ready").json()
         assert told["status"] == "ready" and [each["deaths"] for each in told["replicas"]] == [1, 0]
-        assert 'dlstep_replica_deaths{replica="0"} 1.0' in http.get("/metrics").text
+        assert counts(server, "dlstep_replica_deaths")['{replica="0"}'] == 1
         server.until(lambda: server.router.replicas[0].phase == "ready")
         server.until_idle()
 
