@@ -12,7 +12,8 @@ from openai import BadRequestError, OpenAI
 from dlstep import SamplingParams
 from dlstep.tiny import problems
 
-from .third_party import KEY, MODEL, answers, environment, llm, outside, until
+from ..helpers.waiting import until
+from .third_party import KEY, MODEL, START, answers, environment, llm, outside
 
 PROMPTS = [problem.prompt for problem in problems(32, seed=13)]
 TOKENS = 48
@@ -34,7 +35,8 @@ def proxied(server, tmp_path_factory):
     with log.open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, text=True, cwd=folder, env=outside() | variables)
     try:
-        until(lambda: answers(f"http://127.0.0.1:{port}/health/liveliness"), process, log)
+        url = f"http://127.0.0.1:{port}/health/liveliness"
+        until(lambda: process.poll() is not None or answers(url), START, log.read_text)
         with OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=key, max_retries=0) as found:
             yield found
     finally:

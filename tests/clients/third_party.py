@@ -6,8 +6,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import time
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -93,14 +91,6 @@ def client(name: str, command: str, *arguments: str, folder: Path, **variables: 
     found = ran([command if command == "node" else str(commands / command), *arguments], folder, **own)
     assert found.returncode == 0, found.stdout[-20_000:]
     return found.stdout
-
-
-def until(holds: Callable[[], bool], process: subprocess.Popen[str], log: Path) -> None:
-    """Wait until a condition holds; fail if the process ends first, or after too long."""
-    end = time.monotonic() + START
-    while not holds():
-        assert process.poll() is None and time.monotonic() < end, log.read_text()
-        time.sleep(0.2)
 
 
 def answers(url: str) -> bool:

@@ -14,11 +14,6 @@ from ..release_check import (
     wheel_faults,
 )
 
-CHANGELOG, CITATION = (
-    "# Changelog\n\n## 1.2.0 (2030-01-31)\n\n## 1.1.0 (2029-01-31)\n",
-    "title: x\nversion: 1.2.0\nlicense: x\n",
-)
-
 
 def test_the_checkout_states_one_version():
     changelog, citation = ((ROOT / name).read_text() for name in ("CHANGELOG.md", "CITATION.cff"))

@@ -2,23 +2,22 @@
 
 import io
 import json
-import os
 import shlex
 import shutil
 import sys
 from collections.abc import Callable
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 
-import httpx2
 import pytest
 from huggingface_hub import constants
 
 from dlstep import LLM, SamplingParams, tiny
 from dlstep.cli import main
 
-from ..helpers.serving import served, tiny_llm
+from ..helpers.files import edit
+from ..helpers.serving import Served, served, tiny_llm
 
 STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
 HEAD = """\
@@ -40,17 +39,11 @@ RULE = Mine
 RULE = HEAD.format("return [0]")
 
 
-def edited(folder, **changes):
-    """Change fields of config.json; None removes a field."""
-    facts = json.loads((folder / "config.json").read_text()) | changes
-    (folder / "config.json").write_text(json.dumps({name: value for name, value in facts.items() if value is not None}))
-
-
 CHECKPOINTS = {
     "no_config": lambda folder: (folder / "config.json").unlink(),
     "bin_only": lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
     "gguf_only": lambda folder: (folder / "model.safetensors").rename(folder / "model.gguf"),
-    "gpt2": lambda folder: edited(folder, architectures=["GPT2LMHeadModel"], model_type="gpt2"),
+    "gpt2": lambda folder: edit(folder / "config.json", architectures=["GPT2LMHeadModel"], model_type="gpt2"),
     "no_tokenizer": lambda folder: (folder / "tokenizer.json").unlink(),
 }
 FILES = {
@@ -90,13 +83,13 @@ class Mistake:
         typed: A command line, or a line of Python or of HTTP as users would write it.
         said: Parts of the sentence, in any order: field, value, remedy.
         code: The exit code of a command; the status of an HTTP response.
-        act: What to do instead of running `typed`, which is then only shown; it returns what is printed.
+        act: What to do with the server instead of running `typed`, which is then only shown; it returns what is printed.
     """
 
     typed: str
     said: tuple[str, ...]
     code: int = 2
-    act: Callable[[], str] | None = None
+    act: Callable[[Served], str] | None = None
 
 
 def command(line, *said, code=2):
@@ -114,7 +107,7 @@ def python(typed, *said):
     return Mistake(typed, said, 0, partial(raised, typed))
 
 
-def raised(typed):
+def raised(typed, _):
     """The message of the exception that an expression raises."""
     names = {"LLM": LLM, "SamplingParams": SamplingParams, "STORY": STORY, "llm": tiny_llm()}
     try:
@@ -132,11 +125,9 @@ def body(said, path="/v1/completions", code=400, **fields):
     return Mistake(f"POST {path} {json.dumps(shown)}", said, code, partial(answered, path, given, code))
 
 
-def answered(path, given, code):
+def answered(path, given, code, server):
     """The message of the server's answer."""
-    response = httpx2.post(f"{os.environ['MISTAKES_SERVER']}{path}", json=given, timeout=60)
-    assert response.status_code == code, response.text
-    return response.json()["error"]["message"]
+    return server.post(path, status=code, **given)["error"]["message"]
 
 
 COMMANDS = [
@@ -245,11 +236,11 @@ HTTP = [
 ]
 
 
-def printed(mistake):
+def printed(mistake, server):
     """Make the mistake. Return the exit code and what is printed, of the table's files in the current folder."""
     if mistake.act is not None:
-        return mistake.code, mistake.act()
-    given = {"STORY": STORY, "LONG": "Max " * 900, "PORT_IN_USE": os.environ["MISTAKES_SERVER"].rpartition(":")[2]}
+        return mistake.code, mistake.act(server)
+    given = {"STORY": STORY, "LONG": "Max " * 900, "PORT_IN_USE": server.url.rpartition(":")[2]}
     arguments = [given.get(word, word) for word in shlex.split(mistake.typed)[1:]]
     out, err = io.StringIO(), io.StringIO()
     loaded = set(sys.modules)
@@ -262,9 +253,10 @@ def printed(mistake):
     return code, (f"dlstep: {rest}" if newline and "embedded models" in first else err.getvalue()).strip()
 
 
-@contextmanager
-def prepared(folder):
-    """Make `folder` the current one, with the files and checkpoints of the table, a run, and a server."""
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A server, with the files and checkpoints of the table and a run in the current folder."""
+    folder = tmp_path_factory.mktemp("mistakes")
     for name, text in FILES.items():
         (folder / name).write_text(text)
     for name, change in CHECKPOINTS.items():
@@ -274,17 +266,9 @@ def prepared(folder):
         patched.chdir(folder)
         patched.setattr(constants, "HF_HUB_OFFLINE", True)
         patched.setattr(constants, "HF_HUB_CACHE", str(folder / "cache"))
-        patched.setenv("MISTAKES_SERVER", server.url)
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             assert main(["eval", "--dataset_limit", "2", "--out", "run"]) == 0
-        yield
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("mistakes")
-    with prepared(path):
-        yield path
+        yield server
 
 
 CASES = [
@@ -294,8 +278,8 @@ CASES = [
 
 
 @pytest.mark.parametrize("mistake", CASES)
-def test_mistake_is_one_sentence_with_a_remedy(mistake, folder):
-    code, sentence = printed(mistake)
+def test_mistake_is_one_sentence_with_a_remedy(mistake, server):
+    code, sentence = printed(mistake, server)
     assert code == mistake.code, sentence
     assert all(part in sentence for part in mistake.said), sentence
     assert sentence and "Traceback" not in sentence and sentence.count("\n") == 0

@@ -46,10 +46,15 @@ def spec_for(value: Strategy) -> Spec:
     return next(spec for spec in SPECS if not value.refusal(spec, probe(spec)))
 
 
+def small(name: str) -> Strategy:
+    """A strategy with small blocks and windows."""
+    chosen = strategies.load(name)
+    return chosen(**{size: number for size, number in SIZES.items() if size in chosen.__dataclass_fields__})
+
+
 def setting(name: str, draw: random.Random) -> tuple[Config, Strategy]:
     """A small engine for a strategy."""
-    chosen = strategies.load(name)
-    value = chosen(**{size: number for size, number in SIZES.items() if size in chosen.__dataclass_fields__})
+    value = small(name)
     spec = spec_for(value)
     page_size = draw.choice([1, 3, 4, 8])
     config = Config(spec, page_size, -(-48 // page_size) + draw.randint(0, 2), 40, draw.randint(41, 80), draw.randint(1, 4))

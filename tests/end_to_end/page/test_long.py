@@ -2,8 +2,6 @@
 
 import pytest
 
-POSITIONS, STEPS = 1000, 500
-
 
 def heap(watched):
     """Bytes that the page's scripts hold, after all garbage is gone."""

@@ -18,6 +18,7 @@ import pytest
 
 from ...clients.third_party import environment
 from ...helpers.killing import size
+from ...helpers.waiting import until
 from .batches import URL, answers_file, lines_of, request, run, stories, written
 
 pytestmark = pytest.mark.stress
@@ -99,14 +100,6 @@ def cluster(tmp_path_factory):
         yield running
 
 
-def until(cluster, driver, out, bytes_of_answers):
-    """Wait until the checkpoint has so many bytes."""
-    end = time.monotonic() + SECONDS
-    while size([answers_file(out)]) < bytes_of_answers:
-        assert driver.poll() is None and time.monotonic() < end, cluster.output()
-        time.sleep(0.01)
-
-
 def test_a_request_that_kills_its_engine_is_an_error_and_the_others_are_answered(cluster, tmp_path):
     rows = stories(100, max_tokens=16)
     deadly = request("deadly", {"prompt": "Max has 2 shells.", "max_tokens": 4, "dlstep": {"deadly": True}})
@@ -131,7 +124,8 @@ def test_killed_drivers_actors_and_nodes_change_no_byte(cluster, tmp_path, repor
     driver = cluster.batch(given, out, "--actors", "2", "--max_retries", "20")
     try:
         for moment, kind in zip(moments, kinds, strict=True):
-            until(cluster, driver, out, moment)
+            until(lambda moment=moment: size([answers_file(out)]) >= moment, SECONDS, cluster.output)
+            assert driver.poll() is None, cluster.output()
             if kind == "driver":
                 driver.kill()
                 driver.wait()

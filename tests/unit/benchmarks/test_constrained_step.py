@@ -1,7 +1,5 @@
 """Steps with and without constraints do equal work, and the time of each part is its own."""
 
-import json
-from base64 import b64encode
 from dataclasses import replace
 
 import pytest
@@ -9,16 +7,16 @@ import pytest
 from benchmarks import constrained_step
 from benchmarks.constrained_step import PARTS, TINY, Stopwatch, measure
 
+from .test_schema_answers import written
+
 IDS = 1300  # the first 1000 have no bytes
 
 
 @pytest.mark.full
 def test_both_kinds_of_steps_are_measured(tmp_path, monkeypatch):
-    pieces = [bytes([byte]) for byte in range(256)]
-    vocabulary, schemas = tmp_path / "vocabulary.json", tmp_path / "schemas.jsonl"
-    vocabulary.write_text(json.dumps({"vocab": [{"token_bytes": b64encode(piece).decode()} for piece in pieces]}))
     given = [{"type": "object", "properties": {name: {"type": "string"}}, "required": [name]} for name in ("name", "kind")]
-    schemas.write_text("".join(json.dumps({"schema": schema}) + "\n" for schema in given))
+    pieces = [bytes([byte]) for byte in range(256)]
+    vocabulary, schemas = written(tmp_path, pieces, [{"schema": schema} for schema in given])
     monkeypatch.setattr(constrained_step, "TINY", replace(TINY, facts={**TINY.facts, "vocab_size": IDS}))
     monkeypatch.setattr(constrained_step, "VOCABULARY", IDS)
     functions = [getattr(owner, name) for _, owner, names in PARTS for name in names]

@@ -20,6 +20,14 @@ LINES = [
 ]
 
 
+def written(folder, pieces, lines):
+    """A file of a vocabulary and one of schemas."""
+    vocabulary, schemas = folder / "vocabulary.json", folder / "schemas.jsonl"
+    vocabulary.write_text(json.dumps({"vocab": [{"token_bytes": b64encode(piece).decode()} for piece in pieces]}))
+    schemas.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return vocabulary, schemas
+
+
 @pytest.fixture
 def files(tmp_path, monkeypatch):
     """A file of schemas and one of a vocabulary of 300 ids."""
@@ -27,10 +35,7 @@ def files(tmp_path, monkeypatch):
     monkeypatch.setattr(schema_answers, "SPECIAL", 20)
     pieces = [bytes([byte]) for byte in range(256)] + [b"kind", b'":', b' "ne', b"count"]
     pieces += [b"word%d" % number for number in range(20)]
-    vocabulary, schemas = tmp_path / "vocabulary.json", tmp_path / "schemas.jsonl"
-    vocabulary.write_text(json.dumps({"vocab": [{"token_bytes": b64encode(piece).decode()} for piece in pieces]}))
-    schemas.write_text("".join(json.dumps(line) + "\n" for line in LINES))
-    return vocabulary, schemas
+    return written(tmp_path, pieces, LINES)
 
 
 def test_instances_are_answered_and_masks_recorded(files, tmp_path):

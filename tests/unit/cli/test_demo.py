@@ -36,12 +36,8 @@ def test_the_demo_runs_without_a_terminal(problems):
     assert len(table) < 24 and max(map(len, table)) <= 80, "it fits a small terminal"
     assert all(any(label.split()[0] in line for line in table) for label in LABELS)
     rows = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
-    assert {(row["strategy"], row["model"], *row["options"].items()) for row in rows} >= {
-        ("multi_bd buffer 1", "tiny-bd", ("accept_threshold", 0.9)),
-        ("d2f buffer 4", "tiny-d2f", ("accept_threshold", 0.5)),
-        ("diffusion_gemma", "tiny-canvas", ("entropy_bound", 0.1)),
-    }
-    assert len(rows) == 27
+    found = {(row["strategy"], row["model"], *row["options"].items()) for row in rows}
+    assert ("d2f buffer 4", "tiny-d2f", ("accept_threshold", 0.5)) in found and len(found) == len(rows) == 27
     assert all(row["answers"] == problems and 0.0 <= row["accuracy"] <= 1.0 for row in rows)
 
 

@@ -13,10 +13,10 @@ from dlstep.testing.shadow import ShadowDriver
 from training.tokenizer import build_tokenizer
 
 from ...helpers.odd_values import ODD, check_sentence, check_value, made, recipes
+from ...helpers.recorded import small
 from ...helpers.refusals import refused
 from ...helpers.shadow_llm import PAGE_SIZE, spec
 
-SMALL = {"block_size": 4, "buffer_size": 2, "canvas_length": 4, "max_denoising_steps": 4}
 PARAMS = SamplingParams(max_tokens=14, max_nfe=12, ignore_eos=True)
 SPECS = [replace(spec(), mask_id=mask, head_shift=shift) for mask in (spec().mask_id, None) for shift in (0, 1)]
 
@@ -24,8 +24,7 @@ SPECS = [replace(spec(), mask_id=mask, head_shift=shift) for mask in (spec().mas
 @cache
 def llm_of(name):
     """An LLM on a shadow device, of a model that the strategy can decode."""
-    chosen = strategies.load(name)
-    strategy = chosen(**{each.name: SMALL[each.name] for each in fields(chosen) if each.name in SMALL})
+    strategy = small(name)
     model = next(model for model in SPECS if not strategy.refusal(model, probe(model)))
     config = Config(model, PAGE_SIZE, 64, 64, 128, 4)
     device = ShadowDriver(PAGE_SIZE, 64, model, 0.0, exact=False, places=8)

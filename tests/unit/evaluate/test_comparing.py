@@ -7,7 +7,7 @@ from dlstep import LLM, SamplingParams, tiny
 from dlstep.core import options_of
 from dlstep.evaluate import EvalOptions
 from dlstep.evaluate.comparing import compared, curves_of, entries, fastest
-from dlstep.evaluate.metrics import against_best, aup, wilson
+from dlstep.evaluate.metrics import against_best, aup
 from dlstep.rules.ada_block import AdaBlock
 from dlstep.rules.early_commit import EarlyCommit
 from dlstep.rules.quota import Quota
@@ -41,8 +41,6 @@ def test_a_comparison_gives_the_figures_of_separate_runs(count, values):
     standings = against_best(np.array(each).T)
     found = [(row.to_best_low, row.to_best_high, row.as_right) for row in rows]
     assert found == [standing[1:] for standing in standings]
-    assert [(row.accuracy_low, row.accuracy_high) for row in rows] == [wilson(sum(right), count) for right in each]
-    assert all(row.seconds > 0 for row in rows)
     points = [(row.tokens_per_forward, row.accuracy) for row in rows]
     assert rows[0].aup == rows[1].aup == pytest.approx(aup(points, best))
 

@@ -15,10 +15,9 @@ from dlstep.serve.engine_loop import EngineLoop
 from dlstep.serve.messages import Cancel, Drop, Origin, Submit
 from dlstep.testing.harness import shadow
 
-from ...helpers.recorded import spec_for
+from ...helpers.recorded import small, spec_for
 from ...helpers.serving import shadow_engine
 
-SIZES = {"block_size": 4, "buffer_size": 2, "canvas_length": 4, "max_denoising_steps": 4, "max_post_edit_steps": 2}
 PROMPTS, LONG = ((1, 2, 3), (5, 6, 7, 8, 9), (4,)), tuple(range(5, 25))
 OTHERS = (
     {"accept_threshold": 0.2}, {"accept_threshold": 1.0}, {"rule": "quota", "steps_per_block": 2}, {"entropy_bound": 3.0},
@@ -28,8 +27,7 @@ OTHERS = (
 
 def engine_of(name):
     """A small engine without a network; its probabilities vary, so that options matter."""
-    chosen = strategies.load(name)
-    value = chosen(**{size: number for size, number in SIZES.items() if size in chosen.__dataclass_fields__})
+    value = small(name)
     config = Config(spec_for(value), 4, 60, 48, 120, 8)
     return LoadedEngine(init(config, value), shadow(config, value), None, name)
 

@@ -12,10 +12,14 @@ from dlstep.serve.http.guards import FairWorker, WorkerThread
 from ....helpers.refusals import refused
 
 
+def refusals():
+    """A counter of refused tasks."""
+    return Counter("refused", "Refused tasks.", registry=CollectorRegistry())
+
+
 @pytest.mark.parametrize("most", [1, 3])
 def test_tasks_beyond_the_queue_are_refused_until_others_end(most):
-    counter = Counter("refused", "Refused tasks.", registry=CollectorRegistry())
-    release = threading.Event()
+    counter, release = refusals(), threading.Event()
 
     async def run():
         worker = WorkerThread("test", most, counter)
@@ -34,8 +38,7 @@ def test_tasks_beyond_the_queue_are_refused_until_others_end(most):
 
 
 def test_owners_take_turns_and_tasks_end_with_their_callers():
-    counter = Counter("refused", "Refused tasks.", registry=CollectorRegistry())
-    done = []
+    counter, done = refusals(), []
 
     async def run():
         worker = FairWorker("test", 4, counter, threading.Event.set)
@@ -63,7 +66,7 @@ def test_owners_take_turns_and_tasks_end_with_their_callers():
 def test_callers_that_leave_at_any_moment_block_no_other():
     async def run(seed):
         random = Random(seed)
-        worker = FairWorker("test", 99, Counter("refused", "Refused.", registry=CollectorRegistry()), threading.Event.set)
+        worker = FairWorker("test", 99, refusals(), threading.Event.set)
         tasks = [
             asyncio.create_task(worker.run_for(random.choice("abc"), lambda event: event.wait(random.random() / 1000)))
             for _ in range(20)

@@ -31,6 +31,9 @@ class Total(BaseModel):
     sure: bool
 
 
+TOTAL = Total.model_json_schema()
+
+
 @pytest.fixture(scope="module")
 def client():
     with served(tiny_llm().engine) as server:
@@ -58,7 +61,7 @@ def test_an_answer_is_parsed_whole_and_streamed(client):
 
 
 def test_a_schema_of_json_object_binds_the_answer(client):
-    form = {"type": "json_object", "schema": Total.model_json_schema()}
+    form = {"type": "json_object", "schema": TOTAL}
     Total.model_validate_json(chat(client, response_format=form).message.content)
 
 
@@ -68,7 +71,7 @@ GRAMMAR = 'root ::= sum "=" number\nsum ::= number | sum [-+] number\nnumber ::=
 def test_a_grammar_and_the_form_of_completions_bind_the_answer(client):
     answer = chat(client, max_tokens=30, extra_body={"structured_outputs": {"grammar": GRAMMAR}})
     assert re.fullmatch(r"\d{1,3}([-+]\d{1,3})*=\d{1,3}", answer.message.content)
-    form = {"type": "json_schema", "json_schema": {"name": "total", "schema": Total.model_json_schema()}}
+    form = {"type": "json_schema", "json_schema": {"name": "total", "schema": TOTAL}}
     facts = {"model": "tiny-bd", "prompt": STORY, "max_tokens": 60}
     answer = client.completions.create(**facts, extra_body={"response_format": form})
     Total.model_validate_json(answer.choices[0].text)

@@ -16,30 +16,35 @@ def pending_of(number, *, sent=True):
     return found
 
 
+def grow(pending):
+    """Add a frame of three tokens."""
+    pending.append_frame(Frame(0, 0, 0, 3, (1, 2, 3), (1.0, 1.0, 1.0)), 0.0)
+
+
+def add(kept, owner, *pending):
+    """Keep the answers of a request. Return its id."""
+    head = Head("completion", "m", False, False)
+    kept.add(KeptRequest(head, owner, pending))
+    return head.id
+
+
 @given(data=st.data())
 def test_kept_requests_are_bounded_and_each_is_dropped_once_and_never_before_its_forks(data):
     """Against a plain list: requests come, grow, are forked; the engine has what is kept, and what a fork waits for."""
-    dropped = []
+    dropped, model, forks, number, added = [], [], [], 0, []
     most, room = data.draw(st.integers(0, 4)), data.draw(st.integers(5, 40))
-    kept, model = (
-        RecordingStore(most, room, lambda pending: dropped.append(pending.id)),
-        [],
-    )
-    forks, number, added = [], 0, []
+    kept = RecordingStore(most, room, lambda pending: dropped.append(pending.id))
     for action in data.draw(st.lists(st.sampled_from(["add", "add", "grow", "fork", "sent", "died"]), max_size=25)):
         pending_requests = [pending for _, own in model for pending in own]
         if action == "add":
             own = [pending_of(number + each, sent=data.draw(st.booleans())) for each in range(data.draw(st.integers(1, 2)))]
             number += len(own)
             added += own
-            head = Head("completion", "m", False, False)
-            model.append((head.id, own))
-            kept.add(KeptRequest(head, "key-0", tuple(own)))
+            model.append((add(kept, "key-0", *own), own))
             while sum(len(own) for _, own in model) > most or sum(pending.size for _, own in model for pending in own) > room:
                 model.pop(0)
         elif action == "grow" and pending_requests:
-            pending = data.draw(st.sampled_from(pending_requests))
-            pending.append_frame(Frame(0, 0, 0, 3, (1, 2, 3), (1.0, 1.0, 1.0)), 0.0)
+            grow(data.draw(st.sampled_from(pending_requests)))
         elif action == "fork" and (able := [pending for pending in pending_requests if pending.sent is not None]):
             forks.append(kept.forking(data.draw(st.sampled_from(able)).id))
         elif action == "sent" and forks:
@@ -66,14 +71,12 @@ def test_no_key_evicts_requests_of_a_key_within_its_share(data, most, room):
     for number in range(data.draw(st.integers(1, 20))):
         owner, pending = data.draw(st.sampled_from(owners)), pending_of(number)
         for _ in range(data.draw(st.integers(0, 4))):
-            pending.append_frame(Frame(0, 0, 0, 3, (1, 2, 3), (1.0, 1.0, 1.0)), 0.0)
+            grow(pending)
         if owner == "key-0":
             if answers + 1 > most // 2 or size + pending.size > room // 2:
                 continue
             answers, size = answers + 1, size + pending.size
-        head = Head("completion", "m", False, False)
-        kept.add(KeptRequest(head, owner, (pending,)))
-        if owner == "key-0":
-            mine.append(head.id)
+        added = add(kept, owner, pending)
+        mine += [added] if owner == "key-0" else []
         assert [request.head.id for request in kept.of("key-0")] == mine and len(kept._pending()) <= most
         assert sum(request.size for owner in owners for request in kept.of(owner)) <= room

@@ -1,5 +1,7 @@
 """The queue in which owners take turns."""
 
+from operator import itemgetter
+
 from hypothesis import given, strategies as st
 
 from dlstep.core import Request
@@ -20,9 +22,9 @@ def test_owners_take_turns_and_each_is_served_in_order(owners):
         assert queue.pop() is first
         order.append((first.owner, first.id))
     assert not queue
-    for owner in "abc":
-        assert [item for item in order if item[0] == owner] == [(o, n) for n, o in enumerate(owners) if o == owner]
+    # Sorting is stable: of each owner, in the order in which they came.
+    assert sorted(order, key=itemgetter(0)) == sorted([(owner, number) for number, owner in enumerate(owners)])
+    turns = [owner for owner, _ in order]
     for place in range(len(order)):
-        waiting = {item[0] for item in order[place:]}
-        turns = [item[0] for item in order[place : place + len(waiting)]]
-        assert set(turns) == waiting, "everybody who waits comes once before anybody comes twice"
+        waiting = {*turns[place:]}
+        assert {*turns[place : place + len(waiting)]} == waiting, "everybody who waits comes once before anybody comes twice"
