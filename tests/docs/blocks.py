@@ -1,7 +1,7 @@
 """Code blocks of the README and of the pages of docs/, as Markdown has them."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -21,7 +21,7 @@ class Block:
     """A code block of a page.
 
     `file` is the name under which the text above says to save it, `printed` the block `text` right behind it, and `note`
-    the comment right above: `not run` or `slow`, with its reason.
+    the comment right above: `not run` or `slow`.
     """
 
     page: str
@@ -31,7 +31,6 @@ class Block:
     file: str | None = None
     printed: str | None = None
     note: str = ""
-    reason: str = ""
 
     @property
     def place(self) -> str:
@@ -56,24 +55,14 @@ def blocks_of(path: Path) -> list[Block]:
             continue
         before = tokens[max(index - 3, 0) : index]
         if language == "text" and before and before[-1].type == "fence" and found and found[-1].printed is None:
-            last = found.pop()
-            found.append(Block(**{name: getattr(last, name) for name in Block.__slots__} | {"printed": token.content}))
+            found.append(replace(found.pop(), printed=token.content))
             continue
         note = NOTE.fullmatch(before[-1].content) if before and before[-1].type == "html_block" else None
         paragraph = [one for one in before if one.type == "inline"] if before and before[-1].type == "paragraph_close" else []
         file = SAVED.search(paragraph[-1].content) if paragraph else None
         line = (token.map or [0])[0] + 1
-        found.append(
-            Block(
-                page_name(path),
-                line,
-                language if token.type == "fence" else "indented",
-                token.content,
-                file[1] if file else None,
-                note=note[1] if note else "",
-                reason=note[2] if note else "",
-            )
-        )
+        kind, name = language if token.type == "fence" else "indented", file[1] if file else None
+        found.append(Block(page_name(path), line, kind, token.content, name, note=note[1] if note else ""))
     return found
 
 

@@ -1,7 +1,6 @@
 """Streams: the contract of drafts, slow readers, pings, and usage."""
 
 import json
-import socket
 import time
 from dataclasses import replace
 
@@ -9,6 +8,7 @@ from dlstep.core import updates
 from dlstep.stream import window_texts
 
 from ....helpers.serving import CHAT, COMPLETIONS, Paced, questions, served, shadow_engine, tiny_llm
+from .test_server import raw, request
 
 DRAFTS = {"stream": "drafts"}
 
@@ -80,24 +80,17 @@ def test_silence_is_filled_with_comments_that_the_client_skips():
             assert all(chunk.choices for chunk in client.completions.create(model="shadow", **body))
 
 
-def slow_reader(server, body, pause):
-    """All that a client reads which waits before each read, through a window of a few hundred bytes."""
-    content = json.dumps(body).encode()
-    host, port = server.url.removeprefix("http://").split(":")
-    with socket.socket() as raw:
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
-        raw.connect((host, int(port)))
-        fields = "Host: localhost\r\nConnection: close\r\nContent-Type: application/json"
-        head = f"POST /v1/completions HTTP/1.1\r\n{fields}\r\nContent-Length: {len(content)}"
-        raw.sendall(f"{head}\r\n\r\n".encode() + content)
-        while part := raw.recv(65536):
-            yield part
-            time.sleep(pause)
-
-
 def test_a_slow_reader_gets_the_whole_text():
+    """It waits before each read, through a small window."""
     with served(shadow_engine(num_pages=600, max_model_len=2048, max_num_batched_tokens=4096)) as server:
-        body = {"prompt": "slow", "max_tokens": 1500, "stream": True, "dlstep": DRAFTS}
-        raw = b"".join(slow_reader(server, body, 0.001)).decode()
-        told = [json.loads(part[part.index("{") : part.rindex("}") + 1]) for part in raw.split("\n\n") if "data: {" in part]
+        body, text = {"prompt": "slow", "max_tokens": 1500, "stream": True, "dlstep": DRAFTS}, b""
+        with raw(server.url, request(body, more=b"Connection: close\r\n"), small=True) as connection:
+            while part := connection.recv(65536):
+                text += part
+                time.sleep(0.001)
+        told = [
+            json.loads(part[part.index("{") : part.rindex("}") + 1])
+            for part in text.decode().split("\n\n")
+            if "data: {" in part
+        ]
         check_contract(told, server.choice(prompt="slow", max_tokens=1500))

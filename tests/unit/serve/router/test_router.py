@@ -1,6 +1,5 @@
 """Clients that go away, more requests than there is room for, and limits in time."""
 
-import asyncio
 import json
 import random
 from collections import Counter
@@ -19,6 +18,7 @@ from dlstep.serve.router.replica import AHEAD, Replica
 
 from ....helpers.serving import CHAT, COMPLETIONS, TEMPLATE, bearer, served, shadow_engine, stalls_of_loop
 from ..http.conftest import GOOD, GOOD_CHAT
+from ..http.test_server import raw, request
 from ..http.test_translate import statuses
 from .test_replica import outcome
 
@@ -72,19 +72,12 @@ def test_random_requests_and_aborts_in_few_pages_leave_nothing_behind(strategy):
 def test_dropped_clients_free_their_pages_at_once(stream, capfd):
     engine = shadow_engine(seconds=0.05, num_pages=1200, max_model_len=1024)
     with served(engine, log_requests=True) as server:
-
-        async def drop():
-            async with httpx2.AsyncClient(base_url=server.url, timeout=30) as client:
-                bodies = [{"prompt": f"{n}", "stream": stream, "max_tokens": 1000, "ignore_eos": True} for n in range(32)]
-                tasks = [asyncio.create_task(client.post("/v1/completions", json=body)) for body in bodies]
-                while server.load.running < 16 or server.router.live < 32:
-                    await asyncio.sleep(0.01)
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-
-        asyncio.run(drop())
-        server.until(lambda: not server.router.live and server.load[:2] == (0, 0))
+        bodies = [{"prompt": f"{n}", "stream": stream, "max_tokens": 1000, "ignore_eos": True} for n in range(32)]
+        connections = [raw(server.url, request(body)) for body in bodies]
+        server.until(lambda: server.load.running == 16 and server.router.live == 32)
+        for connection in connections:
+            connection.close()
+        server.until_idle()
         assert 'finished_reason="abort"} 32.0' in server.router.metrics.text().decode()
         assert server.choice(prompt="next", max_tokens=4)
     rows = [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith("{")]

@@ -81,6 +81,8 @@ def test_a_fork_stays_with_the_engine_that_has_its_steps(replica):
         other.phase = "restarting"
         made = server.post(COMPLETIONS, **asked(2), dlstep={"stream": "steps"})
         other.phase = "ready"
+        again = server.post(COMPLETIONS, **asked(2))
+        assert again["usage"]["prompt_tokens_details"]["cached_tokens"] > 0, "so does another request with the same prompt"
         fork = server.post(f"/v1/requests/{made['id']}/fork", seq=2)
         assert fork["choices"][0]["text"] == made["choices"][0]["text"]
         keepers = [
