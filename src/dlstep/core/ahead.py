@@ -77,7 +77,7 @@ def plan_ahead(prepared: Prepared) -> PlanAhead | None:
         rows, masks = len(span.rows.tokens), len(sampled)
         tokens = sequence.progress.settled - len(request.prompt) + rows - masks
         surplus += LEAST_PASSES * tokens - sequence.steps * rows
-        joined += rows if 0 < masks * sequence.steps <= tokens else 0
+        joined += rows if 0 < masks * (sequence.steps - 1) <= tokens else 0
     following = replace(plan, step=plan.step + 1, spans=tuple(spans), releases=(), preemptions=(), admissions=(), grants=())
     pays = spans and surplus <= 0 and not 0 < joined <= FREE_ROWS - following.num_rows
     fits = following.num_rows <= config.max_num_batched_tokens

@@ -94,7 +94,7 @@ def test_few_rows_of_a_block_that_ends_are_stored_with_the_next_block(free, extr
         driver, events = AheadDriver(shadow(config, strategy)), []
         driver.most_rows = config.max_num_batched_tokens
         decode = Decode(init(config, strategy), driver, record=events.append, ahead=ahead)
-        decode.add(Request(0, (5, 6, 7, 8), SamplingParams(max_tokens=16, ignore_eos=True)))
+        decode.add(Request(0, (7, 6, 5, 4), SamplingParams(max_tokens=16, ignore_eos=True)))
         while not decode.state.done:
             decode.step()
         passes.append(sum(isinstance(event, Samples) for event in events))
