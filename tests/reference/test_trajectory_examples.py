@@ -52,8 +52,7 @@ def test_examples_are_the_published_ones(name, data):
         if len(set(offsets)) < len(offsets):
             continue  # a proposal was dropped, or a rule remasked: published maps have one step for each position
         tokens, steps, mask = found.token_ids, found.steps, found.mask_id
-        for number, expected in ((shrink, published(found.prompt_ids, tokens, steps, mask, shrink)),):
-            assert [example[:3] for example in examples(found, number)] == expected
+        assert [example[:3] for example in examples(found, shrink)] == published(found.prompt_ids, tokens, steps, mask, shrink)
         once = [step if step is None else 0 for step in steps]
         whole = published(found.prompt_ids, tokens, once, mask, 1)
         assert [example[:3] for example in examples(found, "answer")] == whole

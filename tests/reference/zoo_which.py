@@ -189,18 +189,11 @@ def hierarchical(view: View, offered: list[int], low: float, accept: float) -> l
 
 def hierarchy(random: Random) -> tuple[Rule, Slow]:
     low, accept = random.choice(CHANCES), random.choice((0.6, 0.9, 1.0))
+    doubt = random.choice((0.0, 0.0, 0.4, 0.6, 0.95, 1.0))
 
     def slow(view: View) -> None:
-        view.unmask_any(hierarchical(view, view.masked, low, accept))
-
-    return Hierarchy(low, accept), slow
-
-
-def hierarchy_with_doubts(random: Random) -> tuple[Rule, Slow]:
-    low, accept, doubt = random.choice(CHANCES), random.choice((0.6, 0.9, 1.0)), random.choice((0.4, 0.6, 0.95, 1.0))
-
-    def slow(view: View) -> None:
-        revived = [position for position in view.positions if position not in view.masked and view.confidence(position) < doubt]
+        known = [position for position in view.positions if position not in view.masked]
+        revived = [position for position in known if view.confidence(position) < doubt]
         view.mask(revived)
         chosen = hierarchical(view, view.masked, low, accept)
         others = [position for position in view.masked if position not in chosen]
@@ -265,7 +258,6 @@ BOTH: list[Make] = [
     factor,
     local_leap,
     hierarchy,
-    hierarchy_with_doubts,
     dilated,
     spaced,
 ]

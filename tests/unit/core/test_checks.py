@@ -15,11 +15,11 @@ from dlstep.testing.scripted import ScriptedDriver
 
 from ...helpers.descriptions import Facts
 from ...helpers.odd_values import ODD, check_sentence, check_value, made, plain_only, recipes
+from ...helpers.recorded import SPECS
 from ...helpers.shadow_llm import PAGE_SIZE, make_llm, spec
 
 GOOD, SHORT = "How many", SamplingParams(max_tokens=6)
 SMALL = {"block_size": 4, "buffer_size": 2, "canvas_length": 4, "max_denoising_steps": 4}
-MODELS = [Spec(mask, (6,), 8, shift) for mask in (7, None) for shift in (0, 1)]
 
 
 @cache
@@ -96,7 +96,7 @@ def use_spec(value):
 
 def use_strategy(value):
     """Every model that the strategy can decode is decoded."""
-    for model in MODELS:
+    for model in SPECS:
         config = Config(model, 8, 16, 64, 128)
         try:
             state = init(config, value)

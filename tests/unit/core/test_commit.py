@@ -1,6 +1,6 @@
 """Commits are prepared while the driver works, except where that would call user code."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +8,6 @@ import pytest
 from dlstep.core import (
     Config,
     OverlappingDriver,
-    Plan,
     Request,
     SamplingParams,
     Spec,
@@ -24,32 +23,6 @@ from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing.harness import shadow
 
 SPEC = Spec(eos_ids=(1,), mask_id=2, vocab_size=16)
-
-
-@dataclass
-class Pending:
-    """Samples that a shadow device computes once they are waited for."""
-
-    driver: "Overlapping"
-    plan: Plan
-
-    def wait(self):
-        self.driver.order.append("wait")
-        return self.driver.run(self.plan)
-
-
-class Overlapping:
-    """A shadow device that records when it starts and when it is waited for."""
-
-    def __init__(self, state):
-        self.device, self.order = shadow(state.config, state.strategy), []
-
-    def run(self, plan):
-        return self.device.run(plan)
-
-    def start(self, plan, owner):
-        self.order.append("start")
-        return Pending(self, plan)
 
 
 def crowded():
@@ -79,11 +52,14 @@ def test_every_commit_is_prepared_unless_that_calls_user_code():
 @pytest.mark.parametrize("overlaps", [False, True])
 def test_a_decode_prepares_while_the_driver_works(overlaps, monkeypatch):
     state = crowded()
-    driver = Overlapping(state)
-    used = []
+    device, order, used = shadow(state.config, state.strategy), [], []
+
+    def start(plan, owner):
+        order.append("start")
+        return SimpleNamespace(wait=lambda: (order.append("wait"), device.run(plan))[1])
 
     def prepares(state, plan):
-        driver.order.append("prepare")
+        order.append("prepare")
         return prepare(state, plan)
 
     def commits(state, samples, prepared=None):
@@ -92,13 +68,13 @@ def test_a_decode_prepares_while_the_driver_works(overlaps, monkeypatch):
 
     monkeypatch.setattr(decode_module, "prepare", prepares)
     monkeypatch.setattr(decode_module, "commit", commits)
-    blocking = SimpleNamespace(run=driver.run)
-    decode = Decode(state, driver if overlaps else blocking)
-    assert isinstance(driver, OverlappingDriver) and not isinstance(blocking, OverlappingDriver)
+    driver = SimpleNamespace(run=device.run, **{"start": start} if overlaps else {})
+    decode = Decode(state, driver)
+    assert isinstance(driver, OverlappingDriver) == overlaps
     while not decode.state.done:
         decode.step()
     assert used.count(True) > used.count(False)
-    assert driver.order == (["start", "prepare", "wait"] if overlaps else ["prepare"]) * len(used)
+    assert order == (["start", "prepare", "wait"] if overlaps else ["prepare"]) * len(used)
 
 
 def test_what_was_prepared_for_another_plan_or_state_is_not_used():

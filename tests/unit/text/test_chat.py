@@ -42,13 +42,6 @@ def test_a_conversation_is_rendered_for_an_answer(llm):
     assert tokens.count(EOS_ID) == 2
 
 
-def test_a_given_template_replaces_that_of_the_tokenizer():
-    tokenizer = build_tokenizer()
-    tokenizer.chat_template = NAMED
-    assert tokenizer.decode(list(chat_prompt(tokenizer, LINES, HELLO))) == "Be kind.\nHello\n"
-    assert tokenizer.decode(list(chat_prompt(tokenizer, None, HELLO))) == "system: Be kind.<eos>user: Hello<eos>bot:"
-
-
 def test_special_tokens_are_those_of_the_template():
     from tokenizers.processors import TemplateProcessing
 
