@@ -1,6 +1,5 @@
 """Soft inputs: what must hold of every blend."""
 
-import math
 from dataclasses import fields, replace
 
 import torch
@@ -10,6 +9,8 @@ from torch.nn.functional import pad
 from dlstep_kernels import SoftRows, merge_embeddings
 from dlstep_kernels.embeddings import ADDED, RENORMALIZED
 
+from ...helpers.sampling_checks import check_merge
+
 
 def test_what_cancels_out_stays_zero():
     table = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
@@ -17,33 +18,25 @@ def test_what_cancels_out_stays_zero():
     assert merge_embeddings(table[:1], table, 1, half).tolist() == [[0.0, 0.0]]
 
 
-@settings(max_examples=100, deadline=None)
-@given(
-    seed=st.integers(0, 10**6),
-    k=st.integers(1, 3),
-    dtype=st.sampled_from((torch.float32, torch.bfloat16)),
-)
-def test_blends_of_random_rows(seed, k, dtype):
-    generator = torch.Generator().manual_seed(seed)
-    table = torch.randn(11, 16, generator=generator).to(dtype)
-    ids = torch.randint(0, 11, (9,), generator=generator)
-    rows = torch.randperm(9, generator=generator)[:4].sort().values
-    blended = torch.randint(0, 11, (4, k), generator=generator)
-    shares = torch.rand(4, k + 1, generator=generator)
-    shares = shares / shares.sum(-1, keepdim=True)
-    modes = torch.randint(0, 3, (4,), generator=generator)
-    merged = merge_embeddings(table[ids], table, 3, SoftRows(rows, blended, shares[:, :k], modes, shares[:, k]))
-    others = [row for row in range(9) if row not in rows.tolist()]
-    assert merged.dtype == dtype and torch.equal(merged[others], table[ids][others])
-    for place, row in enumerate(rows.tolist()):
-        parts = [(float(share), table[id].double()) for share, id in zip(shares[place], [*blended[place], 3], strict=True)]
+def blended_one_by_one(embedded, table, mask_id, soft):
+    """The rows with their blends, in double precision."""
+    merged, table = embedded.clone(), table.double()
+    for row, ids, shares, mode, factor in zip(soft.rows, soft.ids, soft.probabilities, soft.modes, soft.factors, strict=True):
+        parts = [*zip(shares.double(), table[ids], strict=True), (factor.double(), table[mask_id])]
         total = sum(share * vector for share, vector in parts)
-        if modes[place] == ADDED:
-            total = table[ids[row]].double() + parts[k][0] * sum(share * vector for share, vector in parts[:k])
-        if modes[place] == RENORMALIZED:
-            total = total * sum(share * float(vector.norm()) for share, vector in parts) / max(float(total.norm()), 1e-12)
-        tolerance = 1e-5 if dtype == torch.float32 else 2**-8
-        torch.testing.assert_close(merged[row].double(), total, atol=tolerance * math.sqrt(16), rtol=tolerance)
+        if mode == ADDED:
+            total = embedded[row].double() + factor * sum(share * vector for share, vector in parts[:-1])
+        if mode == RENORMALIZED:
+            total = total * sum(share * vector.norm() for share, vector in parts) / total.norm().clamp(min=1e-12)
+        merged[row] = total
+    return merged
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 10**6), count=st.integers(1, 3), dtype=st.sampled_from((torch.float32, torch.bfloat16)))
+def test_blends_are_those_of_a_loop(seed, count, dtype):
+    sizes = {"ids": 11, "total": 9, "blended": 4, "count": count, "width": 16}
+    check_merge(merge_embeddings, blended_one_by_one, seed, dtype=dtype, **sizes)
 
 
 @settings(max_examples=100, deadline=None)
