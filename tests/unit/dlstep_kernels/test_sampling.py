@@ -11,15 +11,25 @@ import torch
 from hypothesis import assume, given, strategies as st
 
 from dlstep.core import draws
-from dlstep_kernels import Penalty, SamplerConfig, Settings, policy_of, sample
-from dlstep_kernels.sampling import Noise, TokenMasks
+from dlstep_kernels import SamplerConfig, Settings, policy_of, sample
+from dlstep_kernels.sampling import Noise
 
-from ...helpers.sampling_checks import EXTREME_SAMPLER, EXTREME_TEMPERATURES, assert_extreme, extreme_logits, extreme_settings
+from ...helpers.sampling_checks import (
+    EXTREME_SAMPLER,
+    EXTREME_TEMPERATURES,
+    STATISTICS,
+    assert_extreme,
+    extreme_logits,
+    extreme_settings,
+    logits_of,
+    options_of,
+    permitted_by,
+    problems,
+    settings_of,
+)
 from .profiles import up_to
 
 BROKEN = (-1, 0.0, 0.0, 0.0)
-LOGITS = st.integers(-8, 8).map(lambda number: number / 2)
-ODD = st.sampled_from((math.nan, math.inf, -math.inf))
 
 
 def clearly(gap, least=1e-4):
@@ -27,12 +37,12 @@ def clearly(gap, least=1e-4):
     assume(abs(gap) > least)
 
 
-def oracle(row, vocab_size, mask_id, sampler, params, counters, penalty, permitted):
+def oracle(row, params, counters, penalty, permitted, *, vocab_size, mask_id, sampler):
     """Token, probability, entropy and margin of one row, its most probable ids with their probabilities, and all of these."""
     temperature, top_k, top_p, min_p = params
     ties = sampler.ties
     row = [x - penalty[1] * (i == penalty[0]) if math.isfinite(x) else x for i, x in enumerate(row)]
-    allowed = {i: x for i, x in enumerate(row) if i < vocab_size and i != mask_id and permitted(i) and x > -math.inf}
+    allowed = {i: x for i, x in enumerate(row) if i < vocab_size and i != mask_id and permitted[i] and x > -math.inf}
     if any(math.isnan(x) or x == math.inf for x in row) or not allowed:
         return BROKEN, [(-1, 0.0)] * sampler.best, {}
     best = max(allowed.values())
@@ -77,87 +87,56 @@ def oracle(row, vocab_size, mask_id, sampler, params, counters, penalty, permitt
     return (token, shares[token], entropy, margin), likely, shares
 
 
-@st.composite
-def rows_of_logits(draw):
-    width = draw(st.integers(2, 12))
-    rows = draw(st.lists(st.lists(LOGITS, min_size=width, max_size=width), min_size=1, max_size=5))
-    for _ in range(draw(st.integers(0, 2))):
-        row, column = draw(st.integers(0, len(rows) - 1)), draw(st.integers(0, width - 1))
-        rows[row][column] = draw(ODD)
-    if draw(st.booleans()):
-        rows[draw(st.integers(0, len(rows) - 1))] = [-math.inf] * width
-    return rows
-
-
-PARAMS = st.tuples(
-    st.sampled_from((0.0, 0.0, 0.5, 1.0, 3.0)),
+FILTERS = st.tuples(
     st.sampled_from((0, 0, 1, 2, 5, 50)),
     st.sampled_from((1.0, 1.0, 0.15, 0.6, 0.93)),
     st.sampled_from((0.0, 0.0, 0.07, 1.0)),
 )
-COUNTERS = st.tuples(st.integers(-(2**63), 2**63 - 1), st.integers(0, 5000), st.integers(0, 60))
-
-
-def settings_of(params, counters):
-    """As a driver gives them: what no row uses is None."""
-    temperature, top_k, top_p, min_p = zip(*params, strict=True)
-    hot = any(temperature)
-    return Settings(
-        torch.tensor(temperature) if hot else None,
-        torch.tensor(top_k) if any(top_k) else None,
-        torch.tensor(top_p) if min(top_p) < 1 else None,
-        torch.tensor(min_p) if any(min_p) else None,
-        Noise(*(torch.tensor(column) for column in zip(*counters, strict=True))),
-    )
 
 
 @up_to(400)
-@given(data=st.data(), rows=rows_of_logits(), ties=st.sampled_from(("highest", "lowest")))
-def test_equals_the_rules(data, rows, ties):
-    width = len(rows[0])
-    vocab_size, mask_id = data.draw(st.integers(1, width)), data.draw(st.integers(0, width - 1))
-    params = [data.draw(PARAMS) for _ in rows]
-    counters = [data.draw(COUNTERS) for _ in rows]
-    logits = torch.tensor(rows, dtype=torch.float32)
-    before = logits.clone()
-    penalties = [data.draw(st.tuples(st.integers(-1, width - 1), st.sampled_from((0.0, 0.5, 3.0)))) for _ in rows]
-    sampler = SamplerConfig(
-        frozenset(("entropy", "margin", "noise")), ties, data.draw(st.integers(0, 3)), data.draw(st.booleans())
+@given(problem=problems(rows=5, width=12), data=st.data())
+def test_equals_the_rules(problem, data):
+    sampler = replace(problem.sampler, statistics=frozenset(STATISTICS))
+    problem = replace(problem, spread=min(problem.spread, 8.0), sampler=sampler, named=3)
+    logits, options = logits_of(problem, "cpu"), options_of(problem)
+    filters = [data.draw(FILTERS) for _ in range(problem.rows)]
+    top_k, top_p, min_p = zip(*filters, strict=True)
+    asked = replace(
+        settings_of(problem, "cpu"),  # and, as a driver gives them: what no row uses is None
+        top_k=torch.tensor(top_k) if any(top_k) else None,
+        top_p=torch.tensor(top_p) if min(top_p) < 1 else None,
+        min_p=torch.tensor(min_p) if any(min_p) else None,
     )
-    penalty = Penalty(torch.tensor([id for id, _ in penalties]), torch.tensor([amount for _, amount in penalties]))
-    named = [data.draw(st.lists(st.integers(-1, width + 1), min_size=3, max_size=3)) for _ in rows]
-    asked = replace(settings_of(params, counters), penalty=penalty, scored_ids=torch.tensor(named))
-    lines = [-1, *data.draw(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=3))]
-    of_rows = [data.draw(st.integers(0, len(lines) - 1)) for _ in rows]
-    if any(of_rows):
-        asked = replace(asked, masks=TokenMasks(torch.tensor(lines, dtype=torch.int32)[:, None], torch.tensor(of_rows)))
-    drawn = sample(logits, asked, vocab_size=vocab_size, mask_id=mask_id, sampler=sampler)
-    policy = policy_of(drawn, logits, logits, asked, vocab_size=vocab_size, mask_id=mask_id, sampler=sampler)
+    before = logits.clone()
+    drawn = sample(logits, asked, **options)
+    policy = policy_of(drawn, logits, logits, asked, **options)
     assert torch.equal(logits, before) or logits.isnan().any()
-    for number, row in enumerate(rows):
-        expected, likely, shares = oracle(
-            row, vocab_size, mask_id, sampler, params[number], counters[number], penalties[number],
-            lambda token, line=lines[of_rows[number]]: line >> token & 1,
-        )  # fmt: skip
+    temperatures = problem.temperatures or (0.0,) * problem.rows
+    for number, row in enumerate(logits.tolist()):
+        counters = tuple([int(each[number]) for each in (asked.noise.seeds, asked.noise.positions, asked.noise.draws)])
+        penalty = (-1, 0.0)
+        if asked.penalty is not None:
+            penalty = int(asked.penalty.ids[number]), float(asked.penalty.amounts[number])
+        permitted = [True] * problem.width if asked.masks is None else permitted_by(asked.masks, problem.width)[number]
+        params = (temperatures[number], *filters[number])
+        expected, likely, shares = oracle(row, params, counters, penalty, permitted, **options)
         assert drawn.tokens[number] == expected[0]
         found = (drawn.probabilities[number], drawn.entropies[number], drawn.margins[number])
         assert [float(x) for x in found] == pytest.approx(expected[1:], abs=2e-5, rel=2e-5)
-        assert drawn.noise[number] == draws.integer(draws.key(*counters[number], "renoise"), vocab_size)
+        assert drawn.noise[number] == draws.integer(draws.key(*counters, "renoise"), problem.vocab_size)
         for place, (token, probability) in enumerate(likely):
             assert float(drawn.best_probabilities[number, place]) == pytest.approx(probability, abs=2e-5)
             if probability > 0.0:
                 assert drawn.best_ids[number, place] == token
-        for place, each in enumerate(named[number]):
+        for place, each in enumerate(asked.scored_ids[number].tolist()):
             assert float(drawn.scored_probabilities[number, place]) == pytest.approx(shares.get(each, 0.0), abs=2e-5)
             if each not in shares:
                 assert drawn.scored_probabilities[number, place] == 0.0
             if each == expected[0]:
                 assert drawn.scored_probabilities[number, place] == drawn.probabilities[number]
-        _, _, of_sampled = oracle(
-            row, vocab_size, mask_id, replace(sampler, tempered=True), params[number], counters[number], penalties[number],
-            lambda token, line=lines[of_rows[number]]: line >> token & 1,
-        )  # fmt: skip
-        check_policy(policy[number], row, drawn, number, of_sampled)
+        tempered = options | {"sampler": replace(sampler, tempered=True)}
+        check_policy(policy[number], row, drawn, number, oracle(row, params, counters, penalty, permitted, **tempered)[2])
         if sampler.best:
             assert (drawn.best_probabilities[number, len(likely) :] == 0.0).all()
 
@@ -212,20 +191,6 @@ def test_top_p_of_one_drops_nothing():
     drawn = sample(logits.repeat(2, 1), asked, vocab_size=64, mask_id=None, sampler=SamplerConfig(best=64))
     assert (drawn.best_probabilities[0] > 0).all()
     assert (drawn.best_probabilities[1] == 0).any()
-
-
-def test_a_row_does_not_depend_on_its_mates():
-    logits = torch.randn(6, 50, generator=torch.Generator().manual_seed(0))
-    params = [(0.0, 0, 1.0, 0.0), (0.7, 5, 0.8, 0.1), (0.0, 3, 1.0, 0.0)] * 2
-    counters = [(number, 10 * number, 2) for number in range(6)]
-    together = sample(logits, settings_of(params, counters), vocab_size=50, mask_id=0)
-    for number in range(6):
-        alone = sample(
-            logits[number : number + 1], settings_of(params[number : number + 1], counters[number : number + 1]),
-            vocab_size=50, mask_id=0,
-        )  # fmt: skip
-        assert together.tokens[number] == alone.tokens[0]
-        assert float(together.probabilities[number]) == pytest.approx(float(alone.probabilities[0]), rel=1e-6)
 
 
 def test_frequencies_are_the_softmax():
