@@ -7,25 +7,15 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dlstep import strategies
-from dlstep.core import Config, Plan, Request, State, Strategy, abort, add, commit, init, rebuild, schedule
+from dlstep.core import abort, add, commit, init, rebuild, schedule
 from dlstep.core.lifecycle import grow
 from dlstep.core.trace import from_json, to_json
 from dlstep.testing.generators import batches, hyperparameters, specs, tight
 from dlstep.testing.harness import answered_alone, check_answer, check_ownership, shadow
-from dlstep.testing.shadow import ShadowDriver
 
 
 class Engine(RuleBasedStateMachine):
     """An engine on a shadow device, and the requests that were given to it."""
-
-    requests: tuple[Request, ...]
-    arrived: int
-    gone: set[int]
-    config: Config
-    strategy: Strategy
-    device: ShadowDriver
-    state: State
-    plan: Plan | None
 
     @initialize(data=st.data(), name=st.sampled_from(strategies.available()))
     def start(self, data, name):

@@ -6,7 +6,6 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache, partial
-from typing import Any
 
 import pytest
 import torch
@@ -40,7 +39,7 @@ def _compile_eagerly(monkeypatch):
     monkeypatch.setattr(compiled, "compile_layers", partial(compiled.compile_layers, backend="eager"))
 
 
-def loaded(folder, strategy, lora=None, **options) -> Any:
+def loaded(folder, strategy, lora=None, **options):
     return LLM(folder, decoding_strategy=strategy, device="cpu", num_threads=1, lora_path=lora and str(lora), **options)
 
 
@@ -100,7 +99,7 @@ def agree(output, expected):
 class Tried:
     """An engine of an embedded model, two sets of weights, and what each of them answers."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.llm = loaded("tiny-bd", "multi_bd")
         old = tensors_in(folder_of("multi_bd"))
         self.weights = [old, changed(old, 1), changed(old, 2)]

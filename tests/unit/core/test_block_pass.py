@@ -24,7 +24,7 @@ def samples_at(positions):
     return SpanSamples(once, values, values, values, tuple([p for p in positions for _ in range(BEST)]), best, once, scored)
 
 
-def entries(block_pass: BlockPass) -> SpanSamples:
+def entries(block_pass):
     """What a rule reads."""
     names = [each.name for each in fields(SpanSamples) if each.name not in ("policy", "error")]
     return SpanSamples(*[getattr(block_pass.samples, name) for name in names])

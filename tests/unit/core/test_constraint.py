@@ -16,38 +16,24 @@ from dlstep.core.constraint import RequestConstraint, bound
 from dlstep.core.filtering import WindowFilter
 from dlstep.core.trace import from_json, to_json
 from dlstep.strategies.multi_bd import MultiBD
-from dlstep.text.dfa import Dfa, regex
+from dlstep.text.dfa import regex
 from dlstep.text.token_automaton import token_automaton
+
+from ...helpers.automata import byte_automata
 
 PIECES = (b"a", b"b", b"ab", b"", b"")
 STOP, MASK = 3, 4
 IDS = (0, 1, 2, STOP)
 
 
-def byte_automaton(moves, accepting):
-    """The automaton with these next states by byte, some of which may lead nowhere."""
-    rows = [tuple((byte, byte, to) for byte, to in sorted(row.items())) for row in moves]
-    return Dfa(tuple(rows), frozenset(accepting))
-
-
-def automaton_of(moves, accepting):
+def automaton_of(automaton):
     try:
-        return token_automaton("drawn", byte_automaton(moves, accepting), PIECES, (STOP, MASK))
+        return token_automaton("drawn", automaton, PIECES, (STOP, MASK))
     except ValueError:
         return None
 
 
-@st.composite
-def automata(draw):
-    states = draw(st.integers(1, 4))
-    target = st.none() | st.integers(0, states - 1)
-    moves = [{letter: to for letter in b"ab" if (to := draw(target)) is not None} for _ in range(states)]
-    made = automaton_of(moves, draw(st.lists(st.integers(0, states - 1), min_size=1, unique=True)))
-    assume(made is not None)
-    assert made is not None
-    return made
-
-
+AUTOMATA = byte_automata().map(automaton_of).filter(bool)
 CELLS = st.lists(st.sampled_from([None, None, None, 0, 1, 2, STOP]), min_size=1, max_size=5).map(tuple)
 
 
@@ -74,7 +60,7 @@ def window_of(cells, size, start=1):
 
 @settings(max_examples=max(80, settings().max_examples))
 @given(
-    automaton=automata(),
+    automaton=AUTOMATA,
     cells=CELLS,
     behind=st.lists(st.sampled_from([None, None, 0, 1]), max_size=2) | st.integers(0, 4).map(lambda count: [None] * count),
     size=st.integers(1, 3),
@@ -103,13 +89,13 @@ def test_masks_are_exact(automaton, cells, behind, size, reserve):
         assert of.feasible
 
 
-@given(automaton=automata(), length=st.integers(1, 5), pinned=st.dictionaries(st.integers(0, 4), st.sampled_from([0, 1, 2])))
+@given(automaton=AUTOMATA, length=st.integers(1, 5), pinned=st.dictionaries(st.integers(0, 4), st.sampled_from([0, 1, 2])))
 def test_a_request_is_feasible_if_an_answer_exists(automaton, length, pinned):
     of = RequestConstraint(automaton, (STOP,), 3, 3 + length, tuple(sorted(pinned.items())))
     assert of.feasible == bool(answers(automaton, tuple([pinned.get(place) for place in range(length)])))
 
 
-@given(automaton=automata(), count=st.integers(1, 9), reserve=st.integers(1, 4), data=st.data())
+@given(automaton=AUTOMATA, count=st.integers(1, 9), reserve=st.integers(1, 4), data=st.data())
 def test_autoregressive_masks_leave_the_same_reserve(automaton, count, reserve, data):
     of, settled = RequestConstraint(automaton, (STOP,), 1, 1 + count, (), reserve), []
     assume(of.feasible)
@@ -121,7 +107,7 @@ def test_autoregressive_masks_leave_the_same_reserve(automaton, count, reserve, 
         settled.append(data.draw(st.sampled_from(mask.ids())))
 
 
-@given(automaton=automata(), count=st.integers(1, 9), size=st.integers(1, 3), reserve=st.integers(1, 4), data=st.data())
+@given(automaton=AUTOMATA, count=st.integers(1, 9), size=st.integers(1, 3), reserve=st.integers(1, 4), data=st.data())
 def test_any_allowed_token_leaves_an_answer_with_a_reserve(automaton, count, size, reserve, data):
     of, cells = RequestConstraint(automaton, (STOP,), 1, 1 + count, (), reserve), [None] * count
     assume(of.feasible)
@@ -136,7 +122,7 @@ def test_any_allowed_token_leaves_an_answer_with_a_reserve(automaton, count, siz
 
 @settings(max_examples=150)  # a wrong set is rarely another answer
 @given(
-    automaton=automata(),
+    automaton=AUTOMATA,
     cells=CELLS,
     behind=st.integers(0, 2),
     size=st.integers(1, 5),
@@ -276,8 +262,7 @@ def test_requests_that_cannot_be_valid_are_rejected(params, constraint, field, c
 
 
 def test_a_constraint_lives_as_long_as_a_request_needs_it():
-    chains = [automaton_of([{97: state + 1} for state in range(length)] + [{}], [length]) for length in range(1, 31)]
-    kept, *others = [automaton for automaton in chains if automaton is not None]
+    kept, *others = [token_automaton("a", regex(f"a{{{length}}}"), PIECES, (STOP, MASK)) for length in range(1, 31)]
     in_use = bound(kept, (STOP,))
     seen = [ref(bound(automaton, (STOP,))) for automaton in others]
     gc.collect()

@@ -57,6 +57,29 @@ def test_texts_of_any_characters_are_spelled_in_utf8(text, choices):
     assert accepts(encoded, spelled(regex("[^é]*"))) == ("é" not in text)
 
 
+NULL = {"type": "null"}
+
+
+@pytest.mark.parametrize(
+    "schema, accepted, refused",
+    [
+        ({"type": "number", "not": {"type": "integer"}}, ["1.5"], ["1", "1.0"]),
+        ({"type": ["number", "null"], "not": {"enum": [1]}}, ["1.5", "null"], ["1", "1.0"]),
+        ({"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 3}, ["[1,2]"], ["[]", "[1]"]),
+        ({"properties": {"a": {"type": "integer"}}, "required": ["a"], "type": "object"}, ['{"a":1}'], ["{}", '{"b":1}']),
+        (
+            {"type": "object", "properties": {"a": NULL}, "additionalProperties": NULL, "minProperties": 2},
+            ['{"a":null,"b":null}'],
+            ["{}", '{"a":null}', '{"b":null,"b":null}'],
+        ),
+        ({"type": "string", "pattern": '^"$'}, ['"\\""'], ['"""']),
+    ],
+)
+def test_what_a_keyword_forbids_is_refused(schema, accepted, refused):
+    automaton = schema_automaton(schema)
+    assert all(map(automaton.accepts, accepted)) and not any(map(automaton.accepts, refused))
+
+
 @pytest.mark.parametrize("recursion", [1, 2, 3])
 @pytest.mark.parametrize("sites", ["a", "ab", "abc"])
 def test_all_references_to_a_part_count_as_this_part(sites, recursion):

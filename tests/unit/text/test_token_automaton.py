@@ -10,19 +10,9 @@ from dlstep.core.automaton import members
 from dlstep.text.dfa import MOST_STATES, Dfa, TooManyStates
 from dlstep.text.token_automaton import token_automaton
 
-from ...helpers.automata import rows_of
+from ...helpers.automata import byte_automata, rows_of
 
-LETTERS = b"ab"
 PIECES = (b"a", b"b", b"ab", b"ba", b"", b"aab", b"c")
-
-
-@st.composite
-def byte_automata(draw):
-    """Automata of up to five states over a and b; a state may lack a move, or lead nowhere."""
-    states = draw(st.integers(1, 5))
-    target = st.none() | st.integers(0, states - 1)
-    rows = [tuple((letter, letter, to) for letter in LETTERS if (to := draw(target)) is not None) for _ in range(states)]
-    return Dfa(tuple(rows), draw(st.frozensets(st.integers(0, states - 1), min_size=1)))
 
 
 def strings(length):
