@@ -11,12 +11,6 @@ from ...helpers.decoding import CONFIG
 from .test_lifecycle import ONE_BLOCK, finish, says
 
 
-def test_stop_ids_of_a_request_hold_when_ends_of_sequence_do_not():
-    params = SamplingParams(max_tokens=8, ignore_eos=True, stop_token_ids=(7,))
-    done = finish(add(init(CONFIG, ONE_BLOCK), Request(0, (1, 2, 3, 4), params)), says(5, EOS, 6, 7, 8, 9, prompt=4))
-    assert (done.finished[0].answer, done.finished[0].finish) == ((5, EOS, 6), "stop")
-
-
 @pytest.mark.parametrize("stops", [("cdab", "zz"), ("zz", "cdab")])
 def test_a_long_stop_string_is_found_across_blocks_beside_a_short_one(stops):
     params = SamplingParams(max_tokens=16, stop=stops)
@@ -32,6 +26,7 @@ def test_a_long_stop_string_is_found_across_blocks_beside_a_short_one(stops):
         ((6, 5, 5, 5), {"max_tokens": 4}, (6, 5, 5, 5), "length"),
         ((5, 5, 5, EOS), {}, (5, 5, 5), "repetition"),
         ((5, 5, EOS, 5), {}, (5, 5), "stop"),
+        ((5, EOS, 6, 7), {"ignore_eos": True, "stop_token_ids": (7,)}, (5, EOS, 6), "stop"),
         ((1, 1, 1, 2), {"stop": ("bc",)}, (1, 1, 1), "repetition"),
         ((1, 1, 1, 2), {"stop": ("bbb",)}, (1, 1, 1), "stop"),
         ((0, 1, 1, 1), {"stop": ("ab",)}, (0, 1), "stop"),

@@ -15,10 +15,7 @@ from dlstep_kernels import SamplerConfig, Settings, policy_of, sample
 from dlstep_kernels.sampling import Noise
 
 from ...helpers.sampling_checks import (
-    EXTREME_SAMPLER,
-    EXTREME_TEMPERATURES,
     STATISTICS,
-    assert_extreme,
     extreme_logits,
     extreme_settings,
     logits_of,
@@ -160,11 +157,6 @@ def check_policy(found, row, drawn, number, shares):
             assert own == pytest.approx(plain[token], abs=2e-5)
 
 
-def test_no_id_is_forbidden_without_a_mask():
-    drawn = sample(torch.tensor([[1.0, 2.0, 5.0]]), Settings(), vocab_size=3, mask_id=None)
-    assert drawn.tokens.tolist() == [2]
-
-
 def test_an_id_at_the_edge_of_a_filter_is_kept():
     """Half of the probability lies before the second id, whose own is half of the best one's in the second row."""
     logits = torch.tensor([[0.0, 0.0, -40.0], [math.log(2.0), 0.0, -40.0]])
@@ -202,27 +194,7 @@ def test_frequencies_are_the_softmax():
     torch.testing.assert_close(shares, logits[0].softmax(-1), atol=0.015, rtol=0)
 
 
-@pytest.mark.parametrize("tempered", [True, False])
-@pytest.mark.parametrize("temperature", EXTREME_TEMPERATURES)
-def test_extreme_temperatures_stay_finite(temperature, tempered):
-    sampler = replace(EXTREME_SAMPLER, tempered=tempered)
-    drawn = sample(extreme_logits(), extreme_settings(temperature), vocab_size=5, mask_id=None, sampler=sampler)
-    assert_extreme(drawn, temperature, tempered=tempered)
-
-
 def test_a_temperature_without_a_normal_reciprocal_is_greedy():
     drawn = sample(extreme_logits(), extreme_settings(1e-44), vocab_size=5, mask_id=None)
     assert set(drawn.tokens[:8].tolist()) == {0}
     assert drawn.probabilities[:8].tolist() == [1.0] * 8
-
-
-@pytest.mark.parametrize("temperature", EXTREME_TEMPERATURES)
-def test_filters_stay_finite_at_extreme_temperatures(temperature):
-    """Half of the probability is in the best ids when it is cold, in any three of five when it is hot."""
-    filters = {"top_p": torch.full((12,), 0.5), "top_k": torch.full((12,), 4), "min_p": torch.full((12,), 0.5)}
-    asked = replace(extreme_settings(temperature), **filters)
-    drawn = sample(extreme_logits(), asked, vocab_size=5, mask_id=None, sampler=EXTREME_SAMPLER)
-    for each in (drawn.probabilities, drawn.best_probabilities, drawn.entropies, drawn.margins):
-        assert each.isfinite().all()
-    kept = [1] * 8 + [2] * 4 if temperature < 1 else [3] * 12
-    assert (drawn.best_probabilities > 0).sum(1).tolist() == kept
