@@ -1,11 +1,11 @@
 """A LoRA adapter for drafts with random numbers, in the files that peft writes."""
 
-import json
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 from torch import nn
+
+from .files import save_adapter
 
 SCALE, RANK = 4.0, 2
 
@@ -24,10 +24,7 @@ def write_draft_adapter(
             rows, columns = module.get_parameter("weight").shape
             a, b = (torch.randn(shape, generator=generator) * size for shape in ((RANK, columns), (rows, RANK)))
             updates.append((module, SCALE * b @ a))
-            stored = f"base_model.model.{name.replace('model.layers', layers)}"
+            stored = name.replace("model.layers", layers)
             tensors |= {f"{stored}.lora_A.weight": a, f"{stored}.lora_B.weight": b}
-    folder.mkdir()
-    save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
-    facts = {"peft_type": "LORA", "r": RANK, "lora_alpha": int(SCALE * RANK), "target_modules": ["o_proj"]}
-    (folder / "adapter_config.json").write_text(json.dumps(facts))
+    save_adapter(folder, tensors, RANK, int(SCALE * RANK), ["o_proj"])
     return updates

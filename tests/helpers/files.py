@@ -20,3 +20,11 @@ def edit_tensors(path: Path, change: Callable[[dict[str, Tensor]], object]) -> N
     tensors = load_file(path)
     change(tensors)
     save_file(tensors, path, metadata={"format": "pt"})
+
+
+def save_adapter(folder: Path, tensors: dict[str, Tensor], rank: int, alpha: int, targets: list[str]) -> None:
+    """Write a LoRA adapter of these tensors, which are named like the modules of the checkpoint."""
+    folder.mkdir(exist_ok=True)
+    named = {f"base_model.model.{name}": tensor for name, tensor in tensors.items()}
+    save_file(named, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    edit(folder / "adapter_config.json", peft_type="LORA", r=rank, lora_alpha=alpha, target_modules=targets)

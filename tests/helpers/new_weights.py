@@ -1,6 +1,5 @@
 """Write copies of checkpoint folders with other weights, and adapters; collect the answers of an engine."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from torch import Tensor
 from dlstep import LLM, SamplingParams, tiny
 
 from .any_strategy import model_of
+from .files import save_adapter
 
 PROMPTS = ["Max has 53 shells. Later Max buys 39 more.\n", "Max has 53 shells. Later Max buys 3 more.\n"]
 PARAMS = [SamplingParams(max_tokens=12, ignore_eos=True), SamplingParams(max_tokens=9, temperature=0.8, seed=3)]
@@ -49,12 +49,9 @@ def write_adapter(checkpoint: Path, folder: Path) -> Path:
         module, _, kind = name.rpartition(".")
         if kind == "weight" and module.rpartition(".")[2] in ADAPTED and weight.ndim == 2 and "expert" not in module:
             for part, shape in (("A", (2, weight.shape[1])), ("B", (weight.shape[0], 2))):
-                tensors[f"base_model.model.{module}.lora_{part}.weight"] = torch.randn(shape, generator=random) * 0.3
-    folder.mkdir()
-    save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+                tensors[f"{module}.lora_{part}.weight"] = torch.randn(shape, generator=random) * 0.3
     targets = sorted({name.split(".lora_")[0].rpartition(".")[2] for name in tensors})
-    facts = {"peft_type": "LORA", "r": 2, "lora_alpha": 8, "target_modules": targets}
-    (folder / "adapter_config.json").write_text(json.dumps(facts))
+    save_adapter(folder, tensors, 2, 8, targets)
     return folder
 
 

@@ -22,7 +22,7 @@ from dlstep.models.reading import SINGLE, read_contents
 from dlstep.models.sharding import parameter_shards
 from dlstep.models.weights import WeightRule
 
-from ...helpers.files import edit, edit_tensors
+from ...helpers.files import edit, edit_tensors, save_adapter
 from ...helpers.tiny_families import write_checkpoint
 
 # peft asks networks for this when it wraps them.
@@ -188,9 +188,7 @@ def fused_adapter(folder, targets):
         if any(name.endswith(f"{target}.weight") for target in targets)
         for part, size in (("A", (4, shape[1])), ("B", (shape[0], 4)))
     }
-    save_file({PREFIX + name: tensor for name, tensor in found.items()}, folder / "adapter_model.safetensors")
-    facts = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": targets, "bias": "none"}
-    edit(folder / CONFIG, **facts)
+    save_adapter(folder, found, 4, 8, targets)
     return found
 
 
