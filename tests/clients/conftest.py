@@ -17,8 +17,7 @@ def server(tmp_path_factory) -> Iterator[Command]:
     template.write_text(TEMPLATE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DLSTEP_API_KEY", KEY)
-        options = f"{MODEL} --chat_template {template} --log_requests false"
-        with command(folder, *options.split()) as server:
+        with command(folder, f"{MODEL} --chat_template {template} --log_requests false") as server:
             yield server
             server.process.send_signal(signal.SIGTERM)
             assert server.process.wait(60) == 0 and "Traceback" not in server.log.read_text(), server.log.read_text()

@@ -21,17 +21,13 @@ def test_no_request_is_an_error(server, tmp_path, endpoint, report):
     prompts = [problem.prompt for problem in problems(COUNT, seed=12)]
     rows = [json.dumps({"prompt": prompt, "output_tokens_count": TOKENS}) for prompt in prompts]
     (tmp_path / "problems.jsonl").write_text("\n".join(rows))
-    client(
-        "guidellm",
-        "guidellm",
-        "run",
-        *("--backend", f"kind=openai_http,target={server.url},model={MODEL},api_key={KEY},request_format=/v1/{endpoint}"),
-        *("--profile", "kind=concurrent,streams=16", "--constraint", f"kind=max_requests,count={COUNT}"),
-        *("--data", "kind=json_file,path=problems.jsonl", "--tokenizer", f"kind=huggingface_auto,model={path(MODEL)}"),
-        *("--metrics", f"kind=generative,sample_size={COUNT}", "--output", "kind=json,path=found.json"),
-        "--disable-progress",
-        folder=tmp_path,
+    line = (
+        f"run --backend kind=openai_http,target={server.url},model={MODEL},api_key={KEY},request_format=/v1/{endpoint}"
+        f" --profile kind=concurrent,streams=16 --constraint kind=max_requests,count={COUNT}"
+        f" --data kind=json_file,path=problems.jsonl --tokenizer kind=huggingface_auto,model={path(MODEL)}"
+        f" --metrics kind=generative,sample_size={COUNT} --output kind=json,path=found.json --disable-progress"
     )
+    client("guidellm", "guidellm", *line.split(), folder=tmp_path)
     (benchmark,) = json.loads((tmp_path / "found.json").read_text())["benchmarks"]
     totals = benchmark["metrics"]["request_totals"]
     assert totals == {"successful": COUNT, "errored": 0, "incomplete": 0, "total": COUNT}

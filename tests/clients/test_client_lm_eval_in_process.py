@@ -51,8 +51,8 @@ def test_all_ways_give_one_score(server, tmp_path, report):
         chosen = ["--model_args", f"model={MODEL},base_url={url},num_concurrent=16,tokenizer_backend=None", *options, *TASK]
         client("lm_eval", "lm_eval", "run", "--model", f"local-{kind}", *chosen, folder=tmp_path / kind)
     out = tmp_path / "eval"
-    options = ["--problem_seed", str(SEED), "--dataset_limit", str(COUNT), "--accept_threshold", "0.3", "--out", str(out)]
-    assert main(["eval", "--model", MODEL, *options, "--stop", "\n\n"]) == 0
+    line = f"eval --model {MODEL} --problem_seed {SEED} --dataset_limit {COUNT} --accept_threshold 0.3 --out {out} --stop"
+    assert main([*line.split(), "\n\n"]) == 0
     own = [json.loads(line) for line in (out / "answers.jsonl").read_text().splitlines()]
     scores = [json.loads(line)["score"] for line in (out / "scores.jsonl").read_text().splitlines()]
     texts, score = found(tmp_path / "inside")

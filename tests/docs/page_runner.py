@@ -44,10 +44,10 @@ FILE = re.compile(r"^cat > (\S+) <<'?END'?\n(.*?)^END$", re.DOTALL | re.MULTILIN
 VARIABLE = re.compile(r"[A-Z_]+=\S*")
 # Options that make a command fast; a later option of the same name overrides an earlier one.
 QUICK = {
-    "demo": ("--problems", "1", "--shown", "1"),
-    "eval": ("--dataset_limit", "2"),
-    "compare": ("--problems", "1"),
-    "laws": ("--examples", "2"),
+    "demo": "--problems 1 --shown 1",
+    "eval": "--dataset_limit 2",
+    "compare": "--problems 1",
+    "laws": "--examples 2",
 }
 # Published names of models, and the family of each.
 PUBLISHED = {
@@ -243,7 +243,7 @@ class PageRunner:
             return 0
         if not self.exact and block.printed is None:
             searches = {"--target", "--shape", "--throughput"} & {*arguments}
-            arguments += () if searches else QUICK.get(arguments[0], ())
+            arguments += [] if searches else QUICK.get(arguments[0], "").split()
         try:
             return main(arguments)
         except SystemExit as stop:  # --help, --version

@@ -106,8 +106,8 @@ def test_the_readme_works_from_a_wheel_in_an_empty_folder(installed, tmp_path):
     assert (code, [line.rstrip() for line in output.splitlines()]) == (0, PRINTED.splitlines())
     assert shutil.which("curl"), "this test needs curl"
     with serving(installed, tmp_path) as url:
-        ready = ["curl", "-sf", "--retry", "60", "--retry-delay", "1", "--retry-all-errors", f"{url}/ready"]
-        subprocess.run(ready, check=True, capture_output=True, timeout=START)
+        ready = f"curl -sf --retry 60 --retry-delay 1 --retry-all-errors {url}/ready"
+        subprocess.run(ready.split(), check=True, capture_output=True, timeout=START)
         curl = CURL.replace("http://127.0.0.1:8000", url)
         answer = subprocess.run(curl, shell=True, check=True, capture_output=True, text=True, timeout=START)
     (choice,) = json.loads(answer.stdout)["choices"]

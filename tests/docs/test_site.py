@@ -29,8 +29,8 @@ PACKAGES = ("dlstep", "dlstep.core", "dlstep.rules", "dlstep.strategies", "dlste
 
 def build(builder, folder):
     """Build the site as `make docs` does."""
-    command = [sys.executable, "-m", "sphinx", "-q", "-n", "-W", "--keep-going", "-b", builder]
-    command += ["-d", str(folder / "doctrees"), str(DOCS), str(folder / "site")]
+    line = f"-m sphinx -q -n -W --keep-going -b {builder} -d {folder}/doctrees {DOCS} {folder}/site"
+    command = [sys.executable, *line.split()]
     search = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(command, check=False, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": search})
 

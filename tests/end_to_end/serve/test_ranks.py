@@ -34,8 +34,7 @@ def new_rank(server, old):
 @pytest.mark.stress
 @pytest.mark.parametrize("fault", [signal.SIGSTOP, signal.SIGKILL], ids=["stopped", "killed"])
 def test_a_rank_that_stops_in_a_step_or_at_start_is_replaced(fault, tmp_path, report):
-    timeouts = ("--rank_timeout", "6", "--request_timeout", "5")
-    with command(tmp_path, "tiny-bd", "--tp", "2", "--num_threads", "1", *timeouts) as server:
+    with command(tmp_path, "tiny-bd --tp 2 --num_threads 1 --rank_timeout 6 --request_timeout 5") as server:
         engine, rank = server.engine, rank_of(server)
 
         def answer():

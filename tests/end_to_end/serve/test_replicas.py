@@ -26,8 +26,8 @@ def until_both_ready(server):
 @pytest.mark.stress
 def test_one_engine_is_killed_and_one_stopped_under_load(tmp_path, report):
     """The faults lose only streams that had begun, no whole answers."""
-    options = "--replicas 2 --max_num_reqs 8 --num_threads 1 --heartbeat_timeout 6"
-    with command(tmp_path, "tiny-bd", *options.split()) as server:
+    line = "tiny-bd --replicas 2 --max_num_reqs 8 --num_threads 1 --heartbeat_timeout 6"
+    with command(tmp_path, line) as server:
         until_both_ready(server)
         prompts, stop = questions(CLIENTS), threading.Event()
 

@@ -86,10 +86,10 @@ class Cluster:
             self.nodes.remove(node)
         return bool(busy)
 
-    def batch(self, given, out, *options):
+    def batch(self, given, out, options):
         """Start `dlstep batch` on this cluster."""
-        words = ["batch", str(given), str(out), "--ray", self.address, "--max_num_reqs", "32", *options]
-        return subprocess.Popen([self.python, "-c", COMMAND, *words], stderr=self.log, text=True)
+        line = f"batch {given} {out} --ray {self.address} --max_num_reqs 32 --actors 2 {options}"
+        return subprocess.Popen([self.python, "-c", COMMAND, *line.split()], stderr=self.log, text=True)
 
 
 @pytest.fixture(scope="module")
@@ -103,11 +103,11 @@ def cluster(tmp_path_factory):
 def test_a_request_that_kills_its_engine_is_an_error_and_the_others_are_answered(cluster, tmp_path):
     rows = stories(100, max_tokens=16)
     deadly = request("deadly", {"prompt": "Max has 2 shells.", "max_tokens": 4, "dlstep": {"deadly": True}})
-    rule, out, plain = ("--rule", str(HERE / "deadly_rule.py")), tmp_path / "out.jsonl", tmp_path / "plain.jsonl"
-    alone = [sys.executable, "-c", COMMAND, "batch", str(written(tmp_path / "plain", rows)), str(plain), *rule]
-    subprocess.run(alone, check=True, timeout=SECONDS)
+    rule, out, plain = f"--rule {HERE}/deadly_rule.py", tmp_path / "out.jsonl", tmp_path / "plain.jsonl"
+    line = f"batch {written(tmp_path / 'plain', rows)} {plain} {rule}"
+    subprocess.run([sys.executable, "-c", COMMAND, *line.split()], check=True, timeout=SECONDS)
     given = written(tmp_path / "in", [*rows[:50], deadly, *rows[50:]])
-    assert cluster.batch(given, out, "--actors", "2", "--max_retries", "1", *rule).wait(SECONDS) == 1, cluster.output()
+    assert cluster.batch(given, out, f"--max_retries 1 {rule}").wait(SECONDS) == 1, cluster.output()
     lines = out.read_text().splitlines()
     response = json.loads(lines.pop(50))["response"]
     assert response["status_code"] == 500 and response["body"]["error"]["code"] == "engine_died"
@@ -121,7 +121,7 @@ def test_killed_drivers_actors_and_nodes_change_no_byte(cluster, tmp_path, repor
     run(lines_of(stories(COUNT)), whole)
     kinds = ["actor"] * 4 + ["driver"] + ["actor"] * 4 + ["node"] + ["actor"] * 2
     moments = [int(whole.stat().st_size * 0.08 * place) + 1 for place in range(len(kinds))]
-    driver = cluster.batch(given, out, "--actors", "2", "--max_retries", "20")
+    driver = cluster.batch(given, out, "--max_retries 20")
     try:
         for moment, kind in zip(moments, kinds, strict=True):
             until(lambda moment=moment: size([answers_file(out)]) >= moment, SECONDS, cluster.output)
@@ -129,7 +129,7 @@ def test_killed_drivers_actors_and_nodes_change_no_byte(cluster, tmp_path, repor
             if kind == "driver":
                 driver.kill()
                 driver.wait()
-                driver = cluster.batch(given, out, "--actors", "2", "--max_retries", "20")
+                driver = cluster.batch(given, out, "--max_retries 20")
                 continue
             kill = cluster.kill_actor if kind == "actor" else cluster.kill_node
             while not kill(random):  # none is up between two kills that follow each other closely
@@ -146,7 +146,7 @@ def test_a_batch_equals_that_of_one_process_on_a_cluster_of_its_own(cluster, tmp
     rows = [*stories(30), request("wrong", {"prompt": 5}), request("chat", {"prompt": "Max"}, URL.replace("v1", "v2"))]
     given, out, whole = written(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl", tmp_path / "whole.jsonl"
     run(lines_of(rows), whole)
-    words = ["batch", str(given), str(out), "--ray", "local", "--max_num_reqs", "32"]
-    done = subprocess.run([cluster.python, "-c", COMMAND, *words], check=False, stderr=cluster.log, timeout=SECONDS)
+    line = f"batch {given} {out} --ray local --max_num_reqs 32"
+    done = subprocess.run([cluster.python, "-c", COMMAND, *line.split()], check=False, stderr=cluster.log, timeout=SECONDS)
     assert done.returncode == 1
     assert out.read_bytes() == whole.read_bytes()

@@ -39,17 +39,17 @@ def test_the_script_is_one_of_the_shell(shell, tmp_path, capsys):
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 @pytest.mark.parametrize(
-    "words, found",
+    "line, found",
     [
-        (["dlstep", "gen"], {"generate"}),
-        (["dlstep", "generate", "--decoding_str"], {"--decoding_strategy"}),
-        (["dlstep", "generate", "--rule", "thr"], {"threshold"}),
-        (["dlstep", "models", "che"], {"check"}),
-        (["dlstep", "demo", "--js"], {"--json"}),
+        ("dlstep gen", "generate"),
+        ("dlstep generate --decoding_str", "--decoding_strategy"),
+        ("dlstep generate --rule thr", "threshold"),
+        ("dlstep models che", "check"),
+        ("dlstep demo --js", "--json"),
     ],
 )
-def test_bash_completes_commands_options_and_values(words, found, script):
-    quoted = " ".join(f"'{word}'" for word in words)
-    call = f"COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _shtab_dlstep; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+def test_bash_completes_commands_options_and_values(line, found, script):
+    last = len(line.split()) - 1
+    call = f"COMP_WORDS=({line}); COMP_CWORD={last}; _shtab_dlstep; printf '%s\\n' \"${{COMPREPLY[@]}}\""
     done = subprocess.run(["bash", "-c", f"{script}\n{call}"], check=True, capture_output=True, text=True)
-    assert {word.strip() for word in done.stdout.splitlines()} == found
+    assert {word.strip() for word in done.stdout.splitlines()} == {found}

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import resource
+import shlex
 import signal
 import socket
 import subprocess
@@ -64,12 +65,12 @@ def engines_of(pid):
 
 
 @contextmanager
-def command(folder, *options, descriptors=None):
+def command(folder, line, descriptors=None):
     """A server on a free port, ready to answer. `descriptors`: how many files and connections it may open (`ulimit -n`)."""
     log = folder / "stderr"
     with log.open("w") as stderr, (folder / "stdout").open("w") as stdout:
         limited = ["bash", "-c", f'ulimit -n {descriptors}; exec "$@"', "bash"] if descriptors else []
-        arguments = [*limited, *DLSTEP, "serve", *options, "--port", "0"]
+        arguments = [*limited, *DLSTEP, *shlex.split(f"serve {line} --port 0")]
         process = subprocess.Popen(arguments, stdout=stdout, stderr=stderr, text=True)
         try:
             until(lambda: "listening on" in log.read_text() or process.poll() is not None, START, log.read_text)
@@ -144,7 +145,7 @@ def check_sigterm(server):
 @pytest.mark.full
 def test_a_rule_that_never_accepts_a_request_ends_the_server_with_its_line(tmp_path):
     rule = Path(__file__).parents[1] / "batch" / "endless_rule.py"
-    with command(tmp_path, "--rule", str(rule), "--engine_timeout", "10") as server:
+    with command(tmp_path, f"--rule {rule} --engine_timeout 10") as server:
         engine = server.engine
         assert server.http.post("/v1/completions", json={"prompt": "Max", "max_tokens": 4}).status_code == 200
         with pytest.raises(httpx2.RemoteProtocolError):
@@ -155,7 +156,7 @@ def test_a_rule_that_never_accepts_a_request_ends_the_server_with_its_line(tmp_p
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="looks at what is loaded under /proc, which is Linux's")
 def test_two_processes_live_and_die_as_they_should(tmp_path, report):
-    with command(tmp_path, "tiny-bd", "--config", "max_queue: 100", "--max_restarts", "1") as server:
+    with command(tmp_path, "tiny-bd --config 'max_queue: 100' --max_restarts 1") as server:
         assert not server.loaded(server.process.pid) and server.loaded(server.engine.pid)
         check_a_killed_engine(server, report)
         ended = check_sigterm(server)
@@ -168,7 +169,7 @@ def test_two_processes_live_and_die_as_they_should(tmp_path, report):
 def test_silent_clients_leave_descriptors_for_all_else(tmp_path, report):
     """More clients connect than the server may have descriptors and send nothing; meanwhile its engine is killed."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (2048, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    with command(tmp_path, "--idle_timeout", "15", descriptors=1024) as server, ExitStack() as stack:
+    with command(tmp_path, "--idle_timeout 15", 1024) as server, ExitStack() as stack:
         host, port = server.url.removeprefix("http://").split(":")
         first, waits = server.engine, []
         for number in range(1100):
