@@ -30,27 +30,42 @@ class Soft:
     probabilities: list[float]
 
 
-def refresh(block: Block, proposals: Sequence[Proposal], threshold: float) -> None:
-    """Change a block after its forward number `steps`, counted from 1.
+@dataclass(frozen=True)
+class Verdict:
+    """The block after a forward."""
+
+    tokens: list[int]
+    ready: bool
+    ratio: float
+
+
+def uniform(
+    tokens: Sequence[int], editable: Sequence[int], proposals: Sequence[Proposal], steps: int, threshold: float
+) -> Verdict:
+    """A block after its forward number `steps`, counted from 1.
 
     Every token is replaced by its proposal; masks are filled from the left while they are confident, at least one of them.
     """
-    tokens, editable, late = list(block.tokens), block.offsets, block.steps >= len(block.tokens)
     masked = [i for i in editable if tokens[i] == MASK]
     filled = [i for i in editable if tokens[i] != MASK]
+    written = list(tokens)
     for i in filled:
-        tokens[i] = proposals[i].token
+        written[i] = proposals[i].token
     for i in masked:
-        if not late and i != masked[0] and proposals[i].probability < threshold:
+        if i != masked[0] and proposals[i].probability < threshold:
             break
-        tokens[i] = proposals[i].token
-        if not late and proposals[i].probability < threshold:
+        written[i] = proposals[i].token
+        if proposals[i].probability < threshold:
             break
-    unchanged = all(tokens[i] == block.tokens[i] for i in editable)
+    unchanged = all(written[i] == tokens[i] for i in editable)
     confident = all(proposals[i].probability >= CONFIDENT for i in editable)
-    block.ratio = sum(tokens[i] == block.tokens[i] for i in filled) / len(filled) if filled else 1.0
-    block.ready = late or (all(tokens[i] != MASK for i in editable) and (unchanged or confident))
-    block.tokens = tokens
+    ratio = sum(written[i] == tokens[i] for i in filled) / len(filled) if filled else 1.0
+    if steps >= len(tokens):
+        for i in editable:
+            written[i] = proposals[i].token
+        return Verdict(written, True, ratio)
+    complete = all(written[i] != MASK for i in editable)
+    return Verdict(written, complete and (unchanged or confident), ratio)
 
 
 def merged_embedding(embedding: Tensor, soft: Soft, rules: Rules, token: int) -> Tensor:
@@ -102,7 +117,8 @@ def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules, pins
             for offset in block.offsets:
                 network.note(proposals[offset].probability - rules.accept_threshold)
                 network.note(proposals[offset].probability - CONFIDENT)
-            refresh(block, proposals, rules.accept_threshold)
+            verdict = uniform(block.tokens, block.offsets, proposals, block.steps, rules.accept_threshold)
+            block.tokens, block.ready, block.ratio = verdict.tokens, verdict.ready, verdict.ratio
             if rules.token_merge_weight > 0:
                 soft.update(soft_block(network, block, rows, proposals, rules))
 

@@ -1,7 +1,7 @@
 """Edit sampling with a joint threshold: masks become tokens, and tokens become other tokens until nothing changes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -20,20 +20,32 @@ class Rules(BlockRules):
     remask_threshold: float = 0.4
 
 
-@dataclass
+@dataclass(frozen=True)
 class Revision:
-    """The rule's memory of a block: forwards without masks, and offsets that were masked again."""
+    """The rule's memory of a block: forwards before this one, those without masks, offsets that were masked again."""
 
+    steps: int = 0
     post: int = 0
-    remasked: set[int] = field(default_factory=set[int])
+    remasked: frozenset[int] = frozenset()
 
 
-def joint_threshold(block: Block, proposals: Sequence[Proposal], revision: Revision, rules: Rules) -> None:
-    """Change a block after a forward; `proposals` has one for each offset."""
-    tokens, editable = block.tokens, block.offsets
+@dataclass(frozen=True)
+class Verdict:
+    """The block after a forward."""
+
+    tokens: list[int]
+    ready: bool
+    ratio: float
+    revision: Revision
+
+
+def joint_threshold(
+    tokens: Sequence[int], editable: Sequence[int], proposals: Sequence[Proposal], revision: Revision, rules: Rules
+) -> Verdict:
+    """A block after a forward; `editable` are the offsets that the rule may write, `proposals` has one for each offset."""
     masked = [i for i in editable if tokens[i] == MASK]
     filled = [i for i in editable if tokens[i] != MASK]
-    revision.post += not masked
+    post = revision.post + (not masked)
     fills = [i for i in masked if proposals[i].probability > rules.accept_threshold]
     if masked and not fills:
         fills = [max(masked, key=lambda i: proposals[i].probability)]
@@ -44,19 +56,21 @@ def joint_threshold(block: Block, proposals: Sequence[Proposal], revision: Revis
     ]
     edits = [i for i in filled if proposals[i].token != tokens[i] and proposals[i].probability > rules.edit_threshold]
     same = [i for i in filled if proposals[i].token == tokens[i]]
-    block.ratio = len(same) / len(filled) if filled else 1.0
-    rests = not (fills or edits or again) or (not masked and revision.post > rules.max_post_edit_steps)
-    if block.steps > rules.block_size + rules.max_post_edit_steps:
-        fills, again, block.ratio, block.ready = masked, [], 1.0, True
-    elif rests:
-        block.ready = True
-        return
-    block.tokens = list(tokens)
+    ratio = len(same) / len(filled) if filled else 1.0
+
+    written = list(tokens)
+    timed_out = revision.steps >= rules.block_size + rules.max_post_edit_steps
+    if timed_out:
+        for i in masked + edits:
+            written[i] = proposals[i].token
+        return Verdict(written, True, 1.0, Revision(revision.steps + 1, post, revision.remasked))
+    if not (fills or edits or again) or (not masked and post > rules.max_post_edit_steps):
+        return Verdict(written, True, ratio, Revision(revision.steps + 1, post, revision.remasked))
     for i in fills + edits:
-        block.tokens[i] = proposals[i].token
+        written[i] = proposals[i].token
     for i in again:
-        block.tokens[i] = MASK
-    revision.remasked |= set(again)
+        written[i] = MASK
+    return Verdict(written, False, ratio, Revision(revision.steps + 1, post, revision.remasked | set(again)))
 
 
 def penalised(logits: Tensor, block: Block, penalty: float) -> Tensor:
@@ -79,18 +93,19 @@ def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules, pins
             if not block.editable:
                 continue
             rows = penalised(logits, block, rules.penalty_lambda)
-            block.steps += 1
-            proposals, revision = block.proposals(network, rows), revisions.setdefault(block.start, Revision())
-            note_decisions(network, block, proposals, rules)
-            joint_threshold(block, proposals, revision, rules)
+            proposals, revision = block.proposals(network, rows), revisions.get(block.start, Revision())
+            note_decisions(network, block, block.offsets, proposals, rules)
+            verdict = joint_threshold(block.tokens, block.offsets, proposals, revision, rules)
+            block.tokens, block.ready, block.ratio = verdict.tokens, verdict.ready, verdict.ratio
+            revisions[block.start] = verdict.revision
 
     return window.decode(forward)
 
 
-def note_decisions(network: Dense, block: Block, proposals: Sequence[Proposal], rules: Rules) -> None:
+def note_decisions(network: Dense, block: Block, editable: Sequence[int], proposals: Sequence[Proposal], rules: Rules) -> None:
     """Remember how close the thresholds were."""
     thresholds = (rules.accept_threshold, rules.edit_threshold) + (rules.remask_threshold,) * rules.remasking
-    for offset in block.offsets:
+    for offset in editable:
         for threshold in thresholds:
             network.note(proposals[offset].probability - threshold)
-    network.note_best([proposals[offset].probability for offset in block.offsets if block.tokens[offset] == MASK])
+    network.note_best([proposals[offset].probability for offset in editable if block.tokens[offset] == MASK])
