@@ -2,10 +2,10 @@
 
 `--lmdeploy` is a folder with LMDeploy's sources, whose requirements must be installed; they are not part of this
 repository. Each engine runs in a separate process. A load is `requests x prompt x new tokens x requests at a time`, with
-new random prompts in each run. The first run warms up; then as many runs are timed as give 64 requests or more. `ratio`
-divides by LMDeploy's tokens per second. The thresholds give about 3 tokens per pass; one pass per block stores it. With random
-weights, rounding changes which tokens pass the threshold: with `--threshold 1`, both engines unmask one token per pass, and
-do equal work. The engine "dlstep in turn" starts no pass before it has the samples of the last one.
+new random prompts in each run. The first run warms up; then enough runs for 64 requests are timed. `ratio` is relative to
+LMDeploy's tokens per second. The thresholds give about 3 tokens per pass; one pass per block only stores the block. With
+random weights, rounding changes which tokens exceed the threshold. With `--threshold 1`, both engines unmask one token per
+pass: equal work. "dlstep in turn" runs without passes ahead.
 """
 
 import asyncio

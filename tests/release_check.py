@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from zipfile import ZipFile
 
 ROOT = Path(__file__).parents[1]
-MOST_BYTES = 800_000  # compressed size of all files of the wheel except the embedded weights
+MOST_BYTES = 820_000  # compressed size of all files of the wheel except the embedded weights
 COMMANDS = ("dlstep", "dlstep-lm-eval")
 FOLDERS = ("benchmarks", "configs", "deploy", "docs", "examples", "notebooks", "src", "tests", "training")
 FILES = ("CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "Makefile", "PKG-INFO", "README.md", "SECURITY.md")

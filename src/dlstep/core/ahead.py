@@ -27,7 +27,7 @@ class PlanAhead:
     before: Plan
     """The plan that the device runs."""
     plan: Plan
-    """What follows, with the masks of `before` at the positions that it samples: the device has to replace them."""
+    """The next plan. Positions that `before` samples still hold masks; the device unmasks the certain ones."""
     certain_from: tuple[float, ...]
     """`Strategy.certain_from` of each span of `plan`."""
 
@@ -37,9 +37,9 @@ class AheadDriver(Protocol):
     """A driver that can start a plan before the samples of the plan before it are known."""
 
     def start_ahead(self, ahead: PlanAhead) -> bool:
-        """Start `ahead.plan` after `ahead.before` if that was started last and the driver can. Return whether it did.
+        """Start `ahead.plan` if `ahead.before` was started last and the driver can; return whether it started.
 
-        The next `start` uses its samples if all rows match.
+        The next `start` uses these samples if all rows match.
 
         Args:
             ahead: The plan.
@@ -48,10 +48,10 @@ class AheadDriver(Protocol):
 
 
 def plan_ahead(prepared: Prepared) -> PlanAhead | None:
-    """Return the pass that follows a plan, unless requests end; None if that is unknown or does not pay.
+    """Return the pass that follows a plan if no request ends; None if it is unknown or not faster.
 
-    Its rows need no new pages. If rows are few and a block probably ends now, judging by its request's tokens per pass, it
-    pays to wait: the block can then be stored together with the next one.
+    This pass needs no new pages. If rows are few and a block probably ends now, judging by its request's tokens per pass,
+    waiting is faster: the block can then be stored together with the next one.
 
     Args:
         prepared: The plan that the device runs, and its state.

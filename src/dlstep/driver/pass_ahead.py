@@ -45,11 +45,11 @@ class PassAhead:
 
 
 def _places(span: Span, fed: Span, tokens: Ids) -> list[int] | None:
-    """Return the indices of the samples of `span` among those of `fed`; None unless `fed`, with `tokens`, has its rows."""
+    """Return the indices of `span`'s samples in `fed`; None unless the rows of `fed`, with `tokens`, equal those of `span`."""
     wanted, all_of = span.wanted, {position: place for place, position in enumerate(fed.wanted.sampled)}
     places = [all_of[position] for position in wanted.sampled if position in all_of]
     same = replace(fed.wanted, sampled=wanted.sampled, draws=tuple([fed.wanted.draws[place] for place in places])) == wanted
-    # The device stores final rows like others.
+    # `final_rows` may differ: the device stores all rows alike.
     rows = replace(fed.rows, tokens=tokens, final_rows=span.rows.final_rows)
     return places if same and rows == span.rows and len(places) == len(wanted.sampled) else None
 
@@ -86,12 +86,12 @@ class Unmasking:
     def apply(self, tokens: Int64[Tensor, " n"], packed: Packed) -> None:
         """Replace masks in `tokens` by the answer's certain tokens and by the most probable one of each span.
 
-        If several are equally probable, the host takes the first, and does not use the pass.
+        On a tie, this unmasks all, but the host only the first: then the pass is not used.
         """
         drawn, probabilities = packed[:2, self.columns]
         best = probabilities.new_zeros(self.count).scatter_reduce(0, self.spans, probabilities, "amax")
         certain = probabilities >= self.least.minimum(best[self.spans])
-        # A row that failed has the token -1, which no embedding has.
+        # A failed row has the token -1, which has no embedding.
         tokens[self.rows] = torch.where(certain, drawn.long().clamp(min=0), tokens[self.rows])
 
 

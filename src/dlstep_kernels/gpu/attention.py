@@ -27,8 +27,8 @@ MAX_PARTS = 32
 SLICE = 64  # (row, head) pairs of a slice if tiles are few
 MOST_PAGES = 8  # of a tile of positions, if they are looked up one by one
 AT_ONCE = 4  # parts that `_join` reads at once
-WAVES = 8  # tiles per multiprocessor from which two at a time are faster: products overlap with exponentials
-SHORT = 1024  # maximum positions of a short context, of which a program reads too few to hide its start
+WAVES = 8  # programs per multiprocessor above which two at a time are faster: products overlap with exponentials
+SHORT = 1024  # maximum positions of a short context: too few per program to hide its launch time
 # Slices of one array, whose alignment differs between forward passes.
 NUMBERS = ["first_rows", "counts", "spans", "begins", "ends", "clear", "tables", "until", "since"]
 
@@ -128,7 +128,7 @@ def _attend(
     # Neighbouring programs read the same positions: heads are adjacent, and slices share reads.
     kv_head, piece = tl.program_id(0) % KV_HEADS, tl.program_id(0) // KV_HEADS
     share, piece = piece % SHARES, piece // SHARES
-    # The last rows of a span see the most positions. They come first, so that no long program runs alone at the end.
+    # Tiles run last to first: the last rows of a span see the most positions, and no long program should end alone.
     tile, first_place = tl.num_programs(0) // (KV_HEADS * SHARES * SLICES) - 1 - piece // SLICES, piece % SLICES * BLOCK_M
     count = tl.load(counts + tile)
     if first_place // GROUP >= count:  # a slice past its tile's rows, or a padding tile
@@ -231,9 +231,9 @@ def parts_of(shape: TileShape, programs: int, chosen: Parameters, device: torch.
 def kinds_of(shape: TileShape, kv_heads: int, group: int, processors: int) -> tuple[str, ...]:
     """Return the properties that select launch parameters besides sizes, the most important first.
 
-    Tiles are "windowed" if rows have a first visible position other than 0. In short contexts, tiles are "many" if there are
-    more than multiprocessors, and "few" if their slices of 64 pairs fill the device at most once. In any context, tiles are
-    in "waves" if there are more than WAVES per multiprocessor.
+    Tiles are "windowed" if rows have a first visible position other than 0. With one program per tile and key head, tiles of
+    short contexts are "many" if programs outnumber multiprocessors, and "few" if their slices of 64 pairs fill the device at
+    most once. In any context, "waves" means more than WAVES programs per multiprocessor.
     """
     programs, short = shape.busy * kv_heads, shape.longest <= SHORT
     slices = programs * divided_up(shape.tile_rows * group, SLICE)
