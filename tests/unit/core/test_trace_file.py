@@ -198,7 +198,7 @@ def test_a_trace_imports_nothing(name, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     path = forged(tmp_path / "forged.jsonl", saved("multi_bd", tmp_path)[1], {"class": name})
     before = set(sys.modules)
-    with pytest.raises(ValueError, match="line 1: not a line of a trace: "):
+    with pytest.raises(ValueError, match=r"line 1: not a line of a trace: .*(import that module|has no|abstract)"):
         Trace.load(path)
     assert set(sys.modules) == before
 
