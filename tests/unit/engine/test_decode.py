@@ -296,6 +296,7 @@ def test_a_step_of_a_stream_costs_the_same_however_long_the_answer(monkeypatch):
     assert late <= 1.3 * early, f"{early} positions looked at in the first quarter, {late} in the last one"
 
 
+@pytest.mark.full
 def test_memory_does_not_grow_with_the_requests_served():
     llm = long_llm(64)
     counts = []

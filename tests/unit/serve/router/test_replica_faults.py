@@ -123,6 +123,7 @@ def test_requests_of_the_only_engine_end_with_an_error_and_the_server_is_ready_a
         server.until_idle()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fault", FAULTS)
 def test_another_engine_answers_unsent_requests_once(fault, hangs):
     hosts = hosts_of(2, hangs=hangs)
@@ -246,6 +247,7 @@ def test_a_warm_engine_may_hang_for_a_minute_and_a_fresh_one_for_longer(hangs):
         assert aged(server, fresh) == 360
 
 
+@pytest.mark.full
 def test_shutdown_ends_although_the_engine_is_stopped(hangs):
     with one_engine({"drain_seconds": 0.5}, hangs=hangs) as (host, server), ThreadPoolExecutor(REQUESTS) as threads:
         under_way = all_sent(server, threads, hangs)
