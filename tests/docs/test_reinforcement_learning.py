@@ -25,6 +25,7 @@ def test_the_example_is_short_and_public():
     assert not re.search(r"\b_[a-z]|\.engine\b|dlstep\.\w", text)
 
 
+@pytest.mark.full
 def test_the_example_runs():
     (before, _), (after, _) = accuracies("--updates", "1", "--problems", "20")
     assert 0.2 < before < 0.7 and after > 0.2

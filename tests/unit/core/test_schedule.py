@@ -32,6 +32,7 @@ def printed(hash_seed):
     return dict(zip(names, done.stdout.splitlines(), strict=True))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", strategies.available())
 def test_processes_with_other_hash_seeds_agree(name):
     first = printed("1")[name]

@@ -272,6 +272,7 @@ def beat(connection, passes):
         heart.close()
 
 
+@pytest.mark.full
 def test_watch_collects_messages_and_notices_silence_and_end():
     worker, other = Worker(beat, 1, name="worker"), Worker(beat, 1, name="other")
     for each in (worker, other):

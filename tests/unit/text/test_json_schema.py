@@ -264,6 +264,7 @@ def test_every_text_conforms(schema, shared, seed):
     check_with(schema, shared, seed)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", FORMS)
 @fewer
 @given(data=st.data())

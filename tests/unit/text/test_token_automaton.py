@@ -69,7 +69,7 @@ def test_a_table_over_a_limit_is_refused(monkeypatch):
             token_automaton("random", Dfa(tuple(rows), frozenset([0])), pieces)
 
 
-@pytest.mark.parametrize("length", [15_000, MOST_STATES - 1])
+@pytest.mark.parametrize("length", [15_000, pytest.param(MOST_STATES - 1, marks=pytest.mark.full)])
 def test_automata_have_any_number_of_states_up_to_the_limit(length):
     rows = [((97, 97, state + 1),) for state in range(length)]
     chain = Dfa((*rows, ()), frozenset([length]))

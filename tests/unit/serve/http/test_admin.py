@@ -103,6 +103,7 @@ def case(kept):
     return kept
 
 
+@pytest.mark.full
 def test_answers_under_load_are_those_of_the_weights_at_their_time(case):
     """An answer to a request sent after an update has its weights; one that arrived before has these or the ones before."""
     with ThreadPoolExecutor(6) as threads:
@@ -207,7 +208,7 @@ def test_an_engine_that_alone_fails_to_update_tries_again_and_then_refuses(case,
     case.all_answer(0)
 
 
-@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("level", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_an_engine_that_sleeps_refuses_requests(case, level):
     case.update(1)
     for _ in range(2):

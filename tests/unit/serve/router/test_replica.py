@@ -15,7 +15,7 @@ def outcome(http, number):
     return response.status_code, response.json().get("error", {}).get("code")
 
 
-@pytest.mark.parametrize("dies", [True, False], ids=["dies", "falls silent"])
+@pytest.mark.parametrize("dies", [True, pytest.param(False, marks=pytest.mark.full)], ids=["dies", "falls silent"])
 def test_sent_requests_fail_and_waiting_ones_are_answered(dies):
     engine = shadow_engine(max_num_reqs=1)
     host, sent = DeafHost(engine), 1 + AHEAD
