@@ -65,6 +65,7 @@ def test_passes_that_start_ahead_change_no_answer(temperature, cuda_device, monk
 
     monkeypatch.setattr(PassAhead, "samples_of", counted)
     monkeypatch.setattr(core_ahead, "LEAST_PASSES", 0)
+    monkeypatch.setattr(core_ahead, "FREE_ROWS", 0)
     llm = LLM("tiny-bd", device=cuda_device, dtype="float32", buffer_size=1, accept_threshold=0.999, max_num_reqs=10)
     params = SamplingParams(max_tokens=48, temperature=temperature, seed=5)
     assert llm.engine.driver.starts_ahead
