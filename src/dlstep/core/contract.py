@@ -146,7 +146,7 @@ def _are_numbers(weights: tuple[Any, ...]) -> bool:
         return False
 
 
-def _ascend(numbers: tuple[int, ...]) -> bool:
+def _ascend(numbers: Positions) -> bool:
     """Return whether one or more integers ascend; some repeated numbers pass."""
     # A repeated number affects only its own request, so a cheap, incomplete check is enough.
     return sorted(numbers) == [*numbers] and numbers[-1] - numbers[0] >= len(numbers) - 1

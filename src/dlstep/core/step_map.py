@@ -28,7 +28,7 @@ class StepMap:
     """Token of each position of the answer that was in a block; None if it stayed masked or lies past `max_tokens`."""
     suffix_ids: Ids
     """Token ids after the answer that every pass fed; not part of the answer (`SamplingParams.suffix`)."""
-    block_starts: tuple[int, ...]
+    block_starts: Positions
     """Offset in the answer at which each block begins, ascending."""
     mask_id: int | None
     """Token id of the mask; None if the model has none."""

@@ -75,22 +75,20 @@ def launched(
 
 @dataclass(frozen=True, slots=True)
 class Unmasking:
-    """For each sampled position: column of the answer, row of the token, number of the span (below `count`), and threshold."""
+    """For each sampled position: column of the answer, row of the token, number of the span, and threshold."""
 
     columns: Int64[Tensor, " w"]
     rows: Int64[Tensor, " w"]
     spans: Int64[Tensor, " w"]
     least: Float64[Tensor, " w"]
-    count: int
 
     def apply(self, tokens: Int64[Tensor, " n"], packed: Packed) -> None:
-        """Replace masks in `tokens` by the answer's certain tokens and by the most probable one of each span.
-
-        On a tie, this unmasks all, but the host only the first: then the pass is not used.
-        """
+        """Replace masks in `tokens` by the answer's certain tokens and by the first most probable one of each span."""
         drawn, probabilities = packed[:2, self.columns]
-        best = probabilities.new_zeros(self.count).scatter_reduce(0, self.spans, probabilities, "amax")
-        certain = probabilities >= self.least.minimum(best[self.spans])
+        # The bits of positive floats sort like the floats. Below them, earlier positions have larger numbers.
+        keys = (probabilities.view(torch.int32).long() << 32) + torch.arange(len(self.rows), 0, -1, device=tokens.device)
+        best = torch.zeros_like(keys).scatter_reduce(0, self.spans, keys, "amax")
+        certain = (probabilities >= self.least) | (keys == best[self.spans])
         # A failed row has the token -1, which has no embedding.
         tokens[self.rows] = torch.where(certain, drawn.long().clamp(min=0), tokens[self.rows])
 
@@ -111,4 +109,4 @@ def unmasking_of(ahead: PlanAhead, gathered: Gathered, columns: Sequence[int] | 
         "spans": np.repeat(np.arange(len(sampled)), counts),
         "least": np.repeat(certain, counts),
     }
-    return Unmasking(**staged(arrays, device), count=len(sampled))
+    return Unmasking(**staged(arrays, device))

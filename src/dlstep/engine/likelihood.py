@@ -12,7 +12,7 @@ from random import Random
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from ..core import DlstepError, Ids, PositiveInt, Request, SpanSamples, check_ranges, init
+from ..core import DlstepError, Ids, Positions, PositiveInt, Request, SpanSamples, check_ranges, init
 from ..core.request import SamplingParams, Seed
 from ..strategies._canvas import Canvas
 from ..strategies._verified import Causal
@@ -24,7 +24,6 @@ from .loader import LoadedEngine
 from .reads import Reading
 
 Pairs = list[tuple[Ids, Ids]]  # prompts and answers
-Masks = tuple[int, ...]  # offsets in an answer, ascending
 PAIRS = 256  # pairs whose likelihoods are computed together
 LONGEST_PART = 512  # tokens of an answer that a causal network scores in one forward pass
 
@@ -48,7 +47,7 @@ class _Query(NamedTuple):
 
     prompt: Ids
     answer: Ids
-    masks: Masks
+    masks: Positions
 
     @property
     def params(self) -> SamplingParams:
@@ -152,14 +151,14 @@ class Likelihoods:
         return [found[number, 0][1] for number in range(len(queries))]
 
 
-def masks_of(length: int, settings: MonteCarlo, pair: object) -> list[Masks]:
+def masks_of(length: int, settings: MonteCarlo, pair: object) -> list[Positions]:
     """Return the masked offsets of each sample; mask counts of a batch are evenly spaced.
 
     The masks depend on the seed, the prompt and the answer, not on other requests. Mask counts are
     uniform, as in the paper. The released code rounds halves to even numbers, so it draws even
     numbers up to three times as often.
     """
-    random, masks = Random(f"{settings.seed} {pair}"), list[Masks]()
+    random, masks = Random(f"{settings.seed} {pair}"), list[Positions]()
     for _ in range(settings.num // settings.batch):
         first = random.random() * length
         counts = [int(first + number * length / settings.batch) % length + 1 for number in range(settings.batch)]
@@ -167,7 +166,7 @@ def masks_of(length: int, settings: MonteCarlo, pair: object) -> list[Masks]:
     return masks
 
 
-def estimate(length: int, masks: list[Masks], logs: dict[Masks, float], batch: int) -> tuple[float, float | None]:
+def estimate(length: int, masks: list[Positions], logs: dict[Positions, float], batch: int) -> tuple[float, float | None]:
     """Return the estimate and its standard error between batches, whose samples are dependent.
 
     `logs` holds, for each set of masks, the sum of the log-probabilities of the masked tokens.

@@ -111,7 +111,7 @@ class ObservedSpan:
     """The token that each row was fed."""
     sampled: Positions
     """The sampled positions, ascending."""
-    rows_of_sampled: tuple[int, ...]
+    rows_of_sampled: Positions
     """The row that predicts each sampled position."""
     candidates: Mapping[int, Candidates] = field(repr=False)
     """The most probable tokens of each sampled position, by index of hidden states: at the last index, those of the pass;
