@@ -50,6 +50,14 @@ def test_finished_blocks_stay_in_the_progress_of_a_sequence():
             sequence_after(sequence, "commit", progress)
 
 
+def test_a_sequence_with_more_passes_than_tokens_has_to_advance_in_each():
+    sequence = waiting(MultiBD(), Request(0, (1, 2), SamplingParams(max_tokens=4)))
+    for steps in range(5):
+        sequence_after(replace(sequence, steps=steps), "commit", sequence.progress)
+    with pytest.raises(WrongAnswer, match="every forward pass must lower it"):
+        sequence_after(replace(sequence, steps=5), "commit", sequence.progress)
+
+
 @pytest.mark.parametrize("replaced", [None, [], ((3, 1),), (Replacement(4, 1), Replacement(3, 0)), (Replacement(1, 2),)])
 def test_positions_that_are_settled_or_out_of_order_are_not_replaced(replaced):
     sequence = waiting(MultiBD(), Request(0, (1, 2)))
