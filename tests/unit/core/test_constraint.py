@@ -58,7 +58,7 @@ def window_of(cells, size, start=1):
     return tuple(blocks)
 
 
-@settings(max_examples=max(80, settings().max_examples))
+@settings(max_examples=max(30, settings().max_examples))
 @given(
     automaton=AUTOMATA,
     cells=CELLS,
@@ -120,7 +120,7 @@ def test_any_allowed_token_leaves_an_answer_with_a_reserve(automaton, count, siz
     assert automaton.accepts(cells[:end]) and {*cells[end:]} <= {STOP}
 
 
-@settings(max_examples=150)  # a wrong set is rarely another answer
+@settings(max_examples=max(60, 2 * settings().max_examples))  # a wrong set is rarely another answer
 @given(
     automaton=AUTOMATA,
     cells=CELLS,

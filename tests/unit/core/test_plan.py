@@ -77,11 +77,6 @@ def test_a_sample_specification_refuses_what_no_device_knows(field, given, code)
         SampleSpec(**{field: given})
 
 
-@given(ANSWERS)
-def test_samples_take_probabilities(answers):
-    assert samples(answers).cache_digest
-
-
 @given(
     ANSWERS,
     PLACES,
@@ -121,18 +116,3 @@ def test_commit_refuses_listed_ids_that_no_token_has_unless_their_probability_is
                 commit(state, Samples(plan, (rows,)))
         else:
             assert commit(state, Samples(plan, (rows,)))
-
-
-@given(ANSWERS, PLACES)
-def test_a_failed_row_ends_its_request_alone(answers, at):
-    index, place = at
-    answers[index][place] = 0.0
-    rows = [SpanSamples((3,) * len(answer), tuple(answer)) for answer in answers]
-    tokens = (*rows[index].tokens[:place], -1, *rows[index].tokens[place + 1 :])
-    rows[index] = SpanSamples(tokens, rows[index].probabilities)
-    state = commit(STATE, Samples(PLAN, tuple(rows)))
-    ended = [sequence.request.id for sequence in state.finished.values() if sequence.finish == "error"]
-    assert ended == [PLAN.spans[index].who.id]
-    assert [sequence.request.id for sequence in state.running] == [
-        span.who.id for span in PLAN.spans if span.who.id not in ended
-    ]

@@ -132,25 +132,6 @@ def sealed(lines):
     return [json.dumps(line).encode() for line in lines]
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", NAMES)
-def test_every_changed_line_is_named(name, tmp_path):
-    """A line that was changed, lost or moved is refused, or the line after it."""
-    content, path = saved(name, tmp_path)[1], tmp_path / "changed.jsonl"
-    lines = content.splitlines()
-    for number in range(len(lines)):
-        line = json.loads(lines[number])
-        held = line["event" if number else "first"]
-        held[list(held)[-1]] = "other" if number else {"class": "dlstep.core:Grid"}
-        path.write_bytes(b"\n".join([*lines[:number], json.dumps(line).encode(), *lines[number + 1 :]]))
-        with pytest.raises(ValueError, match=f"line {number + 1}: not a line of a trace: it is not as it was written"):
-            Trace.load(path)
-        if 0 < number < len(lines) - 1:
-            path.write_bytes(b"\n".join([*lines[:number], *lines[number + 1 :]]))
-            with pytest.raises(ValueError, match=f"line {number + 1}: .*lines before it are moved or lost"):
-                Trace.load(path)
-
-
 def test_a_trace_of_another_format_is_refused_by_its_number(tmp_path):
     path = tmp_path / "old.jsonl"
     path.write_text('{"dlstep_trace":1,"first":{"class":"dlstep.core:State"}}\n')
