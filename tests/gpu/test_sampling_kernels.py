@@ -23,10 +23,8 @@ from dlstep_kernels.sampling import Noise, TokenMasks, capped
 
 from ..helpers.sampling_checks import (
     DTYPES,
-    EXTREME_TEMPERATURES,
     ROUNDING,
     check_alike,
-    check_extreme,
     check_merge,
     logits_of,
     options_of,
@@ -146,12 +144,6 @@ def test_filters_stay_with_the_twin():
     found, twin = (each(logits, chosen, vocab_size=1000, mask_id=None) for each in (sample, sample.twin))
     assert torch.equal(found.tokens, twin.tokens)
     assert torch.equal(found.probabilities, twin.probabilities)
-
-
-@pytest.mark.parametrize("tempered", [True, False])
-@pytest.mark.parametrize("temperature", EXTREME_TEMPERATURES)
-def test_extreme_temperatures_stay_finite(temperature, tempered):
-    check_extreme(sample, head_and_sample, temperature, tempered=tempered, device="cuda")
 
 
 def test_the_bits_of_a_row_do_not_depend_on_other_rows():

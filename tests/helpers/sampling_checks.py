@@ -6,7 +6,7 @@
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -246,10 +246,6 @@ def check_alike(
     assert_same(found, expected, logits.shape[1], additions=additions, scores=scores, blur=blur)
 
 
-EXTREME_TEMPERATURES = (1e-30, 1e30)  # the least and the most that a request may have
-EXTREME_SAMPLER = SamplerConfig(frozenset(STATISTICS), ties="lowest", best=3)
-
-
 def extreme_logits(device: str = "cpu") -> Tensor:
     """Three best ids apart from each other, two that are equal, and some far below, up to the largest logits of any model."""
     rows = torch.tensor([[3.0, 1.0, 2.0, -3.0, 0.0], [1e4, 9.9e3, -1e4, -9e3, 0.0], [1e4, 1e4, -1e4, -1e4, -1e4]])
@@ -260,34 +256,6 @@ def extreme_settings(temperature: float, device: str = "cpu") -> Settings:
     """Every row at this temperature."""
     rows = torch.arange(12, device=device)
     return Settings(torch.full((12,), temperature, device=device), noise=Noise(rows, rows, rows))
-
-
-def assert_extreme(found: Drawn, temperature: float, *, tempered: bool) -> None:
-    """A temperature of almost nothing takes a best id, one beyond all logits takes any alike; all numbers are finite."""
-    logits = extreme_logits().double()
-    at = temperature if tempered else 1.0
-    shares = ((logits - logits.amax(1, keepdim=True)) / at).softmax(1)
-    tokens = found.tokens.cpu()
-    assert ((tokens >= 0) & (tokens < 5)).all()
-    if temperature < 1:
-        assert torch.equal(logits.gather(1, tokens[:, None])[:, 0], logits.amax(1))
-    drawn = shares.gather(1, tokens[:, None])[:, 0]
-    torch.testing.assert_close(found.probabilities.cpu().double(), drawn, atol=1e-6, rtol=0)
-    best = shares.sort(1, descending=True).values[:, :3]
-    torch.testing.assert_close(found.best_probabilities.cpu().double(), best, atol=1e-6, rtol=0)
-    torch.testing.assert_close(found.entropies.cpu().double(), torch.special.entr(shares).sum(1), atol=1e-5, rtol=0)
-    pair = (logits / temperature).softmax(1).topk(2).values  # margins are of what is sampled from
-    torch.testing.assert_close(found.margins.cpu().double(), pair[:, 0] - pair[:, 1], atol=1e-6, rtol=0)
-
-
-def check_extreme(
-    sample: Callable[..., Drawn], head: Callable[..., Drawn], temperature: float, *, tempered: bool, device: str = "cpu"
-) -> None:
-    """Check that both functions stay finite. The head's weight is the identity, so hidden states are the logits."""
-    chosen, logits = extreme_settings(temperature, device), extreme_logits(device)
-    options = {"vocab_size": 5, "mask_id": None, "sampler": replace(EXTREME_SAMPLER, tempered=tempered)}
-    assert_extreme(sample(logits, chosen, **options), temperature, tempered=tempered)
-    assert_extreme(head(logits, torch.eye(5, device=device), chosen, **options), temperature, tempered=tempered)
 
 
 def check_merge(

@@ -5,5 +5,5 @@ from hypothesis import settings
 
 def up_to(count: int) -> settings:
     """`count` examples where new ones are looked for and for mutants, fewer in `make test`."""
-    profile = settings.default
-    return settings(max_examples=min(count, profile.max_examples))
+    most = settings.default.max_examples
+    return settings(max_examples=min(count, most if most > 8 else 3))

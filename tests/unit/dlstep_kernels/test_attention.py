@@ -37,7 +37,7 @@ def oracle(problem, tables, inputs, scale):
 
 
 @pytest.mark.parametrize("more_batch", [0, 20, 100, 10**9], ids=["many batches", "several", "few", "one batch"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(problem=problems(head_dims=(8,), reach=14, rows=12, spans=5), alike=st.booleans())
 def test_equals_a_loop_over_pairs(more_batch, problem, alike):
     problem = replace(problem, dtype=torch.float32)

@@ -12,7 +12,6 @@ from hypothesis import assume, given, strategies as st
 
 from dlstep.core import draws
 from dlstep_kernels import SamplerConfig, Settings, policy_of, sample
-from dlstep_kernels.sampling import Noise
 
 from ...helpers.sampling_checks import (
     STATISTICS,
@@ -183,15 +182,6 @@ def test_top_p_of_one_drops_nothing():
     drawn = sample(logits.repeat(2, 1), asked, vocab_size=64, mask_id=None, sampler=SamplerConfig(best=64))
     assert (drawn.best_probabilities[0] > 0).all()
     assert (drawn.best_probabilities[1] == 0).any()
-
-
-def test_frequencies_are_the_softmax():
-    count = 20_000
-    logits = torch.tensor([[0.0, 1.0, 2.0, -1.0]]).expand(count, -1)
-    hot = Settings(torch.ones(count), noise=Noise(torch.full((count,), 7), torch.arange(count), torch.zeros(count).long()))
-    tokens = sample(logits, hot, vocab_size=4, mask_id=4).tokens
-    shares = torch.bincount(tokens, minlength=4) / count
-    torch.testing.assert_close(shares, logits[0].softmax(-1), atol=0.015, rtol=0)
 
 
 def test_a_temperature_without_a_normal_reciprocal_is_greedy():

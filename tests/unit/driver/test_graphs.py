@@ -144,8 +144,8 @@ def captured(config, strategy, network, target):
 
 
 KINDS = [
-    *(pytest.param(*case[:2], marks=() if case[0] == "gemma" or case is PADDED[0] else pytest.mark.full) for case in PADDED),
-    ("plain", DualCache(block_size=8)),
+    *(pytest.param(*case[:2], marks=() if case is PADDED[0] else pytest.mark.full) for case in PADDED),
+    pytest.param("plain", DualCache(block_size=8), marks=pytest.mark.full),
 ]
 
 

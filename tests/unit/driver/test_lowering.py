@@ -71,18 +71,6 @@ def test_a_shift_head_reads_the_row_before():
     assert batch.sampled_rows.tolist() == [0, 2]
 
 
-def test_settings_nobody_uses_are_left_out():
-    tables = tables_of((0, 1), (2, 3))
-    greedy = lower(plan_of(span(0, 0, 4, (1, 2)), span(1, 0, 4, (3,))), tables, TARGET).settings
-    assert greedy.temperatures is greedy.top_k is greedy.top_p is greedy.min_p is greedy.noise is None
-    hot = SamplingParams(temperature=0.5, min_p=0.25)
-    mixed = lower(plan_of(span(0, 0, 4, (1, 2)), span(1, 0, 4, (3,), params=hot)), tables, TARGET).settings
-    assert mixed.temperatures.tolist() == [0.0, 0.0, 0.5]
-    assert mixed.min_p.tolist() == [0.0, 0.0, 0.25]
-    assert mixed.top_k is mixed.top_p is None
-    assert (mixed.noise.seeds.tolist(), mixed.noise.positions.tolist()) == ([-1, -1, -1], [1, 2, 3])
-
-
 def test_tables_grow_and_rows_are_used_again():
     tables = tables_of((5, 2, 9, 1, 4, 6), (7,))
     assert tables.pages[tables.rows[0]][:6].tolist() == [5, 2, 9, 1, 4, 6]
@@ -152,11 +140,14 @@ def test_each_setting_of_a_request_reaches_its_rows_whoever_else_is_in_the_batch
     neutral = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
     for each in FILTERS:
         column = getattr(found, NAMES[each])
+        assert (column is None) == (each != name and (mate is None or getattr(mate, each) == neutral[each])), each
         rows = [neutral[each]] * 3 if column is None else column.tolist()
         assert rows[:2] == [FILTERS[name] if each == name else neutral[each]] * 2, each
         if mate is not None:
             assert rows[2:] == [getattr(mate, each)], each
     assert (found.noise is not None) == (found.temperatures is not None)
+    if mate is not None and found.noise is not None:
+        assert (found.noise.seeds.tolist(), found.noise.positions.tolist()) == ([-1] * 3, [1, 2, 3])
 
 
 def test_a_penalty_is_for_the_token_before_but_not_across_groups():

@@ -167,7 +167,7 @@ class Mishap(RuntimeError):
     """The error of a driver in some forward passes."""
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.full)])
 def test_400_requests_of_8_threads(seed):
     """Each answer is that of a request alone, although an error in one thread ends the requests of all."""
     prompts = [f"{number} and {number % 7}" * (1 + number % 3) for number in range(40)]

@@ -59,14 +59,6 @@ def test_a_number_that_the_program_gave_to_torch_is_its_own(torch_threads):
     assert torch_threads[-1] == 6
 
 
-CODE = """
-import dlstep, torch
-numbers = []
-for asked in (None, 2, None):
-    dlstep.LLM(num_threads=asked)
-    numbers.append(torch.get_num_threads())
-print(*numbers)
-"""
 COMMAND = """
 import os, sys
 from dlstep.cli import main
@@ -84,12 +76,6 @@ def printed(code, *arguments, **environment):
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=kept | environment)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()[-1]
-
-
-@pytest.mark.stress
-def test_an_engine_of_a_small_network_sets_one_thread():
-    assert printed(CODE) == "1 2 1"
-    assert printed(CODE, OMP_NUM_THREADS="2") in ("2 2 2", "1 2 2")  # torch takes no more than there are cores
 
 
 @pytest.mark.full

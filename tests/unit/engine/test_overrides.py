@@ -12,7 +12,7 @@ from dlstep.engine.loader import LoadedEngine
 from dlstep.testing.shadow import ShadowDriver
 from training.tokenizer import build_tokenizer
 
-from ...helpers.odd_values import ODD, check_sentence, check_value, made, recipes
+from ...helpers.odd_values import check_sentence, check_value, made, recipes
 from ...helpers.recorded import small
 from ...helpers.refusals import refused
 from ...helpers.shadow_llm import PAGE_SIZE, spec
@@ -73,34 +73,6 @@ def check_fork(name, field, given):
         check_value(branch.state)
         branch.close()
     check_rest(session, name)
-
-
-# One of each kind is tried by `make test`, all of them by `make stress`.
-QUICK = ("multi_bd", "fast_dllm_v2", "dual_cache", "causal_blocks")
-NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.stress) for name in strategies.available()]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", NAMES)
-def test_every_field_of_a_fork_takes_or_refuses_every_odd_value(name):
-    wrong, seen = [], set()
-    for field in [each.name for each in fields(strategies.load(name))]:
-        for odd, make in ODD.items():
-            try:
-                value = replace(llm_of(name).engine.first.strategy, **{field: make()})
-            except ValueError:
-                if odd in seen:  # refused by the value itself, which another test looks at
-                    continue
-                seen.add(odd)
-            else:
-                if value in seen:
-                    continue
-                seen.add(value)
-            try:
-                check_fork(name, field, make())
-            except Exception as error:  # noqa: BLE001
-                wrong.append(f"{name} {field} given {odd}: {type(error).__name__}: {error}"[:300])
-    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize(

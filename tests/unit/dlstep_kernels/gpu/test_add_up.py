@@ -98,14 +98,3 @@ def test_a_rank_that_gives_up_ends_and_tells_nothing_more(tmp_path):
     told = {one for program in first[0] for one in program}
     assert told == {0, 1}, "it had told that its numbers are there, and nothing else"
     assert first == second == third
-
-
-def together(ranks):
-    """A sum of tensors on the CPU."""
-    return bits(ranks.add_up(numbers(ranks.rank, 0, 96, FP32)))
-
-
-@pytest.mark.full
-def test_tensors_on_a_cpu_go_through_the_library():
-    expected = bits(numbers(0, 0, 96, FP32) + numbers(1, 0, 96, FP32))
-    assert run_ranks(2, together) == [expected] * 2

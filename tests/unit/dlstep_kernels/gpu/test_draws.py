@@ -3,13 +3,14 @@
 import torch
 import triton
 import triton.language as tl
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from dlstep_kernels import uniform
 from dlstep_kernels.gpu import draws as kernels
 from dlstep_kernels.gpu.draws import complement, complements
 
 from ....helpers.triton_interpreter import needs_interpreter
+from ..profiles import up_to
 
 pytestmark = needs_interpreter
 
@@ -25,7 +26,7 @@ def _store_numbers(keys, first, tiles, singles, COUNT: tl.constexpr, GROUP: tl.c
     tl.store(singles + at, 1.0 - complement(key, first, place))
 
 
-@settings(max_examples=30)
+@up_to(30)
 @given(
     keys=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=3),
     tile=st.integers(0, 2**20),
@@ -39,7 +40,7 @@ def test_kernels_compute_the_numbers_of_the_twin(keys, tile, group):
     assert all(torch.equal(numbers, expected) for numbers in found)
 
 
-@settings(max_examples=20)
+@up_to(20)
 @given(
     keys=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=3),
     count=st.integers(0, 50),
