@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import Request, SampleSpec, SpanSamples, add, commit, init, schedule
+from dlstep.core import Request, SpanSamples, add, commit, init, schedule
 from dlstep.testing import ScriptedDriver, ShadowDriver
 from dlstep.testing.laws import (
     LAWS,
@@ -20,7 +20,7 @@ from dlstep.testing.laws import (
 )
 
 from ..helpers.decoding import CONFIG, SPEC
-from ..helpers.named_plans import PARAMS, plan_of
+from ..helpers.named_plans import PARAMS
 from ..helpers.naming import Loyal, NamingCanvas, NamingGrid
 
 # Those that could tell scored ids from none; `make full` holds the strategies to all.
@@ -65,20 +65,6 @@ def test_ids_are_scored_for_each_sampled_position_in_order(carrier):
     assert len(third.wanted.scored_ids) == 2 * len(third.wanted.sampled)
 
 
-def test_a_rule_reads_the_probabilities_of_its_own_rows():
-    """Two blocks are open; scored ids are probable from position 8 on, where the second one begins."""
-
-    def rows(span):
-        ids = tuple(0.9 * (position >= 8 and place == 0) for position in span.wanted.sampled for place in range(2))
-        return SpanSamples(span.wanted.sampled, (0.5,) * len(span.wanted.sampled), scored_probabilities=ids)
-
-    spans = spans_of(NamingGrid(4, 2, rule=Loyal(0.5)), ScriptedDriver(rows), 4)
-    both = next(index for index, span in enumerate(spans) if 8 in span.wanted.sampled)
-    assert {8, 9, 10, 11} <= set(spans[both + 1].wanted.sampled)
-    assert not {8, 9, 10, 11} & set(spans[both + 2].wanted.sampled)
-    assert set(spans[both + 2].wanted.sampled) & {4, 5, 6, 7}
-
-
 def test_a_request_may_score_fewer_ids_than_others_but_not_more():
     own = replace(PARAMS, strategy_options={"names": False})
     state = add(init(CONFIG, NamingGrid(4, 2, rule=Loyal())), Request(0, (1, 2, 3, 4), PARAMS))
@@ -94,8 +80,3 @@ def test_a_request_may_score_fewer_ids_than_others_but_not_more():
     more = replace(own, strategy_options={"names": True})
     refused = add(init(CONFIG, NamingGrid(4, 2, rule=Loyal(names=False))), Request(0, (1,), more)).finished[0]
     assert refused.finish == "rejected" and "scored=2" in refused.error
-
-
-def test_scored_ids_stay_with_final_rows():
-    (span,) = plan_of((1, 2) * 4, SampleSpec(scored=2)).spans
-    assert span.with_prefix(0, (1, 2)).wanted.scored_ids == span.wanted.scored_ids

@@ -148,20 +148,3 @@ def test_a_block_that_is_remasked_is_not_stable():
     assert opened(stable, 4) == [1, 1, 1, 1]
     # All tokens of the first block are remasked in every forward but the last: the next one waits for them.
     assert opened(replace(value, add_block_threshold=0.5, rule=Wavering(turns=3, share=1.0)), 4) == [1, 1, 1, 1]
-
-
-def test_an_end_of_sequence_that_is_remasked_holds_nothing_up():
-    """While a token ends the sequence no block opens; once it is remasked the next one does."""
-    value = MultiBD(block_size=2, buffer_size=2, add_block_threshold=0.0, rule=Wavering(turns=2, share=1.0))
-    state = add(init(Config(SPEC), value), Request(0, (0, 0), SamplingParams(max_tokens=4)))
-    texts = []
-    for token in (98, 7, 7, 7):
-        if state.done:
-            break
-        plan = schedule(state)
-        rows = tuple(SpanSamples((token,) * len(span.wanted.sampled), (0.5,) * len(span.wanted.sampled)) for span in plan.spans)
-        state = commit(state, Samples(plan, rows))
-        sequence = state.find(0)
-        texts.append(sequence.answer)
-    assert texts[-1] == (7, 7, 7, 7) and state.finished[0].finish == "length"
-    assert texts[0] == ()

@@ -14,7 +14,7 @@ from dlstep.core import Span
 
 from ..helpers.decoding import by_spans, decoded_alone, room_for_one
 from .dmax import Rules, Soft, merged_embedding
-from .models import EOS, MASK, WORDS, Dense, Proposal, Stored, allowed
+from .models import EOS, MASK, WORDS, Dense, Proposal, allowed
 
 NOTHING = -1000.0  # a logit whose probability is 0
 
@@ -105,37 +105,8 @@ class Scripted(Dense):
         return inputs
 
 
-class Piecewise(Scripted):
-    """A network that is fed parts of a request: a row depends on its position and on what `unit` of it is fed with it."""
-
-    def __init__(self, seed: int, calm: float, *, ties: str, shift: int, unit: Callable[[int], range]) -> None:
-        super().__init__(seed, calm, ties=ties)
-        self.shift, self.unit = shift, unit
-
-    def piece(self, position: int, fed: dict[int, int]) -> list[float]:
-        """Logits of one position."""
-        return self.row(position, [fed.get(other, -1) for other in self.unit(position)])
-
-    def forward(self, tokens: Sequence[int], start: int, past: Stored, sees: Tensor | None = None) -> tuple[Tensor, Stored]:
-        """Logits of the rows of `tokens`; there are no keys and values."""
-        del past, sees
-        fed = dict(enumerate(tokens, start))
-        empty = torch.zeros(1, 1, len(tokens), 1)
-        return torch.tensor([self.piece(position + self.shift, fed) for position in fed]), [(empty, empty)]
-
-    def samples(self, state: State, plan: Plan, span: Span) -> SpanSamples:
-        """The answer for the sampled positions of a span, which is fed what they depend on."""
-        fed = dict(enumerate(span.rows.tokens, span.rows.start))
-        assert all(position - self.shift in fed for position in span.wanted.sampled)
-        rows = torch.tensor([self.piece(position, fed) for position in span.wanted.sampled])
-        proposals = [self.propose(row) for row in rows]
-        return SpanSamples(
-            tuple(proposal.token for proposal in proposals), tuple(proposal.probability for proposal in proposals)
-        )
-
-
 def scripted_answer(network: Scripted, prompt: Sequence[int], max_tokens: int, strategy: Strategy) -> list[int]:
     """The engine's answer."""
-    config = room_for_one(Spec(MASK, (EOS,), WORDS, 1 if network.shift else 0))
+    config = room_for_one(Spec(MASK, (EOS,), WORDS))
     params = SamplingParams(max_tokens=max_tokens)
     return list(decoded_alone(config, strategy, prompt, params, by_spans(network.samples)).answer)

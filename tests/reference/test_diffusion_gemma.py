@@ -106,7 +106,7 @@ def by_network(network, vocabulary, asked, draws):
     return room_for_one(Spec(None, asked.eos_ids, vocabulary)), by_spans(Device(network, draws).samples)
 
 
-@pytest.mark.parametrize("cases, brings", [(80, False), (300, True), pytest.param(240, False, marks=pytest.mark.stress)])
+@pytest.mark.parametrize("cases, brings", [(60, False), (150, True), pytest.param(240, False, marks=pytest.mark.stress)])
 def test_the_strategy_unmasks_as_the_loop_does(cases, brings, report):
     """Also if requests bring pins and the tokens that canvases open with."""
     random = Random(3)

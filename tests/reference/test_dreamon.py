@@ -1,16 +1,14 @@
-"""DreamOn against loops over a list of ids: alone, in batches with few pages, replayed and forked."""
+"""DreamOn against loops over a list of ids."""
 
 from dataclasses import dataclass, replace
 from random import Random
 
 import pytest
 
-from dlstep import Request, SamplingParams, Trace, strategies
-from dlstep.core import commit, rebuild, schedule
+from dlstep import SamplingParams, strategies
 from dlstep.driver import TorchDriver
-from dlstep.engine.overrides import forked
 
-from ..helpers.decoding import by_driver, decoded, decoded_alone, room_for_one, with_requests
+from ..helpers.decoding import by_driver, decoded_alone, room_for_one
 from .causal import CLOSE, Draws, preferring
 from .dreamon import Rules, decode
 from .models import EOS, WORDS, Dense
@@ -88,7 +86,7 @@ def of_loop(pair, gap, shift, released):
     return found if network.smallest > CLOSE else None
 
 
-@pytest.mark.parametrize("shift, several, count", [(1, False, 160), (0, False, 50), (1, True, 70)])
+@pytest.mark.parametrize("shift, several, count", [(1, False, 80), (0, False, 40), (1, True, 50)])
 @pytest.mark.parametrize("times", [1, pytest.param(8, marks=pytest.mark.stress)])
 def test_tokens_and_lengths_are_those_of_the_loops(pairs, count, several, shift, times, report):
     compared = grown = shrunk = full = 0
@@ -109,60 +107,3 @@ def test_tokens_and_lengths_are_those_of_the_loops(pairs, count, several, shift,
         grown, shrunk = grown + (len(found.answer) > begun), shrunk + (len(found.answer) < begun)
     report(f"dreamon: {compared} answers compared, {grown} longer and {shrunk} shorter than at first, {full} of full length")
     assert compared > count * times // 2 and grown > count // 20 and shrunk > count // 20
-    assert count < 160 or compared > 100
-
-
-def batch_of(seed, count=8):
-    """A strategy, and requests that differ in what a request may set."""
-    found = [*gaps(seed, count)]
-    first = found[0].strategy
-    names = ("initial_masks", "delete_right")
-    own = [{name: getattr(gap.strategy, name) for name in names} for gap in found]
-    return first, [
-        Request(number, gap.prefix, replace(gap.params, strategy_options=options))
-        for number, (gap, options) in enumerate(zip(found, own, strict=True))
-    ]
-
-
-def outcomes(state):
-    """Answer, rounded probabilities, finish reason and number of passes of each request."""
-    return {
-        key: (done.answer, [round(each, 3) for each in done.probabilities], done.finish, done.steps)
-        for key, done in state.finished.items()
-    }
-
-
-def run_with_few_pages(pair, strategy, requests):
-    """The last state and the trace of a batch, how often a request lost its pages, and a branch from step 3."""
-    single = room_for_one(replace(pair.checkpoint.spec, head_shift=1), max_model_len=24)
-    config = replace(single, page_size=1, num_pages=30, max_num_reqs=8)
-    driver, preempted = TorchDriver(pair.checkpoint, config), 0
-    state = branch = with_requests(config, strategy, requests)
-    trace = Trace(state)
-    while not state.done:
-        plan = schedule(state)
-        preempted += len(plan.preemptions)
-        if plan.step == 3:
-            branch = rebuild(forked(state, strategy, {}))
-        samples = driver.run(plan)
-        state, trace = commit(state, samples), trace.extended(samples)
-    return state, trace, preempted, decoded(branch, by_driver(TorchDriver(pair.checkpoint, config)))
-
-
-def test_batches_with_few_pages_forks_and_replays_give_the_answers_of_requests_alone(pairs):
-    preempted = 0
-    for seed in range(8):
-        pair = pairs[seed % len(pairs)]
-        strategy, requests = batch_of(100 + seed)
-        single = room_for_one(replace(pair.checkpoint.spec, head_shift=1), max_model_len=24)
-        with preferring(pair, (7, 9, 11, EXPAND)):
-            pair.head.bias[EXPAND] = 12.0  # windows grow, so that pages run out
-            alone = {}
-            for request in requests:
-                driver = TorchDriver(pair.checkpoint, single)
-                alone |= outcomes(decoded(with_requests(single, strategy, [request]), by_driver(driver)))
-            state, trace, lost, branch = run_with_few_pages(pair, strategy, requests)
-        assert outcomes(state) == alone == outcomes(branch)
-        assert trace.replay() == state
-        preempted += lost
-    assert preempted > 8, preempted

@@ -20,7 +20,7 @@ from dlstep.strategies.multi_bd import MultiBD
 from ..helpers.decoding import room_for_one
 from ..helpers.passes import pass_of
 from ..helpers.scripts import script
-from .authors_code import entropy_bound_spaced, maskgit_shares, mdpo, p2, remdm_llada
+from .authors_code import entropy_bound_spaced, mdpo, remdm_llada
 from .models import EOS, MASK, WORDS
 from .zoo import Network, engine_answer
 
@@ -41,11 +41,6 @@ def decoded(network, length, strategy):
     return engine_answer(network, PROMPT, len(PROMPT) + length, strategy, ignore_eos=True)
 
 
-def test_running_confidence_shares_like_mdpo():
-    """(32, 5) is 7, 6, 7, 6, 6: what stays masked is rounded down."""
-    assert maskgit_shares(32, 5) == [7, 6, 7, 6, 6]
-
-
 def test_running_confidence_with_segments_decodes_like_mdpo():
     """The confidences of all earlier segments count, and what becomes a mask there is filled again."""
     earlier = 0
@@ -56,17 +51,6 @@ def test_running_confidence_with_segments_decodes_like_mdpo():
         assert answer == mdpo(network.chances, PROMPT, length, size, steps), (network.seed, rule)
         earlier += answer[0] != decoded(network, length, DualCache(size, "none", RunningConfidence(steps)))[0]
     assert earlier > CASES // 4
-
-
-def test_current_confidences_decode_like_p2():
-    """Every position is sampled in each forward, and a token that stays is not replaced by what is sampled there."""
-    other = 0
-    for random, length, _, network in problems(16, 2, 5, 8, 13):
-        rule = RunningConfidence(random.choice((1, 3, length, length + 3, 2 * length)), confidence="current")
-        answer = decoded(network, length, DualCache(length, "none", rule))
-        assert answer == p2(network.chances, PROMPT, length, rule.steps_per_block), (network.seed, rule)
-        other += answer[0] != decoded(network, length, DualCache(length, "none", RunningConfidence(rule.steps_per_block)))[0]
-    assert other > CASES // 10
 
 
 def test_remdm_by_default_masks_again_in_as_many_forwards_as_a_block_has_positions():

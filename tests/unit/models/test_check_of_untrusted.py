@@ -192,6 +192,7 @@ def adapter(folder, mark):
     return path
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("option", ADAPTER_PLACES)
 def test_names_in_an_adapter_are_not_imported(option, folder, adapter, capsys, monkeypatch):
     monkeypatch.syspath_prepend(adapter)

@@ -169,15 +169,3 @@ def test_every_field_is_used_refused_harmless_or_reported(family):
 @pytest.mark.parametrize("family", [name for name in (*FACTS, *NATIVE) if name not in DISTINCT])
 def test_every_field_of_the_other_families(family):
     assert check_family(family) >= 5
-
-
-def test_published_files_state_nothing_unknown():
-    families = {
-        "DREAM_7B": "dream", "FAST_DLLM_V2_7B": "fast_dllm_v2", "DREAM_REASONER_8B": "dream_reasoner", "SDAR_8B": "sdar",
-        "SDAR_1_7B": "sdar", "SDAR_30B": "sdar_moe", "LLADA_8B": "llada", "STABLE_DIFFCODER_8B": "stable_diffcoder",
-        "LLADA2_MINI": "llada2", "DIFFUSION_GEMMA_26B": "diffusion_gemma", "A2D_QWEN3": "a2d_qwen3", "A2D_QWEN2": "a2d_qwen2",
-        "OPEN_DCODER": "open_dcoder", "CODA": "coda", "EFFICIENT_DLM_4B": "efficient_dlm", "RND1_30B": "rnd1",
-        "LLADA_MOE_7B": "llada_moe", "ILLADA_8B": "illada", "IDLM_8B": "idlm", "NEMOTRON_8B": "nemotron_labs_diffusion",
-    }  # fmt: skip
-    for name, family in families.items():
-        assert made(family, vars(published)[name])[1] == (), name

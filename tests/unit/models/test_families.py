@@ -67,7 +67,7 @@ def test_published_configs(tmp_path, facts, family, mask_id, eos_ids, shift, opt
     # Id 5 is another token of this tokenizer, so the one of Stable-DiffCoder must come from it.
     place = tmp_path / {"a2d": "mdlm", "ope": "open-dcoder-0.5B"}.get(family[:3], "a")
     found = described(place, facts, mask_token="<mask>" if mask_id is None else None)
-    assert found.family.name == family
+    assert (found.family.name, found.unknown) == (family, ())
     assert (found.spec.mask_id, found.spec.eos_ids) == (MASK_ID if mask_id is None else mask_id, eos_ids)
     assert (found.spec.head_shift, found.decoding_strategy) == (shift, strategy)
     assert found.max_model_len == facts.get("max_sequence_length", facts.get("max_position_embeddings"))
@@ -83,7 +83,7 @@ def test_the_published_diffusion_gemma(tmp_path):
     found = described(tmp_path, DIFFUSION_GEMMA_26B)
     assert (found.family.name, found.spec.mask_id, found.spec.eos_ids) == ("diffusion_gemma", None, (1, 106))
     assert (found.options, found.decoding_strategy) == ({"canvas_length": 256}, "diffusion_gemma")
-    assert found.max_model_len == 262144
+    assert (found.max_model_len, found.unknown) == (262144, ())
     # Layers are named by two digits where there are more than ten.
     shapes = kv_shapes(found.config)
     assert {shape.window for shape in shapes[5::6]} == {None}

@@ -88,7 +88,7 @@ def quantized_folder(folder, family, kind, strategy):
 
 
 @pytest.mark.parametrize("kind, strategy", KINDS)
-@pytest.mark.parametrize("family", ["sdar", "llada2"])
+@pytest.mark.parametrize("family", ["sdar", pytest.param("llada2", marks=pytest.mark.full)])
 def test_load_checkpoint_dequantizes_stored_weights(family, kind, strategy, tmp_path):
     """Covers whole tensors, tensors that are split among parameters, single experts, and a rank's share of each."""
     coded, plain = quantized_folder(tmp_path, family, kind, strategy)

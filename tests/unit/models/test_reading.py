@@ -1,22 +1,8 @@
 """JSON files of checkpoints: errors name the file and the fault."""
 
-import json
-
 import pytest
-from hypothesis import given, strategies as st
 
 from dlstep.models.reading import read_object
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
-)
-
-
-@given(value=st.dictionaries(st.text(), VALUES))
-def test_values_are_read_as_written(value, tmp_path_factory):
-    path = tmp_path_factory.mktemp("json") / "file.json"
-    path.write_text(json.dumps(value))
-    assert read_object(path) == value
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,11 @@ from dlstep.strategies import load
 
 from ...helpers.ranks_running import run_ranks
 from ...helpers.tiny_families import FACTS, write_checkpoint
-from .test_adapter import noisy_adapter
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 CLOSE = 1e-5
 # Families of one class and one table differ in names of tensors only: one of each class has biases, one is tied.
 CLASSES = ("dream", "stable_diffcoder", "sdar", "sdar_moe", "llada2")
-ADAPTED = ("sdar", "dream")
 VARIANTS = [
     *((f"{family}-plain", {"heads": (4, 2)}) for family in FACTS),
     *((f"{family}-biased", {"heads": (4, 1), "biases": True, "shards": 3}) for family in CLASSES),
@@ -108,28 +106,6 @@ def test_ranks_hold_different_experts_bit_for_bit(quantized, folders):
         for name, tensor in experts(Ranks(rank, 2)).items():
             own = whole[name].chunk(2)[rank]
             assert torch.equal(tensor.float(), own.float()) and tensor.dtype == own.dtype, name
-
-
-def adapted(ranks, folders, adapters):
-    """Answers with an adapter of each family, and with layers compiled and products merged."""
-    import warnings
-
-    warnings.simplefilter("ignore")
-    with_adapter = [answers(ranks, folders[f"{family}-biased"], adapters / family) for family in ADAPTED]
-    return [*with_adapter, *(answers(ranks, folders[f"{family}-plain"], compiles=True) for family in ADAPTED)]
-
-
-@pytest.mark.stress
-def test_adapters_are_cut_like_the_weights_and_layers_compile(folders, tmp_path):
-    for family in ADAPTED:
-        network, _ = write_checkpoint(tmp_path / "whole", family, **dict(VARIANTS)[f"{family}-biased"])
-        targets = ["q_proj", "k_proj", "o_proj", "gate_proj", "down_proj"]
-        noisy_adapter(network, target_modules=targets).save_pretrained(tmp_path / family)
-    whole = adapted(ALONE, folders, tmp_path)
-    bare = [answers(ALONE, folders[f"{family}-biased"]) for family in ADAPTED]
-    assert all(one[0] != other[0] for one, other in zip(whole, bare, strict=False)), "the adapters count"
-    for found in run_ranks(2, adapted, folders, tmp_path):
-        assert [each[0] for each in found] == [each[0] for each in whole]
 
 
 def empty_sdar(folders):

@@ -1,9 +1,7 @@
 """Quotas: so many tokens a forward, in several orders and by several schedules."""
 
-import pytest
 from hypothesis import given, strategies as st
 
-from dlstep import LLM
 from dlstep.rules.quota import Quota, dream_shares
 from dlstep.strategies.dual_cache import DualCache
 
@@ -25,26 +23,8 @@ def test_the_shares_of_very_many_forwards_are_found_at_once():
     assert sum(dream_shares(20, 10**12)) == 20
 
 
-def test_quotas_want_what_they_order_by():
-    assert Quota().sample_spec.statistics == Quota(order="random").sample_spec.statistics == frozenset()
-    assert Quota(order="margin").sample_spec.statistics == {"margin"}
-    assert Quota(order="entropy").sample_spec.statistics == {"entropy"}
-
-
 def test_dreams_schedule_makes_up_for_tokens_that_a_constraint_dropped():
     """The first pass drops the second of `aa`, so that the next one unmasks three."""
     assert dream_shares(8, 3) == (2, 2, 4)
     masked = left_after_each_pass(DualCache(cache="none", rule=Quota(3, "dream")), ONE_PAIR, 8)
     assert masked == [(1, 2, 3, 4, 5, 6, 7), (4, 5, 6, 7), ()]
-
-
-@pytest.mark.parametrize("options", [{"steps_per_block": 2}, {"steps_per_block": 3}, {}], ids=str)
-@pytest.mark.parametrize("passes", [1, 2, 3, 4])
-def test_a_fork_from_another_rule_within_a_block_ends(passes, options):
-    session = LLM(rule="threshold", accept_threshold=0.9999).session()
-    request = session.submit("Max has 53 shells. Later Max buys 39 more. How many shells does Max have?")
-    for _ in range(passes):
-        session.step()
-    branch = session.fork(rule="quota", **options)
-    branch.run()
-    assert branch.output(request).finish_reason in ("stop", "length")

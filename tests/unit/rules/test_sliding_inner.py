@@ -12,6 +12,7 @@ from dlstep.core.errors import RequestFault
 from dlstep.rules.ada_block import AdaBlock
 from dlstep.rules.dilated import Dilated
 from dlstep.rules.hierarchy import Hierarchy
+from dlstep.rules.quota import Quota
 from dlstep.rules.sliding import Sliding
 from dlstep.rules.spaced import Spaced
 from dlstep.rules.threshold import Threshold
@@ -71,6 +72,7 @@ def test_every_rule_that_holds_another_refuses_one_that_remasks():
     for rule in holding:
         with pytest.raises(Refused, match=r"^inner: "):
             with_options(rule, {"inner": REMASKING})
+    assert Spaced(Quota(schedule="dream")).whole
 
 
 @pytest.mark.parametrize("owner", [AdaBlock, Sliding], ids=lambda owner: owner.__name__)

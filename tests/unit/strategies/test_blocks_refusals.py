@@ -1,14 +1,16 @@
-"""What strategies refuse by name: models that they cannot decode, and fields of requests that they do not have."""
+"""What strategies refuse by name, and what they make of probabilities that equal the threshold."""
 
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import Config, SamplingParams, Spec, init, probe, refusal
+from dlstep.core import Config, Request, SamplingParams, SpanSamples, Spec, init, probe, refusal
 from dlstep.strategies import available, load
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.fast_dllm_v2 import FastDLLMV2
+from dlstep.testing import ScriptedDriver
 from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY, specs
 
+from ...helpers.decoding import passes
 from ...helpers.refusals import refused
 
 
@@ -50,3 +52,11 @@ def test_values_that_do_not_fit_are_refused():
         FastDLLMV2(buffer_size=1)
     with refused("cache", "invalid_value"):
         DualCache(cache="suffix")
+
+
+@pytest.mark.parametrize("name, steps", [("fast_dllm_v2", 4), ("dual_cache", 1)])
+def test_by_default_only_a_canvas_unmasks_what_equals_the_threshold(name, steps):
+    driver = ScriptedDriver(lambda span: SpanSamples((5,) * len(span.wanted.sampled), (0.9,) * len(span.wanted.sampled)))
+    request = Request(0, (1,), SamplingParams(max_tokens=4))
+    *_, (_, _, done) = passes(Config(Spec(MASK, (EOS,), VOCABULARY, 1)), load(name)(), request, driver)
+    assert done.steps == steps
