@@ -1,7 +1,6 @@
 """Servers for tests: the whole HTTP stack in a thread, around an engine in another one."""
 
 import asyncio
-import gc
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -10,11 +9,10 @@ from dataclasses import dataclass
 from functools import cache
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from threading import Event, Thread, current_thread
+from threading import Event, Thread
 from typing import Any
 
 import httpx2
-import pytest
 from openai import AsyncOpenAI, OpenAI
 
 from dlstep import LLM, Config, Plan, Samples, Spec, init
@@ -187,7 +185,7 @@ class Served:
 
     def http(self) -> httpx2.Client:
         """A plain HTTP client."""
-        return httpx2.Client(base_url=self.url, timeout=60)
+        return httpx2.Client(base_url=self.url, timeout=60, verify=False)  # to load certificates takes 50 ms
 
     def post(self, path: str, *, key: str = "", status: int = 200, **body: Any) -> Any:
         """What the server answers to a body."""
@@ -260,47 +258,3 @@ def served(
                 server.ask_to_end()
             thread.join(20)
             assert not thread.is_alive(), "the server did not end"
-
-
-@dataclass
-class Stalls:
-    """The longest turns of a server's event loop, in seconds of its thread's CPU time: load of the machine does not count."""
-
-    longest: float = 0.0
-    what: str = ""
-
-    def note(self, seconds: float, what: str) -> None:
-        """Keep the longest."""
-        if seconds > self.longest:
-            self.longest, self.what = seconds, what
-
-    def reset(self) -> None:
-        """Clear all records."""
-        self.longest, self.what = 0.0, ""
-
-
-@contextmanager
-def stalls_of_loop() -> Iterator[Stalls]:
-    """Measure every callback of the event loops of servers that run in this process.
-
-    Objects made before are frozen, as `dlstep serve` freezes its heap once it is ready: a full garbage collection of a test
-    process that has run for a while takes up to 0.8 s, and may start in the thread of the event loop.
-    """
-    found, run = Stalls(), asyncio.Handle._run
-
-    def measured(handle: asyncio.Handle) -> None:
-        if current_thread().name != "http":
-            run(handle)
-            return
-        begin = time.thread_time()
-        run(handle)
-        found.note(time.thread_time() - begin, repr(handle))
-
-    gc.collect()
-    gc.freeze()
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(asyncio.Handle, "_run", measured)
-            yield found
-    finally:
-        gc.unfreeze()

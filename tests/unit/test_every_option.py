@@ -17,8 +17,6 @@ from contextlib import redirect_stderr, redirect_stdout
 from copy import copy
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -32,7 +30,6 @@ from dlstep.engine.config import EngineConfig, engine_config, field_help
 from dlstep.evaluate.options import EvalOptions
 from dlstep.serve.engine_loop import known_facts
 from dlstep.serve.log_lines import LineHandler
-from dlstep.serve.router.replica import Replica
 from dlstep.serve.router.router import Router
 from dlstep.serve.settings import ServeOptions, template_in
 from dlstep.text.chat import chat_prompt
@@ -342,12 +339,6 @@ def test_a_given_template_replaces_that_of_the_checkpoint(tmp_path):
         for facts in (served, batch):
             ids = chat_prompt(facts.tokenizer, facts.chat_template, [{"role": "user", "content": "a"}])
             assert tokenizer.decode(ids) == f"{start} a"
-
-
-def test_an_engine_may_load_for_start_timeout():
-    worker = SimpleNamespace(age=5.0, silence=0.0, standstill=0.0)
-    overdue = [Replica(0, lambda: worker, ServeOptions(start_timeout=limit), Any)._overdue(worker) for limit in (4.0, 6.0)]
-    assert overdue == [("start", "was not ready within 4 seconds"), None]
 
 
 @pytest.mark.full

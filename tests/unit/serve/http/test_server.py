@@ -3,6 +3,12 @@
 import json
 import socket
 
+import pytest
+
+from dlstep.engine.config import EngineConfig
+from dlstep.serve.http import server
+from dlstep.serve.settings import ServeOptions
+
 from ....helpers.serving import COMPLETIONS, served
 from .conftest import GOOD
 
@@ -42,12 +48,12 @@ def rest_of(connection):
 
 
 def test_models_can_be_retrieved_and_get_routes_take_head():
-    with served(served_model_name="team/model") as server, server.http() as http:
-        client = server.client()
+    with served(served_model_name="team/model") as running, running.http() as http:
+        client = running.client()
         assert client.models.retrieve("team/model") == client.models.list().data[0]
         missing = http.get("/v1/models/other")
         assert missing.status_code == 404 and missing.json()["error"]["code"] == "model_not_found"
-        app = server.server.config.app
+        app = running.server.config.app
         paths = {route.path for route in app.routes if "GET" in getattr(route, "methods", ())}
         assert len(paths) > 10
         for path in (path for path in paths if "{" not in path):
@@ -56,7 +62,16 @@ def test_models_can_be_retrieved_and_get_routes_take_head():
 
 
 def test_seeds_have_64_bits_with_a_sign():
-    with served() as server:
+    with served() as running:
         for seed, status in (((1 << 63) - 1, 200), (-(1 << 63), 200), (1 << 63, 400), (-(1 << 63) - 1, 400)):
-            server.post(COMPLETIONS, status=status, seed=seed, **GOOD)
-        assert server.choice(seed=(1 << 63) - 1, n=2, temperature=1, **GOOD), "the seeds of further answers may be larger"
+            running.post(COMPLETIONS, status=status, seed=seed, **GOOD)
+        assert running.choice(seed=(1 << 63) - 1, n=2, temperature=1, **GOOD), "the seeds of further answers may be larger"
+
+
+def test_each_replica_is_a_process_with_a_number_of_its_own(monkeypatch):
+    def made(starts, options):
+        raise ValueError([start.args[2] for start in starts])
+
+    monkeypatch.setattr(server, "Router", made)
+    with pytest.raises(ValueError, match=r"\[0, 1, 2\]"):
+        server.serve(EngineConfig(), ServeOptions(replicas=3))

@@ -109,11 +109,6 @@ def test_calls_in_gemmas_format_are_those_that_the_model_wrote(calls, wrong, cut
     assert read(answer + wrong, form=GEMMA) == ("why", "Text." + wrong, calls) == read(*answer, *wrong, form=GEMMA)
 
 
-@given(text=st.text(max_size=20))
-def test_an_answer_without_marks_is_text(text):
-    assert read(text) == ("", text, [])
-
-
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -1,10 +1,13 @@
 """Engines that die: which requests fail, which wait, and when the server gives up."""
 
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
-from dlstep.serve.router.replica import AHEAD
+from dlstep.serve.messages import EngineLoad, StepReport, Work
+from dlstep.serve.router.replica import AHEAD, Replica
+from dlstep.serve.settings import ServeOptions
 
 from ....helpers.serving import COMPLETIONS, DeafHost, served, shadow_engine
 
@@ -41,3 +44,21 @@ def test_the_server_gives_up_after_so_many_restarts():
         assert not server.thread.is_alive()
         assert server.router.failure == "the engine died 2 times; last reason: the engine's thread ended"
         assert not server.router.not_made_reason
+
+
+def test_each_deadline_has_its_time():
+    """A loading engine has more than a ready one, and its first forward pass more than those after it."""
+    idle = SimpleNamespace(call_soon_threadsafe=print, on_report=print)
+    replica = Replica(0, print, ServeOptions(start_timeout=99.0), idle)
+
+    def deadlines(*passed):
+        """Which deadlines an engine misses after so many seconds since its start, its last heartbeat and its last progress."""
+        workers = [SimpleNamespace(age=age, silence=silence, standstill=standstill) for age, silence, standstill in passed]
+        return [missed and missed[0] for missed in map(replica._overdue, workers)]
+
+    assert deadlines((98, 59, 999), (99, 0, 0), (0, 60, 0)) == [None, "start", "heartbeat"]
+    replica._ready_age = 1.0
+    assert deadlines((999, 14, 359), (0, 15, 0), (0, 0, 360)) == [None, "heartbeat", "step"]
+    report = StepReport((), Work(), EngineLoad(), busy_seconds=0.5)
+    replica._receive(SimpleNamespace(inbox=[report], silence=0, standstill=0), idle)
+    assert deadlines((0, 0, 59), (0, 0, 60)) == [None, "step"]

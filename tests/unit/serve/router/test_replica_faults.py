@@ -16,7 +16,7 @@ import pytest
 from dlstep.serve import settings
 from dlstep.serve.router import replica as replica_module
 
-from ....helpers.serving import DeafHost, served, shadow_engine
+from ....helpers.serving import served, shadow_engine
 from ....helpers.shadow_process import ShadowHost
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGSTOP")
@@ -195,20 +195,6 @@ def test_an_engine_that_stops_while_it_loads_is_started_again(fault, tmp_path, m
 
 
 @pytest.mark.full
-def test_an_engine_loads_for_longer_than_heartbeats_may_stay_away(tmp_path, monkeypatch):
-    loads = tmp_path / "loads"
-    loads.touch()
-    with one_engine(SOON | {"waits": False}, loads=loads) as (host, server):
-        until_begun(server, host)
-        monkeypatch.setattr(replica_module, "LOADING", TIMEOUT)
-        time.sleep(2 * TIMEOUT)
-        loads.unlink()
-        until_states(server, "ready")
-        assert ask(server, 1)[0] == 200
-        assert host.starts == 1 and not server.router.deaths
-
-
-@pytest.mark.full
 def test_a_forward_pass_that_hangs_ends_its_requests_and_the_engine(hangs):
     given = {"seconds": 0.02, "hangs": hangs}
     with one_engine({"engine_timeout": 2.0}, **given) as (_, server), server.http() as http, ThreadPoolExecutor(1) as threads:
@@ -220,31 +206,6 @@ def test_a_forward_pass_that_hangs_ends_its_requests_and_the_engine(hangs):
         until_states(server, "ready")
         assert ask(server, 1)[0] == 200
         assert counts(server, "dlstep_engine_timeouts_total")['{deadline="step"}'] == 1
-
-
-def aged(server, host):
-    """The standstill at which the engine is ended, in half minutes that pass at once."""
-    passed = 0
-    while not server.router.deaths:
-        passed += 30
-        host.worker.standstill = max(host.worker.standstill, passed + 1.0)
-        time.sleep(1.0)
-    return passed
-
-
-@pytest.mark.full
-def test_a_warm_engine_may_hang_for_a_minute_and_a_fresh_one_for_longer(hangs):
-    with one_engine({}, hangs=hangs) as (host, server), ThreadPoolExecutor(1) as threads:
-        hangs.touch()
-        threads.submit(ask, server, 1)
-        server.until(lambda: server.load.running > 0)
-        assert aged(server, host) == 60
-        hangs.unlink()
-    fresh = DeafHost(shadow_engine())
-    with served(hosts=[fresh]) as server, ThreadPoolExecutor(1) as threads:
-        threads.submit(ask, server, 1)
-        server.until(lambda: server.router.live == 1)
-        assert aged(server, fresh) == 360
 
 
 @pytest.mark.full

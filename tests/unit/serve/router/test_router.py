@@ -4,10 +4,8 @@ import json
 import random
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from time import monotonic
 
 import httpx2
-import psutil
 import pytest
 
 from dlstep import SamplingParams
@@ -16,13 +14,12 @@ from dlstep.serve.engine_loop import EngineLoop
 from dlstep.serve.messages import Cancel, Submit
 from dlstep.serve.router.replica import AHEAD, Replica
 
-from ....helpers.serving import CHAT, COMPLETIONS, TEMPLATE, bearer, served, shadow_engine, stalls_of_loop
+from ....helpers.serving import CHAT, COMPLETIONS, TEMPLATE, bearer, served, shadow_engine
 from ..http.conftest import GOOD, GOOD_CHAT
 from ..http.test_server import raw, request
-from ..http.test_translate import statuses
 from .test_replica import outcome
 
-REQUESTS = 400
+REQUESTS = 200
 LONG = {"max_tokens": 100, "ignore_eos": True}
 
 
@@ -64,7 +61,7 @@ def test_random_requests_and_aborts_in_few_pages_leave_nothing_behind(strategy):
         report = loop.step()
         for news in report.news:
             apply(news)
-    assert ends == Counter(range(REQUESTS)) and len(aborted) > 100
+    assert ends == Counter(range(REQUESTS)) and len(aborted) > 50
     assert report.load[:2] == (0, 0) and sum(report.load[1:]) == 220
 
 
@@ -85,50 +82,29 @@ def test_dropped_clients_free_their_pages_at_once(stream, capfd):
     assert len(dropped) == 32 and all(row["seconds"] > 0 for row in dropped)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("seconds", [10, pytest.param(60, marks=pytest.mark.stress)])
-def test_overload_is_refused_with_429_and_is_over_when_it_is_over(seconds, report):
-    """Sixty clients that ask again at once, where twenty find room: the others are refused, and memory does not grow."""
-    process, found, sizes = psutil.Process(), Counter(), []
-    with stalls_of_loop() as stalls, served(shadow_engine(seconds=0.005, max_num_reqs=4), max_queue=8) as server:
-        end = monotonic() + seconds
-        while monotonic() < end:
-            found += statuses(server, 120, 60, max_tokens=24)
-            sizes.append(process.memory_info().rss)
-        assert set(found) == {200, 429} and found[200] >= 12
-        server.until_idle()
-        assert statuses(server, 8, 2, max_tokens=8) == {200: 8}
-        server.until_idle()
-        refused = server.router.metrics.text().decode()
-        assert f"dlstep_requests_refused_total {found[429]}.0" in refused
-    grown = (sizes[-1] - sizes[len(sizes) // 2]) / 2**20
-    report(f"overload for {seconds} s: {found[200]} answered, {found[429]} refused, {grown:.1f} MiB more in the second half")
-    report(f"overload for {seconds} s: the longest turn of the event loop took {stalls.longest:.3f} s of CPU")
-    assert stalls.longest < 1
-    assert grown < 16
-
-
 def test_owners_of_keys_take_turns(monkeypatch):
-    """One owner's many requests do not delay another one's few."""
+    """One owner's many requests do not delay another one's few; those that find no room are refused."""
     engine = shadow_engine(max_num_reqs=1)
-    order, send = [], Replica.send
+    order, send, had = [], Replica.send, 1 + AHEAD
 
     def watched(replica, pending, now):
         order.append(pending.owner)
         send(replica, pending, now)
 
     monkeypatch.setattr(Replica, "send", watched)
-    with served(engine, keys=("first", "second"), max_queue=100) as server, ThreadPoolExecutor(40) as threads:
+    with served(engine, keys=("first", "second"), max_queue=33 - had) as server, ThreadPoolExecutor(40) as threads:
         engine.driver.gate.clear()
         asked = []
         for key, count, live in (("first", 30, 30), ("second", 3, 33)):
             asked += [threads.submit(server.choice, key=key, prompt="x", max_tokens=16) for _ in range(count)]
             server.until(lambda live=live: server.router.live == live)
+        assert server.post(COMPLETIONS, key="first", status=429, **GOOD)["error"]["code"] == "queue_full"
+        assert "dlstep_requests_refused_total 1.0" in server.router.metrics.text().decode()
         engine.driver.gate.set()
         for each in asked:
             each.result()
     # The engine has one and those that wait in it before the second owner comes; then they take turns.
-    had, first = 1 + AHEAD, order[0]
+    first = order[0]
     assert order[:had] == [first] * had and len(order) == 33
     assert sum(owner != first for owner in order[had : had + 6]) == 3, order
 
