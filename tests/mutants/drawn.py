@@ -2,13 +2,16 @@
 
 `python -m tests.mutants.drawn --count 60 --seed 20261130` prints a line for each fault, the diffs of those that no test
 noticed, and the share that was noticed. mutmut's operators make the faults, except those in strings, which are mostly
-wording. The tests of a file are those of the mirrored layout, then all test modules that import it.
+wording. First, the tests of `make test` run once, to find which of them run each line. The tests of a fault are those that
+run its line, then all tests of the file in the mirrored layout, with more random examples.
 """
 
 import argparse
 import os
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,17 +24,19 @@ from subprocess import TimeoutExpired
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import grimp
 import libcst as cst
+from coverage import CoverageData
 from libcst.metadata import MetadataWrapper, PositionProvider
 from mutmut.mutation.mutators import mutation_operators, operator_string
 from rich.console import Console
 
-from .mirror import link_sources, run_tests, unit_tests
+from .mirror import ROOT, link_sources, run_tests, unit_tests
 from .mutant import SRC
 
-BY_LAWS = (("dlstep", "core"), ("dlstep", "rules"), ("dlstep", "strategies"))  # packages that the catalogue covers
-LONGEST = 600.0  # seconds for the tests of a fault
+BY_LAWS = ("dlstep/core", "dlstep/rules", "dlstep/strategies")  # packages that the catalogue covers
+LONGEST = 240.0  # seconds for the tests of a fault
+NO_TESTS = 5  # pytest's exit code if marks leave out all tests
+QUICK = ("-m", "not full and not stress and not clients")
 
 
 @dataclass(frozen=True)
@@ -120,32 +125,45 @@ def compiles(source: str) -> bool:
     return True
 
 
-@cache
-def imports() -> grimp.ImportGraph:
-    """Return the import graph of sources and tests."""
-    return grimp.build_graph("dlstep", "dlstep_kernels", "tests", include_external_packages=False)
+def coverage(file: Path, omitted: Sequence[str]) -> CoverageData:
+    """Return which tests of `make test` run each line, from `file` if it exists, else measured and written there."""
+    if not file.exists():
+        settings = file.with_suffix(".ini")
+        settings.write_text("[run]\nomit =\n" + "".join(f"    {SRC / folder}/*\n" for folder in omitted))
+        measured = [f"--cov={SRC}", f"--cov-config={settings}", "--cov-context=test", "--cov-report="]
+        command = [sys.executable, "-m", "pytest", "-q", "-n", str(os.cpu_count()), "--dist", "worksteal", *QUICK, *measured]
+        subprocess.run(command, cwd=ROOT, env={**os.environ, "COVERAGE_FILE": str(file)}, check=False)
+    data = CoverageData(str(file))
+    data.read()
+    return data
 
 
-def tests_of(name: str) -> list[str]:
-    """Return the tests of a file: those of the mirrored layout, the test modules that import it, those of files that do."""
-    module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    importing = sorted(imports().find_modules_that_directly_import(module))
-    paths = [each.replace(".", "/") + ".py" for each in importing if each.startswith("tests.") and ".test_" in each]
-    users = [each.removeprefix("dlstep.").replace(".", "/") + ".py" for each in importing if not each.startswith("tests.")]
-    found = [*unit_tests(name.removeprefix("dlstep/")), *paths, *(path for user in users for path in unit_tests(user))]
-    return [path for path in dict.fromkeys(found) if not path.startswith("tests/gpu/")]
+def tests_of(fault: Fault, data: CoverageData) -> list[str]:
+    """Return the tests of `make test` that run the changed line, those of the mirrored layout first.
+
+    A line within a statement counts as the last line before it that tests run.
+    """
+    contexts = data.contexts_by_lineno(str(fault.path))
+    lines = [line for line in contexts if line <= fault.line]
+    tests = {context.partition("|")[0] for context in contexts[max(lines)] if context} if lines else set()
+    first = tuple(unit_tests(fault.name.removeprefix("dlstep/")))
+    return sorted(tests, key=lambda test: (not test.startswith(first), test))
 
 
-def noticed(fault: Fault, *options: str) -> bool:
-    """Return whether a test fails with the fault within `LONGEST` seconds; `options` are pytest's."""
-    tests = tests_of(fault.name)
+def noticed(fault: Fault, data: CoverageData, quick: bool) -> bool:
+    """Return whether a test fails with the fault within `LONGEST` seconds; with `quick`, a test of `make test`."""
+    stages = [(tests_of(fault, data), "dev")]
+    if not quick:
+        stages.append((unit_tests(fault.name.removeprefix("dlstep/")), "mutants"))
     with TemporaryDirectory() as name:
         link_sources(Path(name))
         changed = Path(name) / fault.path.relative_to(SRC)
         changed.unlink()
         changed.write_text(fault.changed)
-        with suppress(TimeoutExpired):
-            return bool(tests) and run_tests(tests, Path(name), *options, timeout=LONGEST).returncode != 0
+        for tests, profile in stages:
+            with suppress(TimeoutExpired):
+                if tests and run_tests(tests, Path(name), profile, LONGEST).returncode not in (0, NO_TESTS):
+                    return True
     return False
 
 
@@ -156,18 +174,18 @@ def main() -> None:
     parser.add_argument("--seed", default=f"{date.today():%Y%m%d}", help="seed of the draw (default: today's date)")
     parser.add_argument("--everywhere", action="store_true", help="also draw in core, rules and strategies")
     parser.add_argument("--quick", action="store_true", help="only the tests of `make test`")
+    parser.add_argument("--coverage", type=Path, help="keep the coverage in this file, or use it if it exists")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs of pytest at a time (default: one per core)")
     options = parser.parse_args()
-    paths = sorted(SRC.rglob("*.py"))
-    if not options.everywhere:
-        paths = [path for path in paths if path.relative_to(SRC).parts[:2] not in BY_LAWS]
+    omitted = () if options.everywhere else BY_LAWS
+    paths = [path for path in sorted(SRC.rglob("*.py")) if not path.relative_to(SRC).as_posix().startswith(omitted)]
     console, missed, total = Console(width=150), list[Fault](), Counter[bool]()
     draws = drawn(Random(options.seed), paths)
     faults = [next(draws) for _ in range(options.count)]
-    imports()  # computed once here, because threads would each compute it
-    only = ["-m", "not full and not stress and not clients"] if options.quick else []
-    with ThreadPoolExecutor(options.jobs) as pool:
-        for fault, found in zip(faults, pool.map(lambda fault: noticed(fault, *only), faults), strict=True):
+    with TemporaryDirectory() as name, ThreadPoolExecutor(options.jobs) as pool:
+        data = coverage(options.coverage or Path(name) / "coverage", omitted)
+        found_in = pool.map(lambda fault: noticed(fault, data, options.quick), faults)
+        for fault, found in zip(faults, found_in, strict=True):
             total[found] += 1
             missed += [] if found else [fault]
             console.print(f"{'ok  ' if found else 'MISS'} {fault.name}:{fault.line}", markup=False, highlight=False)

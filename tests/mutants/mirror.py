@@ -42,10 +42,12 @@ def link_sources(folder: Path) -> None:
     folder.chmod(0o755)  # a test starts a process of another user, which must read the sources
 
 
-def run_tests(tests: list[str], sources: Path, *options: str, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
+def run_tests(
+    tests: list[str], sources: Path, profile: str = "mutants", timeout: float | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run pytest on the sources in a folder, until the first failure. Raises TimeoutExpired after `timeout` seconds."""
-    environment = {**os.environ, "PYTHONPATH": str(sources), "HYPOTHESIS_PROFILE": "mutants", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(sources), "HYPOTHESIS_PROFILE": profile, "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-rf", "--tb=line", "-p", "no:cacheprovider"]
     # By a thread, which ends the process: after an exception from a signal, Hypothesis would repeat an endless example.
-    command += ["--timeout=240", "--timeout-method=thread", *options, *tests]
+    command += ["--timeout=240", "--timeout-method=thread", *tests]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=timeout)

@@ -3,9 +3,10 @@
 import pickle
 from dataclasses import dataclass, replace
 
+import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import Request, SamplingParams, SpanSamples, abort, add, commit, init, positions, refusal, schedule
+from dlstep.core import Refused, Request, SamplingParams, SpanSamples, abort, add, commit, init, positions, refusal, schedule
 from dlstep.core.lifecycle import checked
 from dlstep.core.request import processors_of
 from dlstep.strategies import Blockwise, load, own
@@ -44,6 +45,18 @@ def test_the_last_id_of_the_tokenizer_comes_in_and_the_next_does_not():
     for config, token in ((state.config, VOCABULARY + 1), (plain, VOCABULARY), (plain, -1), (plain, 0)):
         reason = refusal(config, ONE_BLOCK, Request(0, (token,)))
         assert (reason.field, reason.code) == ("prompt", "unknown_token_id")
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_a_pass_must_hold_a_window_and_the_row_before_it(shift):
+    spec, request = replace(SPEC, head_shift=shift), Request(0, (5,))
+    rows = ONE_BLOCK.rows_at_once(request) + shift
+    config = replace(CONFIG, spec=spec, max_num_batched_tokens=rows)
+    assert init(config, ONE_BLOCK) and refusal(config, ONE_BLOCK, request) is None
+    less = replace(config, max_num_batched_tokens=rows - 1)
+    with pytest.raises(Refused, match=f"is less than the {rows} rows"):
+        init(less, ONE_BLOCK)
+    assert f"must feed {rows} rows" in refusal(less, ONE_BLOCK, request).message
 
 
 @given(st.data(), st.sampled_from(own()))
