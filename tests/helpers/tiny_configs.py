@@ -25,15 +25,10 @@ from transformers import (
 
 from training.tokenizer import EMBEDDING_ROWS, EOS_ID, MASK_ID, PAD_ID
 
+from . import published
+
 Facts = dict[str, Any]
 HEAD_DIM = 8
-
-
-def remote(model_type: str, architecture: str, module: str) -> Facts:
-    """Facts that a checkpoint with code of its own states about it."""
-    config = f"configuration_{module}.{architecture.removesuffix('ForCausalLM')}Config"
-    auto_map = {"AutoConfig": config, "AutoModelForCausalLM": f"modeling_{module}.{architecture}"}
-    return {"model_type": model_type, "architectures": [architecture], "auto_map": auto_map}
 
 
 def shape(heads: tuple[int, int]) -> Facts:
@@ -53,42 +48,41 @@ def shape(heads: tuple[int, int]) -> Facts:
         "use_sliding_window": False,
         "pad_token_id": PAD_ID,
         "eos_token_id": EOS_ID,
+        "bos_token_id": None,
         "torch_dtype": "float32",
     }
 
 
 def dream(heads: tuple[int, int], biases: bool) -> Facts:
     del biases  # it has those of queries, keys and values in any case
-    return shape(heads) | remote("Dream", "DreamModel", "dream") | {"mask_token_id": MASK_ID, "max_window_layers": 28}
+    return published.DREAM_7B | shape(heads) | {"mask_token_id": MASK_ID}
 
 
 def dreamon(heads: tuple[int, int], biases: bool) -> Facts:
     return dream(heads, biases) | {"expand_token_id": MASK_ID + 3}
 
 
-def dream_reasoner(heads: tuple[int, int], biases: bool) -> Facts:
-    own = {"mask_token_id": MASK_ID, "head_dim": 16, "attention_bias": biases, "hidden_size": 32}
-    return shape(heads) | remote("Dream", "DreamModel", "dream") | own
+def wide(heads: tuple[int, int], biases: bool) -> Facts:
+    """Heads whose sizes do not add up to that of the network."""
+    return shape(heads) | {"mask_token_id": MASK_ID, "head_dim": 16, "attention_bias": biases, "hidden_size": 32}
+
+
+def on_wide(facts: Facts, **own: int) -> Callable[[tuple[int, int], bool], Facts]:
+    """These facts in small."""
+    return lambda heads, biases: facts | wide(heads, biases) | own
 
 
 def stable_diffcoder(heads: tuple[int, int], biases: bool) -> Facts:
-    named = remote("llama", "StableDiffcoderForCausalLM", "stable_diffcoder")
-    return shape(heads) | named | {"attention_bias": biases, "mlp_bias": biases, "head_dim": HEAD_DIM}
+    own = {"attention_bias": biases, "mlp_bias": biases, "head_dim": HEAD_DIM}
+    return published.STABLE_DIFFCODER_8B | shape(heads) | own
 
 
 def llada(heads: tuple[int, int], biases: bool) -> Facts:
-    return remote("llada", "LLaDAModelLM", "llada") | {
-        "activation_type": "silu",
-        "alibi": False,
-        "attention_layer_norm": False,
-        "block_type": "llama",
+    return published.LLADA_8B | {
         "d_model": heads[0] * HEAD_DIM,
         "embedding_size": EMBEDDING_ROWS,
         "eos_token_id": EOS_ID,
-        "include_bias": False,
         "include_qkv_bias": biases,
-        "input_emb_norm": False,
-        "layer_norm_type": "rms",
         "mask_token_id": MASK_ID,
         "max_sequence_length": 256,
         "mlp_hidden_size": 48,
@@ -96,10 +90,7 @@ def llada(heads: tuple[int, int], biases: bool) -> Facts:
         "n_kv_heads": heads[1],
         "n_layers": 2,
         "pad_token_id": PAD_ID,
-        "rms_norm_eps": 1e-5,
-        "rope": True,
         "rope_theta": 10000.0,
-        "scale_logits": False,
         "vocab_size": EMBEDDING_ROWS,
     }
 
@@ -127,120 +118,53 @@ def open_dcoder(heads: tuple[int, int], biases: bool) -> Facts:
 
 
 def coda(heads: tuple[int, int], biases: bool) -> Facts:
-    training = {"mask_block_sizes": [4, 8], "sampling_eps": [0.001], "truncate_probability": 0, "prefix_probability": 0}
-    own = {"head_dim": HEAD_DIM, "attention_bias": biases, "mask_token_id": MASK_ID, "attention_kernel": "flash_attention"}
-    return shape(heads) | remote("CoDA", "CoDALanguageModel", "coda") | own | training
-
-
-def rnd1(heads: tuple[int, int], biases: bool) -> Facts:
-    own = {"num_diffusion_steps": 256, "moe_backend": "hf", "is_causal": False, "rope_scaling": False, "sliding_window": False}
-    return sdar_moe(heads, biases) | remote("rnd1", "RND1LM", "rnd") | own
+    return published.CODA | shape(heads) | {"head_dim": HEAD_DIM, "attention_bias": biases, "mask_token_id": MASK_ID}
 
 
 def illada(heads: tuple[int, int], biases: bool) -> Facts:
-    own = {"attention_bias": biases, "mlp_bias": biases, "layer_norm_eps": None, "resid_pdrop": 0.0}
-    return shape(heads) | remote("illada", "ILLaDAForCausalLM", "illada") | own
+    return published.ILLADA_8B | shape(heads) | {"attention_bias": biases, "mlp_bias": biases}
 
 
 def llada_moe(heads: tuple[int, int], biases: bool) -> Facts:
-    kept = {name: value for name, value in shape(heads).items() if name != "intermediate_size"}
-    return (
-        kept
-        | remote("llada", "LLaDAMoEModelLM", "lladamoe")
-        | {
-            "attention_bias": biases,
-            "clip_qkv": None,
-            "dense_intermediate_size": 48,
-            "expert_intermediate_size": 24,
-            "moe_layer_freq": [1, 1],
-            "moe_router_enable_expert_bias": False,
-            "moe_router_score_function": "softmax",
-            "num_experts": 4,
-            "num_experts_per_tok": 2,
-            "partial_rotary_factor": 1,
-            "qk_layernorm": True,
-            "routed_scaling_factor": 1,
-        }
-    )
-
-
-def efficient_dlm(heads: tuple[int, int], biases: bool) -> Facts:
-    form = {"dlm_paradigm": "bidirectional", "dlm_type": "llada", "dlm_arch": "encoder", "disable_qk_norm": False}
-    return sdar(heads, biases) | remote("qwen3", "EfficientDLM", "edlm") | form
+    sizes = {"dense_intermediate_size": 48, "expert_intermediate_size": 24, "num_experts": 4, "num_experts_per_tok": 2}
+    own = {"intermediate_size": None, "attention_bias": biases, "moe_layer_freq": [1, 1]}
+    return published.LLADA_MOE_7B | shape(heads) | sizes | own
 
 
 def fast_dllm_v2(heads: tuple[int, int], biases: bool) -> Facts:
     del biases
-    return shape(heads) | remote("Fast_dLLM_Qwen", "Fast_dLLM_QwenForCausalLM", "fast_dllm") | {"bd_size": 16}
+    return published.FAST_DLLM_V2_7B | shape(heads) | {"bd_size": 16}
 
 
-def sdar(heads: tuple[int, int], biases: bool) -> Facts:
-    own = {"mask_token_id": MASK_ID, "block_size": 4, "head_dim": 16, "attention_bias": biases, "hidden_size": 32}
-    return shape(heads) | remote("sdar", "SDARForCausalLM", "sdar") | own
-
-
-def idlm(heads: tuple[int, int], biases: bool) -> Facts:
-    return sdar(heads, biases) | {"block_size": 2, "use_regular_causal": True}
-
-
-def sdar_moe(heads: tuple[int, int], biases: bool) -> Facts:
-    own = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "norm_topk_prob": True}
-    layers = {"decoder_sparse_step": 1, "mlp_only_layers": [0], "num_hidden_layers": 3}
-    return sdar(heads, biases) | remote("sdar_moe", "SDARMoeForCausalLM", "sdar_moe") | own | layers
+def experts(facts: Facts, **own: bool) -> Callable[[tuple[int, int], bool], Facts]:
+    """These facts of a mixture of experts in small; its first layer has none."""
+    sizes = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+    layers = {"mlp_only_layers": [0], "num_hidden_layers": 3}
+    return lambda heads, biases: facts | wide(heads, biases) | sizes | layers | own
 
 
 def llada2(heads: tuple[int, int], biases: bool) -> Facts:
-    return (
-        shape(heads)
-        | remote("llada2_moe", "LLaDA2MoeModelLM", "llada2_moe")
-        | {
-            "head_dim": 16,
-            "hidden_size": 32,
-            "first_k_dense_replace": 1,
-            "moe_intermediate_size": 24,
-            "n_group": 2,
-            "topk_group": 1,
-            "num_experts": 8,
-            "num_experts_per_tok": 2,
-            "num_shared_experts": 1,
-            "norm_topk_prob": True,
-            "partial_rotary_factor": 0.5,
-            "routed_scaling_factor": 2.5,
-            "score_function": "sigmoid",
-            "moe_router_enable_expert_bias": True,
-            "use_bias": False,
-            "use_qkv_bias": biases,
-            "use_qk_norm": True,
-            "norm_head": False,
-            "num_hidden_layers": 3,
-        }
-    )
+    sizes = {"head_dim": 16, "hidden_size": 32, "moe_intermediate_size": 24, "num_hidden_layers": 3, "rotary_dim": 8}
+    counts = {"n_group": 2, "topk_group": 1, "num_experts": 8, "num_experts_per_tok": 2}
+    return published.LLADA2_MINI | shape(heads) | sizes | counts | {"use_qkv_bias": biases}
 
 
 def nemotron_labs_diffusion(heads: tuple[int, int], biases: bool) -> Facts:
     del biases  # it has none
-    named = remote("nemotron_labs_diffusion", "NemotronLabsDiffusionModel", "nemotron_labs_diffusion")
-    own = {name: value for name, value in shape(heads).items() if name not in ("rope_theta", "rope_scaling")}
     # Queries are scaled from position 8 on.
-    rope = {
-        "rope_type": "yarn",
+    rope = published.NEMOTRON_8B["rope_parameters"] | {
         "rope_theta": 10000.0,
         "factor": 4.0,
         "original_max_position_embeddings": 8,
-        "beta_fast": 32.0,
-        "beta_slow": 1.0,
-        "mscale": 1.0,
-        "mscale_all_dim": 1.0,
-        "llama_4_scaling_beta": 0.1,
     }
-    more = {"mask_token_id": MASK_ID, "block_size": 4, "head_dim": 16, "hidden_size": 32, "dlm_paradigm": "bidirectional"}
-    return own | named | more | {"ar_loss_weight": 1.0, "sliding_window": None, "rope_parameters": rope}
+    own = {"rope_parameters": rope, "rope_theta": None, "block_size": 4}
+    return published.NEMOTRON_8B | wide(heads, False) | own
 
 
 def diffusion_gemma(heads: tuple[int, int], biases: bool) -> Facts:
     assert not biases, "it never has any"
-    text = {
-        "model_type": "diffusion_gemma_text",
+    known = {name: value for name, value in published.DIFFUSION_GEMMA_26B.items() if name != "eos_token_id"}
+    text = {name: value for name, value in known["text_config"].items() if name != "tie_word_embeddings"} | {
         "vocab_size": EMBEDDING_ROWS,
         "hidden_size": 32,
         "intermediate_size": 48,
@@ -256,17 +180,11 @@ def diffusion_gemma(heads: tuple[int, int], biases: bool) -> Facts:
         "num_experts": 4,
         "top_k_experts": 2,
         "moe_intermediate_size": 16,
-        "rms_norm_eps": 1e-6,
         "pad_token_id": PAD_ID,
         "eos_token_id": EOS_ID,
         "bos_token_id": None,
-        "rope_parameters": {
-            "full_attention": {"partial_rotary_factor": 0.25, "rope_theta": 1000000.0, "rope_type": "proportional"},
-            "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"},
-        },
     }
-    vision = {
-        "model_type": "gemma4_vision",
+    vision = known["vision_config"] | {
         "hidden_size": 16,
         "intermediate_size": 16,
         "num_hidden_layers": 1,
@@ -275,9 +193,7 @@ def diffusion_gemma(heads: tuple[int, int], biases: bool) -> Facts:
         "head_dim": 8,
         "position_embedding_size": 16,
     }
-    return {
-        "model_type": "diffusion_gemma",
-        "architectures": ["DiffusionGemmaForBlockDiffusion"],
+    return known | {
         "canvas_length": 8,
         "boi_token_id": EMBEDDING_ROWS - 3,
         "eoi_token_id": EMBEDDING_ROWS - 2,
@@ -289,19 +205,16 @@ def diffusion_gemma(heads: tuple[int, int], biases: bool) -> Facts:
 
 def sdlm(heads: tuple[int, int], biases: bool) -> Facts:
     del biases
-    own = {"block_size": 4, "causal_attn": False, "mask_token_id": MASK_ID}
-    return shape(heads) | remote("qwen2", "SDLMQwen2ForCausalLM", "sdlm") | own
+    return (
+        published.SDLM_3B
+        | shape(heads)
+        | {"block_size": 4, "causal_attn": False, "text_mask_token_id": None, "mask_token_id": MASK_ID}
+    )
 
 
-def wedlm(norms: bool) -> Callable[[tuple[int, int], bool], Facts]:
-    """Facts of WeDLM's network with norms on queries and keys, or with biases on queries, keys and values."""
-
-    def facts(heads: tuple[int, int], biases: bool) -> Facts:
-        del biases
-        own = {"attention_bias": not norms, "qk_norm": norms, "head_dim": HEAD_DIM, "mask_token_id": MASK_ID}
-        return shape(heads) | remote("wedlm", "WeDLMForCausalLM", "wedlm") | own
-
-    return facts
+def wedlm(facts: Facts) -> Callable[[tuple[int, int], bool], Facts]:
+    """These facts in small: with norms on queries and keys, or with biases on queries, keys and values."""
+    return lambda heads, _: facts | shape(heads) | {"head_dim": HEAD_DIM, "mask_token_id": MASK_ID}
 
 
 SHARED = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
@@ -331,8 +244,8 @@ def as_qwen3(facts: Facts) -> Reference:
 
 
 def as_qwen3_moe(facts: Facts) -> Reference:
-    experts = ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", "decoder_sparse_step")
-    return Qwen3MoeConfig(**taken(facts, "head_dim", "attention_bias", "mlp_only_layers", *experts)), Qwen3MoeForCausalLM
+    routed = ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", "decoder_sparse_step")
+    return Qwen3MoeConfig(**taken(facts, "head_dim", "attention_bias", "mlp_only_layers", *routed)), Qwen3MoeForCausalLM
 
 
 def as_llada_moe(facts: Facts) -> Reference:
@@ -381,22 +294,22 @@ FAMILIES: dict[str, tuple[Callable[[tuple[int, int], bool], Facts], Callable[[Fa
     "dream": (dream, as_qwen2),
     "diffucoder": (dream, as_qwen2),
     "dreamon": (dreamon, as_qwen2),
-    "dream_reasoner": (dream_reasoner, as_qwen3),
+    "dream_reasoner": (on_wide(published.DREAM_REASONER_8B), as_qwen3),
     "stable_diffcoder": (stable_diffcoder, as_llama),
     "llada": (llada, as_llada),
     "fast_dllm_v2": (fast_dllm_v2, as_qwen2),
-    "sdar": (sdar, as_qwen3),
-    "idlm": (idlm, as_qwen3),
-    "wedlm": (wedlm(norms=False), as_qwen2),
+    "sdar": (on_wide(published.SDAR_8B), as_qwen3),
+    "idlm": (on_wide(published.IDLM_8B, block_size=2), as_qwen3),
+    "wedlm": (wedlm(published.WEDLM_7B), as_qwen2),
     "sdlm": (sdlm, as_qwen2),
-    "wedlm_qwen3": (wedlm(norms=True), as_qwen3),
-    "sdar_moe": (sdar_moe, as_qwen3_moe),
+    "wedlm_qwen3": (wedlm(published.WEDLM_8B), as_qwen3),
+    "sdar_moe": (experts(published.SDAR_30B), as_qwen3_moe),
     "open_dcoder": (open_dcoder, as_qwen2),
     "coda": (coda, as_qwen3),
-    "rnd1": (rnd1, as_qwen3_moe),
+    "rnd1": (experts(published.RND1_30B, rope_scaling=False), as_qwen3_moe),
     "illada": (illada, as_llama),
     "llada_moe": (llada_moe, as_llada_moe),
-    "efficient_dlm": (efficient_dlm, as_qwen3),
+    "efficient_dlm": (on_wide(published.EFFICIENT_DLM_4B, block_size=4), as_qwen3),
     "a2d_qwen3": (a2d("Qwen3"), as_qwen3),
     "a2d_qwen3_bd3lm": (a2d("Qwen3", "diffusion-bd3lm-v0.1"), as_qwen3),
     "a2d_qwen2": (a2d("Qwen2"), as_qwen2),

@@ -8,9 +8,9 @@ from dlstep.models import FAMILIES
 from dlstep.models.configs import HARMLESS, Stated, unknown_fields
 from dlstep.models.fingerprint import effective
 
+from ...helpers import published
 from ...helpers.tiny_configs import FACTS
 from ...helpers.tiny_families import fill
-from . import published
 
 NATIVE = {"qwen2": "dream", "llama": "stable_diffcoder", "qwen3": "sdar", "qwen3_moe": "sdar_moe"}
 DISTINCT = (

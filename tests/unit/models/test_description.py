@@ -7,9 +7,9 @@ import pytest
 from dlstep.models import read_description
 
 from ...helpers.files import edit
+from ...helpers.published import SDAR_8B
 from ...helpers.tiny_families import write_checkpoint
 from .folders import folder_of
-from .published import SDAR_8B
 
 
 @pytest.fixture

@@ -13,9 +13,7 @@ from dlstep.rules.threshold import Threshold
 from training.tokenizer import EOS_ID, MASK_ID
 
 from ...helpers.files import edit
-from ...helpers.tiny_families import FACTS, write_checkpoint
-from .folders import described, folder_of, strategy_of
-from .published import (
+from ...helpers.published import (
     A2D_QWEN2,
     A2D_QWEN3,
     CODA,
@@ -36,6 +34,8 @@ from .published import (
     SDAR_30B,
     STABLE_DIFFCODER_8B,
 )
+from ...helpers.tiny_families import FACTS, write_checkpoint
+from .folders import described, folder_of, strategy_of
 
 NATIVE = ("qwen2", "llama", "qwen3", "qwen3_moe")
 # Families that no file tells apart from the one whose checkpoints they share, but for a name.

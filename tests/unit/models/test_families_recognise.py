@@ -6,9 +6,7 @@ from dlstep.core.spec import BIDIRECTIONAL, PROMPT_IN_FULL, TRAININGS
 from dlstep.models import read_description
 from dlstep.models.families import name_of
 
-from ...helpers.tiny_families import write_checkpoint
-from .folders import described, folder_of, strategy_of
-from .published import (
+from ...helpers.published import (
     A2D_QWEN3,
     DREAM_7B,
     DREAM_REASONER_8B,
@@ -24,6 +22,8 @@ from .published import (
     WEDLM_7B,
     WEDLM_8B,
 )
+from ...helpers.tiny_families import write_checkpoint
+from .folders import described, folder_of, strategy_of
 
 
 def test_a_name_overrides_what_the_folder_says(tmp_path):

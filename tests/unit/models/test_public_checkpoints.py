@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from . import published
+from ...helpers import published
 from .folders import described
 
 PAGE = (

@@ -2,7 +2,13 @@
 
 from typing import Any
 
-from ...helpers.tiny_configs import remote
+
+def remote(model_type: str, architecture: str, module: str) -> dict[str, Any]:
+    """Facts that a checkpoint with code of its own states about it."""
+    config = f"configuration_{module}.{architecture.removesuffix('ForCausalLM')}Config"
+    auto_map = {"AutoConfig": config, "AutoModelForCausalLM": f"modeling_{module}.{architecture}"}
+    return {"model_type": model_type, "architectures": [architecture], "auto_map": auto_map}
+
 
 QWEN25_7B: dict[str, Any] = {
     "attention_dropout": 0.0,
