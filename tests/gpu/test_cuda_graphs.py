@@ -14,6 +14,7 @@ from dlstep.driver.pass_ahead import PassAhead
 from dlstep.models.shapes import GIB
 
 from ..helpers.draft_adapter import write_draft_adapter
+from ..helpers.naming import Loyal, NamingGrid
 
 pytestmark = pytest.mark.gpu
 PROMPTS = [problem.prompt for problem in tiny.problems(24, seed=9)]
@@ -37,13 +38,15 @@ CAPTURED = {
     "diffusion_gemma": {"decoding_strategy": "diffusion_gemma"},
     "causal_blocks": {"decoding_strategy": "causal_blocks"},
     "self_speculation": {"decoding_strategy": "self_speculation"},
+    "scored ids": {"decoding_strategy": NamingGrid(rule=Loyal(0.5))},
 }
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", CAPTURED)
 def test_graphs_change_nothing(name, dtype, cuda_device):
-    params = [WARM if number % 3 == 2 and name in ("multi_bd", "d2f") else LIMIT for number in range(len(PROMPTS))]
+    warm = name in ("multi_bd", "d2f", "scored ids")
+    params = [WARM if warm and number % 3 == 2 else LIMIT for number in range(len(PROMPTS))]
     outputs = []
     for eager in (True, False):
         llm = LLM(device=cuda_device, dtype=dtype, enforce_eager=eager, max_num_reqs=10, **CAPTURED[name])

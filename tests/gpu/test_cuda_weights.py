@@ -11,7 +11,6 @@ import torch
 from dlstep import LLM, SamplingParams, tiny
 
 from ..helpers.new_weights import changed, folder_of, tensors_in, write_adapter, write_changed
-from ..helpers.tiny_configs import FACTS
 from ..helpers.tiny_families import write_checkpoint
 
 pytestmark = pytest.mark.gpu
@@ -136,28 +135,3 @@ def test_sleep_frees_the_bytes_that_it_reports(level, options, cuda_device, repo
     assert abs(woken.after - use.before) < 0.15 * use.before
     assert [output.token_ids for output in llm.generate(PROMPTS, PARAMS, progress=False)] == before
     report(f"sleep({level}) {options}: {use.before / 2**20:.0f} to {use.after / 2**20:.0f} MiB, awake after {seconds:.1f} s")
-
-
-def test_an_update_of_a_large_network_is_faster_than_loading_it(cuda_device, report, tmp_path):
-    """Update a network in SDAR-1.7B's shape from a folder, and from tensors on the device, as a trainer would."""
-    shape: dict[str, Any] = {
-        "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 28, "num_attention_heads": 16,
-        "num_key_value_heads": 8, "head_dim": 128,
-    }  # fmt: skip
-    assert shape.keys() <= FACTS["sdar"]((4, 2), False).keys()
-    write_checkpoint(tmp_path / "sdar", "sdar", **shape)
-    begin = time.perf_counter()
-    llm = LLM(tmp_path / "sdar", device=cuda_device, dtype="bfloat16", max_num_reqs=8, kv_cache_gib=1.0)
-    loading = time.perf_counter() - begin
-    graphs = captures(llm)
-    tensors = {name: its.to(cuda_device, torch.bfloat16) for name, its in tensors_in(tmp_path / "sdar").items()}
-    seconds = []
-    for source in (tmp_path / "sdar", tensors, tensors):
-        begin = time.perf_counter()
-        llm.update_weights(source)
-        seconds.append(time.perf_counter() - begin)
-        llm.generate(PROMPTS, PARAMS, progress=False)
-    assert captures(llm) == graphs and seconds[-1] < loading / 5
-    report(
-        f"loaded in {loading:.1f} s, updated from a folder in {seconds[0]:.1f} s, from tensors in {seconds[-1] * 1000:.0f} ms"
-    )

@@ -11,18 +11,18 @@ SCALE, RANK = 4.0, 2
 
 
 def write_draft_adapter(
-    folder: Path, network: nn.Module, *, layers: str = "model.layers", size: float = 0.3
+    folder: Path, network: nn.Module, *, layers: str = "model.layers"
 ) -> list[tuple[nn.Module, torch.Tensor]]:
     """Write an adapter of every `o_proj` of the network; return these modules and the updates of their weights.
 
-    `layers` is what the checkpoint calls the list of layers, `size` the standard deviation of the numbers.
+    `layers` is what the checkpoint calls the list of layers.
     """
     generator, tensors = torch.Generator().manual_seed(1), {}
     updates: list[tuple[nn.Module, torch.Tensor]] = []
     for name, module in network.named_modules():
         if name.endswith("o_proj"):
             rows, columns = module.get_parameter("weight").shape
-            a, b = (torch.randn(shape, generator=generator) * size for shape in ((RANK, columns), (rows, RANK)))
+            a, b = (torch.randn(shape, generator=generator) * 0.3 for shape in ((RANK, columns), (rows, RANK)))
             updates.append((module, SCALE * b @ a))
             stored = name.replace("model.layers", layers)
             tensors |= {f"{stored}.lora_A.weight": a, f"{stored}.lora_B.weight": b}

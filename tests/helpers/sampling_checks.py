@@ -246,18 +246,6 @@ def check_alike(
     assert_same(found, expected, logits.shape[1], additions=additions, scores=scores, blur=blur)
 
 
-def extreme_logits(device: str = "cpu") -> Tensor:
-    """Three best ids apart from each other, two that are equal, and some far below, up to the largest logits of any model."""
-    rows = torch.tensor([[3.0, 1.0, 2.0, -3.0, 0.0], [1e4, 9.9e3, -1e4, -9e3, 0.0], [1e4, 1e4, -1e4, -1e4, -1e4]])
-    return rows.repeat_interleave(4, 0).to(device)
-
-
-def extreme_settings(temperature: float, device: str = "cpu") -> Settings:
-    """Every row at this temperature."""
-    rows = torch.arange(12, device=device)
-    return Settings(torch.full((12,), temperature, device=device), noise=Noise(rows, rows, rows))
-
-
 def check_merge(
     merge: Callable[..., Tensor],
     twin: Callable[..., Tensor],

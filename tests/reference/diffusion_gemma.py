@@ -1,12 +1,12 @@
 """DiffusionGemma: canvases of random tokens that are denoised as a whole, each after all that is final.
 
-The network and the source of random numbers are arguments: with the numbers of one generator, in the order in which
-transformers draws them, the answer is that of transformers.
+The network and the source of random numbers are arguments, with the methods of `Transformers` and of `GeneratorDraws`: with the
+numbers of one generator, in the order in which transformers draws them, the answer is that of transformers.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,12 +15,6 @@ from transformers import DiffusionGemmaForBlockDiffusion, DynamicCache
 from dlstep.models.transformers_internals import cache_argument
 
 from .gemma_recipe import FULL, SLIDING, WINDOW, Settings
-
-
-class Network(Protocol):
-    """The denoiser: logits of a canvas after final tokens; `before` are the scores of the forward before, if any."""
-
-    def logits(self, final: Sequence[int], canvas: Tensor, before: Tensor | None) -> Tensor: ...
 
 
 class Transformers:
@@ -45,7 +39,10 @@ class Transformers:
         return cache
 
     def logits(self, final: Sequence[int], canvas: Tensor, before: Tensor | None) -> Tensor:
-        """Logits of a canvas whose rows all see the same: the canvas and what is final, in sliding layers its last few."""
+        """Logits of a canvas whose rows all see the same: the canvas and what is final, in sliding layers its last few.
+
+        `before` are the scores of the forward before, if any.
+        """
         if self.encoded is None or self.encoded[0] != list(final):
             self.encoded = list(final), self.encode(list(final))
         length, count = len(final), len(canvas)
@@ -62,24 +59,11 @@ class Transformers:
         ).logits[0]
 
 
-class Draws(Protocol):
-    """Where random numbers come from; `start` is the first position of the canvas, `step` its forward, counted from 0."""
-
-    def opening(self, start: int, count: int) -> Tensor:
-        """The tokens that a canvas opens with."""
-        ...
-
-    def sample(self, scores: Tensor, start: int, step: int) -> Tensor:
-        """A token of each row's distribution; `scores` are logits."""
-        ...
-
-    def noise(self, start: int, count: int, step: int) -> Tensor:
-        """The tokens of the positions that are not accepted."""
-        ...
-
-
 class GeneratorDraws:
-    """The numbers of one generator, in the order in which transformers draws them."""
+    """The numbers of one generator, in the order in which transformers draws them.
+
+    `start` is the first position of the canvas, `step` its forward, counted from 0.
+    """
 
     def __init__(self, generator: torch.Generator, vocabulary: int) -> None:
         self.generator, self.vocabulary = generator, vocabulary
@@ -144,7 +128,7 @@ NOTHING = Asked()
 
 
 def denoise(
-    network: Network, final: Sequence[int], count: int, draws: Draws, settings: Settings, gaps: Gaps, asked: Asked = NOTHING
+    network: Any, final: Sequence[int], count: int, draws: Any, settings: Settings, gaps: Gaps, asked: Asked = NOTHING
 ) -> list[int]:
     """A canvas of `count` positions after the tokens `final`: the most probable tokens of its last forward.
 
@@ -186,11 +170,11 @@ def denoise(
 
 
 def replay(
-    network: Network,
+    network: Any,
     prompt: Sequence[int],
     count: int,
     settings: Settings,
-    draws: Draws,
+    draws: Any,
     gaps: Gaps | None = None,
     asked: Asked = NOTHING,
 ) -> list[int]:

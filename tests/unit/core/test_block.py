@@ -1,7 +1,5 @@
 """Groups of positions follow from their definition; blocks whose positions are replaced by any number of masks."""
 
-from dataclasses import replace
-
 from hypothesis import given, strategies as st
 
 from dlstep.core.block import Block, Grid, Replacement, moved
@@ -59,14 +57,3 @@ def test_positions_that_stay_keep_token_probability_and_kind_at_their_new_place(
     assert len(added) == sum(each.count for each in replaced) and added <= {*after.masked}
     assert list(after.masked) == sorted({*after.masked}) and {after.tokens[at - after.start] for at in after.masked} <= {MASK}
     assert not any(after.given >> (at - after.start) & 1 or after.probabilities[at - after.start] for at in added)
-
-
-@given(st.data())
-def test_masks_that_are_added_and_removed_leave_the_block_as_it_was(data):
-    block = data.draw(blocks())
-    grown = tuple(replace(each, count=1 + each.count) for each in replacements(data.draw, block.masked))
-    after = block.resized(grown, MASK)
-    added = [moved(each.position, grown) + number for each in grown for number in range(1, each.count)]
-    assert after.resized([Replacement(place, 0) for place in added], MASK) == block
-    everything = [Replacement(position, 0) for position in range(block.start, block.end)]
-    assert block.resized(everything, MASK).tokens == ()

@@ -1,10 +1,7 @@
 """Soft inputs: what must hold of every blend."""
 
-from dataclasses import fields, replace
-
 import torch
 from hypothesis import given, settings, strategies as st
-from torch.nn.functional import pad
 
 from dlstep_kernels import SoftRows, merge_embeddings
 from dlstep_kernels.embeddings import ADDED, RENORMALIZED
@@ -37,25 +34,3 @@ def blended_one_by_one(embedded, table, mask_id, soft):
 def test_blends_are_those_of_a_loop(seed, count, dtype):
     sizes = {"ids": 11, "total": 9, "blended": 4, "count": count, "width": 16}
     check_merge(merge_embeddings, blended_one_by_one, seed, dtype=dtype, **sizes)
-
-
-@settings(max_examples=100, deadline=None)
-@given(seed=st.integers(0, 10**6), widths=st.lists(st.integers(1, 40), min_size=1, max_size=4))
-def test_blend_is_equal_to_the_bit_among_rows_of_more_ids_and_other_formulas(seed, widths):
-    generator = torch.Generator().manual_seed(seed)
-    table, most = torch.randn(11, 16, generator=generator), max(widths)
-
-    def drawn(row, width):
-        ids, shares = torch.randint(0, 11, (1, width), generator=generator), torch.rand(1, width, generator=generator)
-        mode, factor = torch.randint(0, 3, (1,), generator=generator), torch.rand(1, generator=generator)
-        return SoftRows(torch.tensor([row]), ids, shares, mode, factor)
-
-    alone = [drawn(row, width) for row, width in enumerate(widths)]
-    parts = [
-        replace(one, **{name: pad(getattr(one, name), (0, most - one.ids.shape[1])) for name in ("ids", "probabilities")})
-        for one in alone
-    ]
-    together = SoftRows(*(torch.cat([getattr(one, field.name) for one in parts]) for field in fields(SoftRows)))
-    merged = merge_embeddings(table, table, 3, together)
-    for row, one in enumerate(alone):
-        assert torch.equal(merged[row], merge_embeddings(table, table, 3, one)[row])

@@ -12,11 +12,10 @@ from hypothesis import assume, given, strategies as st
 
 from dlstep.core import draws
 from dlstep_kernels import SamplerConfig, Settings, policy_of, sample
+from dlstep_kernels.sampling import Noise
 
 from ...helpers.sampling_checks import (
     STATISTICS,
-    extreme_logits,
-    extreme_settings,
     logits_of,
     options_of,
     permitted_by,
@@ -185,6 +184,8 @@ def test_top_p_of_one_drops_nothing():
 
 
 def test_a_temperature_without_a_normal_reciprocal_is_greedy():
-    drawn = sample(extreme_logits(), extreme_settings(1e-44), vocab_size=5, mask_id=None)
-    assert set(drawn.tokens[:8].tolist()) == {0}
-    assert drawn.probabilities[:8].tolist() == [1.0] * 8
+    logits = torch.tensor([[3.0, 1.0, 2.0, -3.0, 0.0], [1e4, 9.9e3, -1e4, -9e3, 0.0]]).repeat(4, 1)
+    rows = torch.arange(8)
+    drawn = sample(logits, Settings(torch.full((8,), 1e-44), noise=Noise(rows, rows, rows)), vocab_size=5, mask_id=None)
+    assert set(drawn.tokens.tolist()) == {0}
+    assert drawn.probabilities.tolist() == [1.0] * 8

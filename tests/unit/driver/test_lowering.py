@@ -13,7 +13,6 @@ from dlstep.core import (
     Grid,
     Plan,
     Rows,
-    SampleSpec,
     SamplingParams,
     Span,
     Spec,
@@ -21,9 +20,8 @@ from dlstep.core import (
     Who,
 )
 from dlstep.driver import PageTables
-from dlstep.driver.lowering import LoweringTarget, gather, lower as lower_gathered, pack, unpack
+from dlstep.driver.lowering import LoweringTarget, gather, lower as lower_gathered
 from dlstep.driver.tables import MaskTable
-from dlstep_kernels import Drawn
 
 from ...helpers.spans import changed
 
@@ -79,52 +77,6 @@ def test_tables_grow_and_rows_are_used_again():
     assert tables.rows == {1: 1, 8: row}
     with pytest.raises(DlstepError, match="admits request 1, which is live"):
         tables.apply(Plan(2, 1, (), admissions=(Admission(1, ()),)))
-
-
-def test_scored_ids_of_requests_with_fewer_are_padded():
-    """Of three requests the first has three scored ids per row, the second two, the third none; a fourth samples nothing."""
-    tables = tables_of((0, 1), (2, 3), (4, 5), (6,))
-    spans = (
-        span(0, 0, 4, (1,), scored_ids=(5, 6, 7)),
-        span(1, 0, 4, (2, 3), scored_ids=(8, 9, 10, 11)),
-        span(2, 0, 4, (3,)),
-        span(3, 0, 4),
-    )
-    plan = replace(plan_of(*spans), sample_spec=SampleSpec(scored=3))
-    settings = lower(plan, tables, TARGET).settings
-    assert settings.scored_ids.tolist() == [[5, 6, 7], [8, 9, -1], [10, 11, -1], [-1, -1, -1]]
-    assert settings.temperatures is None and settings.noise is None
-    for none in (replace(plan, spans=spans[2:]), plan_of(*spans[2:])):
-        assert lower(none, tables, TARGET).settings.scored_ids is None
-        assert "scored_ids" not in gather(none, tables, TARGET).arrays
-
-
-@pytest.mark.parametrize("best", [0, 2])
-def test_scored_probabilities_come_back_in_the_layout_of_each_span(best):
-    rows = torch.arange(5)
-    drawn = Drawn(
-        tokens=rows,
-        probabilities=rows / 8,
-        entropies=rows / 16,
-        best_ids=torch.stack((rows, rows), 1) if best else None,
-        best_probabilities=torch.full((5, 2), 0.25) if best else None,
-        scored_probabilities=torch.arange(10).view(5, 2) / 16,
-    )
-    spans = (
-        span(0, 0, 4, (1, 2), scored_ids=(5, 6, 7, 8)),
-        span(1, 0, 4, (2, 3), scored_ids=(9, 10)),
-        span(2, 0, 4, (3,)),
-        span(3, 0, 4),
-    )
-    plan = replace(plan_of(*spans), sample_spec=SampleSpec(frozenset({"entropy"}), best=best, scored=2))
-    found = unpack(plan, pack(drawn)).spans
-    sixteenths = [tuple(16 * chance for chance in each.scored_probabilities) for each in found]
-    assert sixteenths == [(0, 1, 2, 3), (4, 6), (), ()]
-    assert [each.tokens for each in found] == [(0, 1), (2, 3), (4,), ()]
-    assert [len(each.best_ids) for each in found] == [2 * best, 2 * best, best, 0]
-    none = replace(plan, spans=tuple(changed(each, scored_ids=()) for each in spans))
-    answers = unpack(none, pack(replace(drawn, scored_probabilities=None))).spans
-    assert answers == tuple(replace(each, scored_probabilities=()) for each in found)
 
 
 FILTERS = {"temperature": 0.5, "top_k": 3, "top_p": 0.75, "min_p": 0.25}

@@ -4,9 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from transformers.models.diffusion_gemma.generation_diffusion_gemma import (
-    LinearTemperatureScheduleLogitsProcessor,
-)
 
 from dlstep.core import (
     Config,
@@ -99,18 +96,6 @@ def test_a_rebuilt_state_answers_as_it_would_have(gemmas):
         state = commit(state, driver.run(schedule(state)))
     state, _ = decode(rebuild(state), driver)
     assert answers(state) == answers(undisturbed)
-
-
-def test_temperatures_are_those_of_transformers():
-    scores = torch.linspace(-30.0, 30.0, 101)[None]
-    for value in (GEMMA, DiffusionGemma(), DiffusionGemma(t_min=0.0, t_max=1.3, max_denoising_steps=7)):
-        theirs = LinearTemperatureScheduleLogitsProcessor(value.t_min, value.t_max, value.max_denoising_steps)
-        for remaining in range(1, value.max_denoising_steps + 1):
-            ids = torch.zeros((1, 1), dtype=torch.int64)
-            expected = theirs(ids, scores, cur_step=torch.tensor(remaining, dtype=torch.int32))
-            ours = torch.tensor([value.temperature(remaining)])
-            assert ours.item() == value.temperature(remaining)
-            assert torch.equal(scores / ours, expected)
 
 
 def second_plan(driver, config, strategy, prompt):

@@ -71,10 +71,7 @@ BAD = {
     "trailing bytes": (header(lambda entries: None, b"12345"), "is cut off or damaged, download it again"),
     "offsets as text": (header(typed("data_offsets", ["0", "128"])), "is cut off or damaged, download it again"),
     "a shape of fractions": (header(typed("shape", [32.0])), "is cut off or damaged, download it again"),
-    "another kind of numbers": (header(typed("dtype", "X32")), "download it again"),
-    "metadata that is none": (header(lambda entries: entries.update({"__metadata__": 5})), "download it again"),
     "a deep header": (raw_header(DEEP.encode()), "is cut off or damaged, download it again"),
-    "a header that is a list": (raw_header(b"[1]"), "is cut off or damaged, download it again"),
     "a large file": (
         lambda folder: os.truncate(folder / "config.json", (64 << 20) + 1),
         "config.json has 67108865 bytes, and at most 67108864 are read: check that it is the right file",
@@ -83,7 +80,6 @@ BAD = {
     "a width beyond everything": (config(hidden_size=10**15, head_dim=10**12), "no Qwen3ForCausalLM can be made"),
     "block_size 0": (config(block_size=0), "block_size: must be at least 1, got 0"),
     "block_size as text": (config(block_size="4"), "block_size: must be a whole number of 64 bits, got '4'"),
-    "block_size true": (config(block_size=True), "block_size: must be a whole number of 64 bits, got True"),
     "buffer_size in the section": (config(dlstep={"buffer_size": -3}), "buffer_size: must be at least 1, got -3"),
     "a threshold as text": (
         config(dlstep={"accept_threshold": "high"}),
@@ -91,7 +87,6 @@ BAD = {
     ),
     "an option of nobody": (config(dlstep={"blocksize": 4}), "states blocksize=4, which no strategy knows"),
     "a path for a rule": (config(dlstep={"rule": "evil.rule"}), "asks for 'evil.rule', and a checkpoint may only ask for"),
-    "a number for a rule": (config(dlstep={"rule": 5}), "asks for 5, and a checkpoint may only ask for"),
     "an unknown strategy": (config(dlstep={"decoding_strategy": "nonsense"}), "asks for 'nonsense'"),
     "a strategy that is a number": (
         config(dlstep={"decoding_strategy": 5}),
@@ -103,7 +98,6 @@ BAD = {
     ),
     "a shift as text": (config(dlstep={"head_shift": "1"}), "head_shift: must be one of 0, 1, got '1'"),
     "EOS as text": (config(eos_token_id="<eos>"), "config.json, read as sdar: Validation error"),
-    "EOS in a nested list": (config(eos_token_id=[[2]]), "config.json, read as sdar: Validation error"),
     "EOS beyond the network": (config(eos_token_id=99_999), "eos_token_id=99999 is not an id of "),
     "EOS beyond the tokenizer": (config(eos_token_id=189), "eos_token_id=189 is not an id of its tokenizer"),
     "EOS below 0": (config("generation_config.json", eos_token_id=-1), "eos_token_id=-1 is not an id"),
@@ -116,12 +110,10 @@ BAD = {
     "a long number": (write(CONFIG, '{"vocab_size": ' + "9" * 5000 + "}"), "config.json is no JSON: Exceeds the limit"),
     "not UTF-8": (lambda folder: (folder / CONFIG).write_bytes(b'{"a": "\xff"}'), "config.json is no JSON: 'utf-8' codec"),
     "zero heads of a native class": (native(num_attention_heads=0), "no Qwen3ForCausalLM can be made as config.json"),
-    "a head_dim of 0": (native(head_dim=-1), "no Qwen3ForCausalLM can be made as config.json"),
     "an unknown activation": (
         native(hidden_act="nonsense"),
         "no Qwen3ForCausalLM can be made as config.json describes it: KeyError 'nonsense'",
     ),
-    "an activation that is a list": (native(hidden_act=["silu"]), "config.json, read as qwen3: Validation error"),
     "a fact named like a method": (native(to_dict=5), "no Qwen3ForCausalLM can be made as config.json"),
     "layers of an unknown type": (native(layer_types=["nonsense"] * 2), "config.json, read as qwen3: "),
     "two rotary embeddings": (
@@ -136,14 +128,8 @@ BAD = {
         "state two rotary embeddings: keep only the right one",
     ),
     "a tokenizer that is a list": (write(TOKENIZER, "[]"), "cannot be read: "),
-    "a tokenizer that is no JSON": (write(TOKENIZER, "{"), "cannot be read: "),
     "a deep tokenizer": (write(TOKENIZER, DEEP), "cannot be read: "),
     "a tokenizer without a model": (tokens(lambda said: said.pop("model")), "cannot be read: "),
-    "a tokenizer_config that is a list": (write("tokenizer_config.json", "[]"), "cannot be read: "),
-    "a deep tokenizer_config": (
-        write("tokenizer_config.json", DEEP),
-        "cannot be read: ",
-    ),
     "a special token that is a number": (config("tokenizer_config.json", eos_token=5), "cannot be read: "),
     "added tokens that are text": (
         config("tokenizer_config.json", added_tokens_decoder="x"),
@@ -196,15 +182,8 @@ BAD_ADAPTERS = {
         lambda folder: os.truncate(folder / "adapter_model.safetensors", 777),
         "adapter_model.safetensors is cut off or damaged, download it again",
     ),
-    "empty": (
-        lambda folder: (folder / "adapter_model.safetensors").write_bytes(b""),
-        "adapter_model.safetensors is cut off or damaged, download it again",
-    ),
     "no regex": (config(ADAPTER, target_modules="(q_proj"), NEVER_WRITTEN),
-    "no regex in a key": (config(ADAPTER, rank_pattern={"[": 4}), NEVER_WRITTEN),
-    "no regex beside": (config(ADAPTER, exclude_modules="*"), NEVER_WRITTEN),
     "a rank as text": (config(ADAPTER, r="8"), "adapter"),
-    "an alpha as text": (config(ADAPTER, lora_alpha="x"), NEVER_WRITTEN),
     "patterns that are a list": (config(ADAPTER, rank_pattern=[1]), NEVER_WRITTEN),
     "layers without targets": (config(ADAPTER, target_modules=".*q", layers_to_transform=[1]), "adapter_config.json"),
     "no JSON": (write(ADAPTER, "{"), "adapter_config.json is no JSON: "),
@@ -215,9 +194,7 @@ BAD_ADAPTERS = {
         for name, value in (
             ("fan_in_fan_out", True),
             ("use_dora", True),
-            ("lora_bias", True),
             ("target_parameters", ["experts.down_proj"]),
-            ("a_new_option", {"x": 1}),
             ("init_lora_weights", "pissa"),
             ("bias", "some"),
             ("target_modules", None),

@@ -37,7 +37,7 @@ class Planted:
     def __init__(self, *args, **kwargs): pass
 STRATEGY = PlantedConfig = PlantedTokenizer = PlantedTokenizerFast = Planted
 """
-PLACES = ("planted", "evil.planted", "evil", "planted:Planted", "evil.planted:Planted", "evil.planted.Planted")
+PLACES = ("planted", "evil.planted:Planted", "evil.planted.Planted")
 LOCAL = {"AutoConfig": "planted.PlantedConfig", "AutoModelForCausalLM": "planted.Planted", "AutoTokenizer": ["planted.P", None]}
 
 
@@ -131,7 +131,6 @@ def test_the_strategy_of_a_folder_is_looked_up_only(name, folder, capsys):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"model_type": "planted", "architectures": ["planted.Planted"]},
         {"model_type": "evil.planted", "architectures": ["evil.planted.Planted"], "auto_map": LOCAL},
         {
             "model_type": "qwen3",
@@ -141,7 +140,6 @@ def test_the_strategy_of_a_folder_is_looked_up_only(name, folder, capsys):
         },
         {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "quantization_config": {"quant_method": "planted"}},
         {"dlstep": {"block_size": {"class_path": "planted.Planted"}}},
-        {"dlstep": {"__class__": "planted.Planted"}},
         {"dlstep": "planted.Planted"},
         {"dlstep": {"decoding_strategy": {"class_path": "planted.Planted"}}},
         {"rope_parameters": {"rope_type": "planted.Planted", "rope_theta": 1e4}, "rope_theta": None},
@@ -175,9 +173,6 @@ ADAPTER_PLACES = {
     "runtime_config": {"class_path": "planted.Planted"},
     "loftq_config": {"__reduce__": "planted"},
     "peft_type": "planted.Planted",
-    "task_type": "planted.Planted",
-    "megatron_config": {"class_path": "planted.Planted"},
-    "base_model_class": "planted.Planted",
     "layer_replication": "planted",
 }
 

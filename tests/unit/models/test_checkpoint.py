@@ -63,16 +63,12 @@ def test_only_a_canvas_as_long_as_the_answer_has_a_default_length(folder):
     "stored, device, processor, dtype",
     [
         ({"BF16": SMALL, "F32": 9}, "cpu", {"amx_bf16"}, torch.bfloat16),
-        ({"BF16": SMALL}, "cpu", {"avx512_bf16"}, torch.bfloat16),
-        ({"BF16": SMALL}, "cpu", {"bf16"}, torch.bfloat16),
         ({"BF16": SMALL}, "cpu", {"avx2", "avx512_f", "avx512_fp16"}, torch.float32),
         ({"BF16": SMALL - 1}, "cpu", {"amx_bf16"}, torch.float32),
         ({"F16": SMALL}, "cpu", {"avx512_fp16"}, torch.float16),
-        ({"F16": SMALL}, "cpu", {"amx_fp16"}, torch.float16),
         ({"F16": SMALL}, "cpu", {"amx_bf16", "avx512_bf16"}, torch.float32),
         ({"F32": SMALL, "BF16": 9}, "cpu", {"amx_bf16", "avx512_bf16"}, torch.float32),
         ({"F32": SMALL}, "cuda", set(), torch.bfloat16),
-        ({"F16": 9}, "cuda", set(), torch.bfloat16),
     ],
 )
 def test_weights_have_a_dtype_that_the_device_multiplies_fast(stored, device, processor, dtype, monkeypatch):

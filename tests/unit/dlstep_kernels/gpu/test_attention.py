@@ -61,14 +61,6 @@ def test_few_tiles_are_divided_into_smaller_ones(dtype, monkeypatch):
     assert launch_parameters(queries, 128, 4, ("windowed", "many", "few")) == windowed
 
 
-@pytest.mark.parametrize("kind", ["many", "waves"])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_many_tiles_run_in_pairs(dtype, kind, monkeypatch):
-    monkeypatch.setattr("dlstep_kernels.gpu.attention.architecture", lambda device: "sm_90")
-    chosen = launch_parameters(torch.empty(1, 32, 128, dtype=dtype), 128, 4, (kind,))
-    assert chosen["occupancy"] * chosen["num_warps"] * 32 * chosen["maxnreg"] <= 65536  # registers of a multiprocessor
-
-
 def test_programs_do_not_share_a_short_context_in_halves(monkeypatch):
     monkeypatch.setattr("dlstep_kernels.gpu.attention._processors", lambda device: 132)
     chosen = {"min_part": 128, "occupancy": 1}
