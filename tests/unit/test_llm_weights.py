@@ -9,7 +9,7 @@ from functools import cache, partial
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from dlstep import LLM, DlstepError, strategies
@@ -30,7 +30,7 @@ OPTIONS = {
     "lora_kept_compiled": {"lora": True, "pre_merge_lora": False, "compile_layers": True},
     "lora_fp8": {"lora": True, "quantization": "fp8", "compile_layers": True},
 }
-QUICK = [("multi_bd", "lora_fp8"), ("dmax", "compiled"), ("self_speculation", "lora_kept")]
+QUICK = [("multi_bd", "fp8"), ("self_speculation", "lora_kept")]
 STRATEGIES = ("multi_bd", "dmax", "wedlm")  # the others are tried by `make full`
 
 
@@ -144,15 +144,6 @@ FAULTS = {
 }
 
 
-@given(st.sampled_from([*FAULTS]), st.integers(0, 40))
-def test_tensors_that_do_not_fit_are_named_and_change_nothing(fault, number):
-    case = tried()
-    version = case.llm.update_weights(case.weights[0])
-    with pytest.raises(ValueError, match=f"the given tensors do not fit .*{FAULTS[fault]}"):
-        case.llm.update_weights(wrong(case.weights[1], fault, number))
-    assert agree(case.answer(), case.answers[0]) and case.llm.engine.driver.weights_version == version
-
-
 @pytest.mark.parametrize(
     "source", [None, 3, b"x", [1, 2], {1: torch.ones(1)}, {"a": 3}, {"a": None}, torch.nn.Linear(1, 1)], ids=str
 )
@@ -191,16 +182,6 @@ def broken_off(moment, error):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(weights, "parameter_part", counted)
         yield
-
-
-@given(st.integers(0, 30), st.sampled_from([KeyboardInterrupt, MemoryError, RuntimeError]))
-def test_an_update_that_ends_at_any_tensor_is_seen(moment, error):
-    case = tried()
-    with broken_off(moment, error), pytest.raises(error):
-        case.llm.update_weights(case.weights[2])
-    refused(case.llm)
-    case.llm.update_weights(case.weights[2])
-    assert agree(case.answer(), case.answers[2])
 
 
 def test_what_is_no_checkpoint_changes_nothing(tmp_path):
@@ -250,14 +231,14 @@ class Changes(RuleBasedStateMachine):
         self.case.llm.update_weights(self.case.weights[number])
         self.now = number
 
-    @rule(fault=st.sampled_from([*FAULTS]), number=st.integers(0, 9))
+    @rule(fault=st.sampled_from([*FAULTS]), number=st.integers(0, 40))
     def refuse(self, fault, number):
-        with pytest.raises(ValueError, match="do not fit"):
+        with pytest.raises(ValueError, match=f"the given tensors do not fit .*{FAULTS[fault]}"):
             self.case.llm.update_weights(wrong(self.case.weights[1], fault, number))
 
-    @rule(moment=st.integers(0, 9))
-    def fail(self, moment):
-        with broken_off(moment, RuntimeError), pytest.raises(RuntimeError):
+    @rule(moment=st.integers(0, 30), error=st.sampled_from([KeyboardInterrupt, MemoryError, RuntimeError]))
+    def fail(self, moment, error):
+        with broken_off(moment, error), pytest.raises(error):
             self.case.llm.update_weights(self.case.weights[1])
         self.now = None
 
@@ -296,8 +277,7 @@ class Changes(RuleBasedStateMachine):
     @invariant()
     def answers_are_of_these_weights_or_none(self):
         if self.asleep or self.now is None:
-            with pytest.raises(DlstepError, match=r"update_weights|wake_up"):
-                self.case.answer()
+            refused(self.case.llm)
         else:
             assert agree(self.case.answer(), self.case.answers[self.now])
 

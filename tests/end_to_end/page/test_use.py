@@ -244,22 +244,3 @@ def test_a_conversation_goes_on(browser):
         assert watched.answers() == [answer(OTHER)]
         watched.check()
         page.context.close()
-
-
-@pytest.mark.stress
-def test_all_answers_of_a_request_are_found_again(visit, site):
-    body = {"prompt": STORY, "n": 2, "temperature": 1.0, "seed": 3, "max_tokens": 24, "dlstep": {"stream": "steps"}}
-    with site.http() as http:
-        told = http.post("/v1/completions", json=body).json()
-    watched = visit(f"#kept=%5B%22{told['id']}%22%5D")
-    watched.ended(2)
-    texts = watched.answers()
-    assert [choice["text"] for choice in told["choices"]] == texts and texts[0] != texts[1]
-    again = json.loads(watched.saved())
-    assert [(run["index"], run["text"]) for run in again["runs"]] == [(0, texts[0]), (1, texts[1])]
-    watched.page.locator(".answer").nth(1).click()
-    watched.page.locator("#first").click()
-    watched.fork("seed", "9")
-    expect(watched.page.locator(".lane h3").nth(1)).to_have_text("B from frame 0: seed 9")
-    watched.ended(2)
-    assert watched.answers()[0] == texts[1]

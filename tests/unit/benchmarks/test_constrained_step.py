@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks import constrained_step
-from benchmarks.constrained_step import PARTS, TINY, Stopwatch, measure
+from benchmarks.constrained_step import PARTS, TINY, measure
 
 from .test_schema_answers import written
 
@@ -26,17 +26,3 @@ def test_both_kinds_of_steps_are_measured(tmp_path, monkeypatch):
     for row in rows:
         assert row["steps"] and row["plain_ms"] > 0 and 0 < row["masks_p50"] <= row["masks_p90"] <= row["masks_max"]
         assert all(row[part] > 0 for part in ("sets", "classes", "rows", "filter", "start", "commit"))
-
-
-def test_the_time_of_a_part_excludes_that_of_parts_in_it(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(constrained_step, "perf_counter", lambda: now[0])
-    watch = Stopwatch()
-
-    def work(seconds, inside=lambda: None):
-        now[0] += seconds
-        inside()
-
-    watch._timed("outer", work)(1.0, lambda: watch._timed("inner", work)(2.0))
-    spent = watch.lap()
-    assert (spent["outer"], spent["inner"]) == (1.0, 2.0) and not watch.lap()["outer"]

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import event, given, strategies as st
@@ -18,11 +17,11 @@ from training.tokenizer import EOS_ID, build_tokenizer
 from ...helpers.refusals import refused
 from ...helpers.shadow_llm import make_llm
 
-LINES = "{% for message in messages %}{{ message['content'] }}\n{% endfor %}"
 NAMED = (
     "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}<eos>{% endfor %}{% if add_generation_prompt %}bot:{% endif %}"
 )
-QUESTION = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
+
+
 HELLO = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hello"}]
 
 
@@ -67,25 +66,6 @@ def test_the_embedded_models_answer_the_last_message_of_a_conversation():
     for conversation in (told(question), told(f"{question}\n"), [*before, *told(question)]):
         (answer,) = llm.chat(conversation)
         assert answer.token_ids == plain.token_ids and "53+39=92" in answer.text
-
-
-def test_a_second_turn_finds_the_pages_of_the_first():
-    engine = LLM("tiny-bd", page_size=2, buffer_size=1).engine
-    plans = []
-    driver = SimpleNamespace(run=lambda plan: (plans.append(plan), engine.driver.run(plan))[1])
-    llm = LLM.of(replace(engine, driver=driver, chat_template=LINES))
-    first = llm.chat(told(QUESTION))[0]
-    assert first.finish_reason == "stop"
-    asked = len(plans)
-    conversation = [*told(QUESTION), {"role": "assistant", "content": first.text}, *told(QUESTION)]
-    second = llm.chat(conversation)[0]
-    shared = 2 * len(plans[asked].admissions[0].shared)
-    # Not only the question: the answer as well, except the blocks after which nothing was decoded.
-    known = len(first.prompt) + len(first.token_ids)
-    assert second.prompt[:known] == (*first.prompt, *first.token_ids)
-    assert len(first.prompt) + 8 < shared <= known
-    fresh = LLM.of(replace(LLM("tiny-bd", page_size=2, buffer_size=1).engine, chat_template=LINES))
-    assert fresh.chat(conversation)[0].token_ids == second.token_ids
 
 
 THINKS = "{# drops messages #}{{ messages[-1].content }}{% if enable_thinking %} yes{% endif %}"

@@ -21,7 +21,7 @@ from dlstep.core import (
 from dlstep.core.lifecycle import apply
 from dlstep.testing.generators import cases
 from dlstep.testing.harness import run_case
-from dlstep.views.frames import Feeding, Frame, FrameEncoder, FrameRecorder, folded, joined, recording
+from dlstep.views.frames import Feeding, Frame, FrameEncoder, FrameRecorder, recording
 
 from ...helpers.recorded import recorded
 from ...helpers.serving import tiny_llm
@@ -160,22 +160,6 @@ def test_a_frame_tells_its_part_of_the_plan(name):
             best += bool(fed.best_ids)
     assert lost, "no request lost its pages"
     assert bool(best) == (name in ("dmax", "diffusion_gemma"))
-
-
-@given(data=st.data())
-def test_the_first_frame_of_a_fork_folds_as_what_it_stands_for(data):
-    trace = run_case(data.draw(cases(strategies.load("multi_bd")))).trace
-    state, recorder, frames = trace.first, FrameRecorder(), []
-    for event in trace.events:
-        state = apply(state, event)
-        if isinstance(event, Add) and event.request.id == 0:
-            frames += recorder.open(state.find(0))
-        frames += [frame for _, frame in recorder.record(event, state)]
-    cut = data.draw(st.integers(1, len(frames)))
-    one = joined(frames[:cut])
-    tokens, chances, last = folded(frames[:cut])
-    assert folded([one])[:2] == (tokens, chances) and (one.cells, one.seq, one.nfe) == (last.cells, last.seq, last.nfe)
-    assert folded([one, *frames[cut:]])[:2] == folded(frames)[:2]
 
 
 def test_rivals_are_at_the_offset_that_they_were_sampled_for():

@@ -100,37 +100,36 @@ def test_logprobs_have_the_offsets_of_their_texts(client):
     (prompt,) = questions(1)
     (output,) = tiny_llm().generate(prompt, PARAMS)
     whole = client.completions.create(prompt=prompt, logprobs=1, **COMMON).choices[0]
-    stream = client.completions.create(prompt=prompt, logprobs=1, stream=True, **COMMON)
-    offsets = [offset for chunk in stream for choice in chunk.choices for offset in choice.logprobs.text_offset]
+    ids = {"return_token_ids": True}
+    stream = client.completions.create(prompt=prompt, logprobs=1, stream=True, extra_body=ids, **COMMON)
+    first, *choices = [choice for chunk in stream for choice in chunk.choices]
+    assert first.prompt_token_ids == tiny_llm().engine.tokenizer.encode(prompt)
+    offsets = [offset for choice in choices for offset in choice.logprobs.text_offset]
     placed = zip(whole.logprobs.tokens, whole.logprobs.text_offset, strict=True)
     assert "".join(whole.logprobs.tokens) == output.text and offsets == whole.logprobs.text_offset
     assert all(output.text.startswith(text, offset) for text, offset in placed)
 
 
 @pytest.mark.parametrize("count", [0, 5, 20])
-@pytest.mark.parametrize("mode", ["whole", "settled", "drafts", "steps"])
-def test_top_logprobs_and_ids_are_those_of_generate(client, mode, count):
+def test_top_logprobs_and_ids_are_those_of_generate(client, count):
     (prompt,) = questions(1)
     (output,) = tiny_llm().generate(prompt, replace(PARAMS, top_logprobs=count))
-    streams, beside = mode != "whole", {"dlstep": {"stream": mode}} if mode != "whole" else {}
-    ids = {"return_token_ids": True, "return_tokens_as_token_ids": True}
-    common = {"stream": streams, "extra_body": beside | ids, **COMMON}
-    found = client.completions.create(prompt=prompt, logprobs=count, **common)
-    messages = [{"role": "user", "content": prompt}]
-    chat = client.chat.completions.create(messages=messages, logprobs=True, top_logprobs=count, **common)
-    chunks, chat_chunks = (list(each) if streams else [each] for each in (found, chat))
-    choices, chat_choices = ([choice for chunk in each for choice in chunk.choices] for each in (chunks, chat_chunks))
+    common = {"extra_body": {"return_token_ids": True, "return_tokens_as_token_ids": True}, **COMMON}
+    (choice,) = client.completions.create(prompt=prompt, logprobs=count, **common).choices
+    chat = client.chat.completions.create(
+        messages=[{"role": "user", "content": prompt}], logprobs=True, top_logprobs=count, **common
+    )
+    (chat_choice,) = chat.choices
     settled = [dict([pair]) for pair in zip(output.token_ids, output.probabilities, strict=True)]
     likely = [dict(top) for top in output.top_probabilities] or [{} for _ in settled]
-    tops = [top for choice in choices if choice.logprobs for top in choice.logprobs.top_logprobs]
+    tops = choice.logprobs.top_logprobs
     assert [by_id(top) for top in tops] == [
         pytest.approx(one | top, rel=1e-4) for one, top in zip(settled, likely, strict=True)
     ]
     assert {len(top) for top in tops} == {max(count, 1)}
-    for each in (choices, chat_choices):
-        assert [token for choice in each for token in getattr(choice, "token_ids", [])] == [*output.token_ids]
-    assert [*tiny_llm().engine.tokenizer.encode(prompt)] == choices[0].prompt_token_ids == chat_chunks[0].prompt_token_ids
-    entries = [entry for choice in chat_choices if choice.logprobs for entry in choice.logprobs.content]
+    assert choice.token_ids == chat_choice.token_ids == [*output.token_ids]
+    assert choice.prompt_token_ids == chat.prompt_token_ids == [*tiny_llm().engine.tokenizer.encode(prompt)]
+    entries = chat_choice.logprobs.content
     assert [entry.token for entry in entries] == [f"token_id:{token}" for token in output.token_ids]
     assert [by_id({top.token: top.logprob for top in entry.top_logprobs}) for entry in entries] == [
         pytest.approx(each, rel=1e-4) for each in likely

@@ -82,7 +82,12 @@ def test_a_fork_stays_with_the_engine_that_has_its_steps(replica):
         made = server.post(COMPLETIONS, **asked(2), dlstep={"stream": "steps"})
         other.phase = "ready"
         again = server.post(COMPLETIONS, **asked(2))
-        assert again["usage"]["prompt_tokens_details"]["cached_tokens"] > 0, "so does another request with the same prompt"
+        cached = again["usage"]["prompt_tokens_details"]["cached_tokens"]
+        assert cached > 0, "so does another request with the same prompt"
+        told = [
+            counts(server, f"dlstep_replica_{name}").total() for name in ("prompt_tokens_total", "cached_tokens_total", "up")
+        ]
+        assert told == [2 * len(asked(2)["prompt"]), cached, 2]
         fork = server.post(f"/v1/requests/{made['id']}/fork", seq=2)
         assert fork["choices"][0]["text"] == made["choices"][0]["text"]
         keepers = [
