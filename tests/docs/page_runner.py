@@ -40,7 +40,6 @@ from .blocks import ROOT, Block, is_printed
 
 PYTHON, SHELL = ("python",), ("", "sh", "bash", "shell")
 ADDRESS = re.compile(r"(?:127\.0\.0\.1|localhost):8000")
-FILE = re.compile(r"^cat > (\S+) <<'?END'?\n(.*?)^END$", re.DOTALL | re.MULTILINE)
 VARIABLE = re.compile(r"[A-Z_]+=\S*")
 # Options that make a command fast; a later option of the same name overrides an earlier one.
 QUICK = {
@@ -176,15 +175,13 @@ class PageRunner:
 
     def shell(self, block: Block) -> None:
         """Run the commands of a block. An error that the page shows is the only failure allowed."""
-        for name, content in FILE.findall(block.text):
-            (self.folder / name).write_text(content)
         shown = block.printed or ""
         allowed = {0}
         if re.search(r"^dlstep: (error|rejected): ", shown, re.MULTILINE):
             allowed = {0, 1, 2}  # a request, or the command, fails
         elif "\n  broken  " in shown or " FAILED\n" in shown:
             allowed = {1}
-        for line in commands(FILE.sub("", block.text)):
+        for line in commands(block.text):
             code = self.command(line, block)
             assert code in allowed, f"{block.place}: {line} ends with {code}"
 
@@ -273,7 +270,7 @@ def on_this_machine(arguments: list[str]) -> list[str]:
 
 def check_command_lines(block: Block) -> None:
     """Parse the commands of `dlstep` in a block that is not run: their options must exist."""
-    for line in commands(FILE.sub("", block.text)):
+    for line in commands(block.text):
         if not line.startswith("dlstep "):
             continue
         words = shlex.split(line, comments=True)[1:]

@@ -7,7 +7,6 @@ import shutil
 from dlstep import tiny
 from dlstep.cli import main
 from dlstep.core.spec import TRAININGS
-from dlstep.engine.compatibility import refusal_of_family
 from dlstep.models import FAMILIES, read_description
 from dlstep.models.description import SPEC_FACTS
 
@@ -35,12 +34,6 @@ def test_the_command_lists_every_family(capsys):
     assert all(row["strategies"][0] == (FAMILIES[row["name"]].decoding_strategy or row["strategies"][0]) for row in rows)
     assert main(["models"]) == 0
     assert "llada2dot1_mini" in capsys.readouterr().out
-
-
-def test_strategies_of_a_family_are_those_that_decode_it():
-    assert not refusal_of_family("multi_bd", FAMILIES["sdar"]) and not refusal_of_family("dual_cache", FAMILIES["llada"])
-    refusal = refusal_of_family("multi_bd", FAMILIES["dream"])
-    assert refusal is not None and "bidirectional" in refusal.message
 
 
 SECTION = {

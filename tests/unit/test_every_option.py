@@ -102,35 +102,7 @@ ENGINE = {
     "processors": ({}, {"processors": {"min_tokens": {"count": 40}}}, lambda llm: answer(llm, max_tokens=48)),
 }
 
-# Of each field of `SamplingParams`: two sets of parameters with different answers.
-SAMPLING = {
-    "max_tokens": ({}, {"max_tokens": 3}),
-    "temperature": ({}, WARM),
-    "top_k": (WARM, {"top_k": 1}),
-    "top_p": (WARM, {"top_p": 0.01}),
-    "min_p": (WARM, {"min_p": 1.0}),
-    "seed": (WARM, {"seed": 1}),
-    "n": ({}, {"n": 2}),
-    "seeds": (WARM, {"seeds": (1, 2)}),
-    "ignore_eos": ({"max_tokens": 40}, {"ignore_eos": True}),
-    "stop_token_ids": ({}, {"stop_token_ids": tuple(range(5, 99))}),
-    "stop": ({}, {"stop": ("=",)}),
-    "max_nfe": ({}, {"max_nfe": 1}),
-    "max_repetition_run": ({"pinned": {0: 5, 1: 5, 2: 5}}, {"max_repetition_run": 2}),
-    "pinned": ({}, {"pinned": {0: 5}}),
-    "canvas": ({}, {"canvas": (5, 6)}),
-    "suffix": ({}, {"suffix": (5, 6)}),
-    "regex": ({}, {"regex": "no"}),
-    "choice": ({}, {"choice": ("no", "maybe")}),
-    "grammar": ({}, {"grammar": 'root ::= "no"'}),
-    "json_schema": ({}, {"json_schema": '{"const": 1}'}),
-    "end_reserve": ({"json_schema": '{"type": "string"}', "max_tokens": 16, "temperature": 50.0}, {"end_reserve": 8}),
-    "strategy_options": ({}, {"strategy_options": {"accept_threshold": 0.1}}),
-    "processors": ({}, {"processors": {"min_tokens": {"count": 16}}, "max_tokens": 17}),
-    "top_logprobs": ({}, {"top_logprobs": 2}),
-    "step_map": ({}, {"step_map": True}),
-}
-
+SAMPLING = {field.name for field in fields(SamplingParams)}
 
 # Of each command: command lines in a folder with the files of `prepared`, and after the bar what gives another result. `!`
 # begins a word of the help text of an option that does nothing here.
@@ -242,7 +214,7 @@ def prepared(tmp_path, monkeypatch):
 def options_of(command, parser):
     """The options that `LINES` must have: those of other tables are left out."""
     owner = {"batch": BatchOptions, "eval": EvalOptions, "compare": EvalOptions}.get(command)
-    names = {field.name for field in fields(owner)} - SAMPLING.keys() if owner else set()
+    names = {field.name for field in fields(owner)} - SAMPLING if owner else set()
     names |= {field.name for field in fields(module_of(command).COMMAND)}
     names |= {"config", "print_config"} if command in WITH_STRATEGY else set()
     actions = {name: parser.action_of(name) for name in names}
@@ -250,9 +222,9 @@ def options_of(command, parser):
 
 
 def test_every_option_has_a_row():
-    assert SAMPLING.keys() == {field.name for field in fields(SamplingParams)}
     tests = "".join(path.read_text() for path in TESTS.rglob("test_*.py"))
-    assert [field.name for field in fields(ServeOptions) if not re.search(rf"\b{field.name}=|--{field.name}\b", tests)] == []
+    given = {*SAMPLING, *(field.name for field in fields(ServeOptions))}
+    assert [name for name in given if not re.search(rf'\b{name}=|--{name}\b|"{name}":', tests)] == []
     assert ENGINE.keys() == {field.name for field in fields(EngineConfig)}
     said = {("engine", name): row for name, row in ENGINE.items() if isinstance(row, str)}
     helps = {"engine": field_help(EngineConfig)}
@@ -280,14 +252,19 @@ def test_an_option_of_the_engine_changes_the_engine(name):
     assert seen(LLM(**before | changes)) != first
 
 
-@pytest.mark.parametrize("name", few(SAMPLING, "max_tokens"))
-def test_a_parameter_changes_the_answer(name):
-    before, changes = SAMPLING[name]
-    assert answer(tiny_llm(), **before | changes) != answer(tiny_llm(), **before)
-    if name in {field.name for field in fields(EvalOptions)}:
-        told = {"max_tokens": 64} | {key: value for key, value in (before | changes).items() if key in (name, "temperature")}
-        params = EvalOptions(**told).params("shells", ())
-        assert {key: getattr(params, key) for key in told} == told
+def test_more_room_for_an_end_changes_the_answer():
+    warm = {"json_schema": '{"type": "string"}', "max_tokens": 16, "temperature": 50.0}
+    assert answer(tiny_llm(), **warm, end_reserve=8) != answer(tiny_llm(), **warm)
+
+
+def test_an_evaluation_passes_on_every_parameter():
+    told = {
+        "max_tokens": 3, "stop": ("=",), "temperature": 9.0, "top_k": 1, "top_p": 0.5, "min_p": 0.1, "ignore_eos": True,
+        "stop_token_ids": (5,), "max_nfe": 2, "max_repetition_run": 2, "step_map": True,
+    }  # fmt: skip
+    assert told.keys() == SAMPLING & {field.name for field in fields(EvalOptions)} - {"seed"}
+    params = EvalOptions(**told).params("shells", ())
+    assert {key: getattr(params, key) for key in told} == told
 
 
 GIVEN = {name: row[1][name] for name, row in ENGINE.items() if isinstance(row, tuple)} | {

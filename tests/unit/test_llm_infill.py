@@ -58,7 +58,7 @@ def test_a_text_before_a_suffix_begins_as_a_sequence_does(folder):
 
 def test_each_way_of_asking_gives_the_same_answer(llm, folder, capsys):
     answers = set()
-    for seed in range(6):
+    for seed in range(4):
         params = params_of(llm, seed=seed)
         (output,) = llm.generate(PROMPT, params, progress=False)
         ids = tuple(llm.engine.tokenizer.encode(PROMPT))
@@ -82,16 +82,14 @@ def test_each_way_of_asking_gives_the_same_answer(llm, folder, capsys):
 def test_http_infills_by_the_field_of_openai(llm):
     body = {"model": llm.engine.name, "prompt": PROMPT, "max_tokens": 12, "temperature": 1.0}
     with served(llm.engine) as server, server.client() as client:
-        for seed in range(4):
+        for seed in range(2):
             (expected,) = llm.generate(PROMPT, params_of(llm, seed=seed), progress=False)
             found = client.completions.create(**body, seed=seed, suffix=SUFFIX, logprobs=2)
             assert (found.choices[0].text, found.choices[0].finish_reason) == (expected.text, expected.finish_reason)
             given = llm.engine.tokenizer.encode(PROMPT)
             assert found.usage.prompt_tokens == len(given) + len(llm.suffix(SUFFIX))
             assert found.usage.completion_tokens == len(expected.token_ids) == len(found.choices[0].logprobs.tokens)
-            stream = client.completions.create(
-                **body, seed=seed, suffix=SUFFIX, stream=True, extra_body={"dlstep": {"stream": "drafts"}}
-            )
+            stream = client.completions.create(**body, seed=seed, suffix=SUFFIX, stream=True)
             assert "".join(choice.text for chunk in stream for choice in chunk.choices) == expected.text
         bare, empty = [client.completions.create(**body, seed=0, **more).choices[0].text for more in ({}, {"suffix": ""})]
         assert bare == empty == llm.generate(PROMPT, SamplingParams(**OPTIONS | {"seed": 0}), progress=False)[0].text

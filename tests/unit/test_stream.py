@@ -20,20 +20,13 @@ SAMPLED = SamplingParams(max_tokens=40, temperature=1.0, seed=7)
 
 
 @pytest.mark.parametrize("params", [LONG, SAMPLED, replace(SAMPLED, seed=None)])
-def test_a_stream_is_the_text_in_pieces(llm, params):
-    output = llm.generate(PROMPT, params)[0]
-    pieces = list(llm.stream(PROMPT, params))
-    assert "".join(pieces) == output.text
-    assert all(pieces)
-    assert len(pieces) > 1
-
-
-def test_a_stream_returns_its_output(llm):
-    stream = llm.stream(PROMPT, LONG)
+def test_a_stream_is_the_text_in_pieces_and_returns_its_output(llm, params):
+    stream, pieces = llm.stream(PROMPT, params), []
     with pytest.raises(StopIteration) as stop:
         while True:
-            next(stream)
-    assert stop.value.value == llm.generate(PROMPT, LONG)[0]
+            pieces.append(next(stream))
+    assert stop.value.value == llm.generate(PROMPT, params)[0]
+    assert "".join(pieces) == stop.value.value.text and all(pieces) and len(pieces) > 1
 
 
 def test_drafts_show_the_window(llm):

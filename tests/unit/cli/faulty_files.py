@@ -112,9 +112,9 @@ class Faulty:
         return next(number for number, line in enumerate(self.source.splitlines(), 1) if line.strip() == self.place)
 
 
-def rule(chosen: str = "pass", post: str = "check_ranges(self)", sample_spec: str = "", after: str = "") -> str:
+def rule(chosen: str = "pass", post: str = "check_ranges(self)", sample_spec: str = "") -> str:
     """A rule that unmasks one position in each forward pass, with lines put in."""
-    return HEAD.format(chosen=chosen, post=post, sample_spec=sample_spec) + after
+    return HEAD.format(chosen=chosen, post=post, sample_spec=sample_spec)
 
 
 def strategy(schedule: str = "pass", commit: str = "pass") -> str:
@@ -134,27 +134,16 @@ FILES: dict[str, Faulty] = {
     "never accepts": Faulty(
         rule("return []"), ("Mine.chosen (", "returned no index although must is true: it must unmask at least one")
     ),
-    "wrong span": Faulty(
-        strategy(schedule="return replace(right, wanted=replace(right.wanted, sampled=(), draws=()))"),
-        ("Mine.schedule (", "sampled=()"),
-    ),
     "exception": Faulty(
         rule("block_pass.samples.probabilities[0] / 0"),
         ("Mine.chosen raised ZeroDivisionError: float division by zero",),
         "block_pass.samples.probabilities[0] / 0",
-    ),
-    "exception in __post_init__": Faulty(
-        rule(post="1 // (self.number <= 1)"), ("ZeroDivisionError",), "1 // (self.number <= 1)"
-    ),
-    "exception at import": Faulty(
-        rule(after="nothing"), ("cannot be imported", "NameError: name 'nothing'"), "nothing", code=2
     ),
     "missing statistic": Faulty(
         rule("block_pass.samples.entropies[0]"), ("Mine.chosen raised IndexError",), "block_pass.samples.entropies[0]"
     ),
     "no default": Faulty(UNDEFAULTED, ("Mine.share has no default: each option of a strategy or rule needs one",), code=2),
     "exit": Faulty(rule("sys.exit(3)"), ("Mine.chosen raised SystemExit: 3",), "sys.exit(3)"),
-    "exit at import": Faulty(rule(after="sys.exit(0)"), ("cannot be imported", "SystemExit"), "sys.exit(0)", code=2),
     "interrupt": Faulty(rule("raise KeyboardInterrupt"), ("dlstep: interrupted",), code=130),
     "output of the failing case": Faulty(
         rule("print('a line'); block_pass.samples.probabilities[0] / 0"), ("It printed:", "a line")

@@ -13,8 +13,6 @@ from .faulty_files import ENDLESS_FILES, FATAL, FILES, rule
 
 COMMAND = (sys.executable, "-c", "from dlstep_command import main; raise SystemExit(main())", "laws")
 KINDS = {**FILES, **{f"endless {kind}": faulty for kind, faulty in ENDLESS_FILES.items()}}
-# `make full` leaves these to `make stress`: they are of the same kinds as others.
-LEFT = ("exception in __post_init__", "exception at import", "exit at import", "wrong span")
 
 
 def saved(source, folder, name="faulty"):
@@ -36,7 +34,7 @@ def check_shown(faulty, code, text):
 
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(kind, marks=pytest.mark.stress if kind in (*LEFT, *[*KINDS][-4:]) else ()) for kind in KINDS],
+    [pytest.param(kind, marks=pytest.mark.stress if kind in [*KINDS][-4:] else ()) for kind in KINDS],
 )
 def test_faulty_file_is_reported(kind, tmp_path, capsys):
     name = re.sub(r"\W", "_", f"faulty {kind}")  # a module is loaded once

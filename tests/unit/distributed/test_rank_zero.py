@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from functools import partial
 from threading import Timer
 from types import SimpleNamespace
 
@@ -172,27 +171,13 @@ def interrupted(llm, prompts, params, expected):
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-class Broken(Around):
-    """A driver that no pass gets through, for a reason that nobody expects."""
-
-    def start(self, plan, owner, agree):
-        raise ZeroDivisionError("0 rows")
-
-
-@pytest.mark.parametrize(
-    "broken, first, afterwards",
-    [
-        (partial(Interrupted, times=2), (KeyboardInterrupt, None), "interrupted twice: create the LLM again"),
-        (Broken, (DlstepError, "a forward pass failed on rank 0: ZeroDivisionError: 0 rows"), "ZeroDivisionError: 0 rows"),
-    ],
-)
-def test_a_forward_pass_that_breaks_off_ends_the_group(broken, first, afterwards):
+def test_a_second_interrupt_of_a_forward_pass_ends_the_group():
     llm = LLM(tensor_parallel_size=2, num_threads=1)
     rank_zero = llm.engine.driver
-    rank_zero._driver = broken(rank_zero._driver)
-    with pytest.raises(first[0], match=first[1]):
+    rank_zero._driver = Interrupted(rank_zero._driver, 2)
+    with pytest.raises(KeyboardInterrupt):
         llm.generate(QUESTION)
-    with pytest.raises(DlstepError, match=afterwards):
+    with pytest.raises(DlstepError, match="interrupted twice: create the LLM again"):
         llm.generate(QUESTION)
 
 

@@ -102,9 +102,6 @@ FORMS = {
         inner,
     ),
     "tagged oneOf": lambda inner: st.builds(tagged, st.lists(inner, min_size=1, max_size=3), st.booleans()),
-    "oneOf": lambda inner: inner.map(
-        lambda part: {"oneOf": [{"type": "object", "properties": {"a": part}}, {"type": "string"}, {"const": None}]}
-    ),
     "allOf": lambda inner: st.builds(
         joined, st.sampled_from([{}, {"type": ["integer", "string"]}, {"minimum": 0}, {"maximum": 9}]), LIMITED | inner, inner
     ),
@@ -113,22 +110,6 @@ FORMS = {
         inner,
         st.integers(1, 3),
         st.sampled_from([{}, {"maxProperties": 3}, {"propertyNames": {"enum": ["ab", "ba", "c"]}}, {"properties": {"a": {}}}]),
-    ),
-    "closed oneOf": lambda inner: st.lists(st.dictionaries(NAMES, inner, min_size=1, max_size=2), min_size=2, max_size=3).map(
-        lambda parts: {
-            "oneOf": [{"type": "object", "properties": each, "additionalProperties": False} for each in parts],
-            "minProperties": len(parts) - 1,
-        }
-    ),
-    "open oneOf": lambda inner: st.lists(inner, min_size=2, max_size=2).map(
-        lambda parts: {
-            "oneOf": [{"type": "object", "patternProperties": {"^a": {}}, "additionalProperties": each} for each in parts]
-        },
-    ),
-    "oneOf of arrays": lambda inner: st.builds(
-        lambda items, first: {"oneOf": [{"type": "array", "items": each, "prefixItems": [first]} for each in items]},
-        st.lists(inner, min_size=2, max_size=2),
-        st.just({}) | inner,
     ),
     "patternProperties": lambda inner: inner.map(
         lambda part: {"type": "object", "patternProperties": {"^[a-c]+$": part}, "additionalProperties": False}
@@ -160,15 +141,6 @@ FORMS = {
     ),
     "contains": lambda inner: st.builds(
         lambda part, other: {"type": "array", "contains": part, "allOf": [{"contains": other}], "maxItems": 3}, inner, inner
-    ),
-    "unique items": lambda _: st.sampled_from(
-        [
-            {"type": "array", "items": {"enum": [1, True, "a", None]}, "uniqueItems": True},
-            {"type": "array", "items": {"enum": [[], [1], 2]}, "minItems": 2, "uniqueItems": True},
-            {"type": "array", "items": {"enum": ["a", "a", 1, 1.0, True, [1], [1.0]]}, "uniqueItems": True},
-            {"type": "array", "items": {"enum": [1e22, 10**22, {"a": 1, "b": 2}, {"b": 2, "a": 1.0}]}, "uniqueItems": True},
-            {"type": "array", "items": {"type": "integer"}, "maxItems": 1, "uniqueItems": True},
-        ]
     ),
     "multiples": lambda _: st.builds(
         lambda step, low: {"multipleOf": step, "minimum": low}, st.sampled_from([1, 3, 100, 0.5, 12.25]), st.integers(-99, 99)
@@ -327,23 +299,17 @@ MAPS = {
 }
 EXACT = [
     {},
-    {"type": ["integer", "array"]},
-    {"not": {"type": ["integer", "object"]}},
     {"enum": [1, "a", None, [1], {"a": 1}]},
     {"not": {"enum": [1, "a", None, True]}},
     {"minimum": 1, "exclusiveMaximum": 12},
     {"not": {"minimum": 1, "maximum": 5}},
-    {"minLength": 2, "not": {"maxLength": 2}},
     {"multipleOf": 2, "not": {"multipleOf": 3}},
-    {"pattern": "b"},
     {"type": "string", "not": {"pattern": "^a"}},
-    {"type": "string", "format": "date"},
     {**AB, "required": ["b"]},
     {**AB, "type": "object", "not": {"required": ["a"]}},
     {**AB, "additionalProperties": {"type": "string"}},
     {**AB, "patternProperties": {"^[ax]": {"type": "integer"}}, "additionalProperties": False},
     {**AB, "minProperties": 2},
-    {**AB, "maxProperties": 1},
     {**AB, "propertyNames": {"maxLength": 1, "not": {"const": "x"}}},
     {**AB, "dependentRequired": {"a": ["b"]}},
     {**AB, "dependentSchemas": {"a": {"properties": {"b": {"type": "string"}}}}},
@@ -357,12 +323,11 @@ EXACT = [
     {**AB, "oneOf": [{"properties": {"a": {"const": 1}}}, {"properties": {"a": {"type": "string"}}}]},
     {**AB, "allOf": [{"properties": {"a": {"type": "integer"}}}, {"properties": {"a": {"minimum": 1}}, "required": ["a"]}]},
     {"oneOf": [{"type": "integer"}, {"minimum": 2}]},
-    {"anyOf": [{"maxLength": 1}, {"minLength": 3}]},
     {"not": {"anyOf": [{"type": "string"}, {"maximum": 3}]}},
     {"items": {"type": ["integer", "string"]}, "minItems": 1},
     {"prefixItems": [{"type": "integer"}], "items": {"type": "string"}, "maxItems": 2},
     {"type": "array", "contains": {"const": 1}},
-    {"type": "array", "items": {"enum": [1, True, "a", 0]}, "uniqueItems": True},
+    {"type": "array", "items": {"enum": [1, 1.0, True, "a", "a", 0]}, "uniqueItems": True},
     {"$ref": "#/$defs/a%20b", "minimum": 1, "$defs": {"a b": {"$anchor": "x", "type": ["integer", "null"]}}},
     {
         "$ref": "urn:y",
@@ -375,8 +340,8 @@ EXACT = [
     {"$schema": DRAFT_2019, "$ref": "#/$defs/a", "maxLength": 2, "$defs": {"a": {"type": "string", "minLength": 1}}},
     {"$schema": DRAFT_2019, "$ref": "#/$defs/a", "items": [{"const": 1}], "$defs": {"a": {"additionalItems": False}}},
     {"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}, {"maxLength": 2}], "$defs": {"a": {"type": "string"}}},
-    {"exclusiveMinimum": 0, "exclusiveMaximum": 12},
     {"oneOf": [{**CLOSED, "properties": {"a": {}}}, {**CLOSED, "properties": {"b": {"type": "integer"}}}]},
+    {"oneOf": [{"patternProperties": {"^a": {}}, "additionalProperties": {"type": kind}} for kind in ("integer", "string")]},
     {"oneOf": [{"type": "array", "items": {"type": "string"}}, {"type": "array", "items": {"type": "integer"}}]},
     {"not": {**AB, "additionalProperties": {"type": "integer"}}},
     {"not": {**AB, "patternProperties": {"^b": {}}, "additionalProperties": False}, "type": "object"},
@@ -384,8 +349,6 @@ EXACT = [
     {"not": {"prefixItems": [{"type": "integer"}], "items": {"type": "string"}}},
     {"contains": {"type": "integer"}, "allOf": [{"contains": {"type": "string"}}], "type": "array"},
     {"type": "object", "additionalProperties": {"type": "integer"}, "minProperties": 1},
-    {**AB, "type": "object", "additionalProperties": False, "minProperties": 2},
-    {"type": ["integer", "string"], "minimum": 10**15, "maximum": 10**18},
     {"nullable": True, "x-a": 1, "format": "unheard-of", "type": "string"},
 ]
 
@@ -445,7 +408,6 @@ MANY = {
     "schema, message",
     [
         ({"properties": {"a": {"pattern": "(?=b)"}}}, "properties.a.pattern='(?=b)' is not supported: look-around"),
-        ({"properties": {"a": {"pattern": "^a{70000}$"}}}, "json_schema.properties.a.pattern='^a{70000}$' is not"),
         (MANY, "(json_schema.properties.b.items takes most of them)"),
         ({"allOf": 3}, "json_schema.allOf is malformed: 3 is not of type 'array'"),
         ({"anyOf": [TEXT, 3]}, "json_schema.anyOf.1 is malformed: 3 is not"),

@@ -2,7 +2,6 @@
 
 import json
 from functools import cache
-from itertools import pairwise
 
 from hypothesis import given, strategies as st
 from pydantic_core import to_json
@@ -12,10 +11,8 @@ from dlstep.core.sequence import FinishInfo
 from dlstep.serve.engine_loop import known_facts
 from dlstep.serve.http.replies import ChoiceReader, Reply, read_choices, text_of
 from dlstep.serve.http.schema import ChatRequest, CompletionRequest
-from dlstep.serve.messages import News, Origin, Submit
+from dlstep.serve.messages import Origin, Submit
 from dlstep.serve.router.pending_requests import Head, PendingRequest
-from dlstep.stream import window_texts
-from dlstep.text.detokenize import TextStream
 from dlstep.views.frames import Frame
 
 from ....helpers.serving import shadow_engine
@@ -57,43 +54,6 @@ def test_a_slow_reader_loses_no_frame(cuts, stops, data):
     assert choice.ended
     assert "".join(map(text_of, pieces)) == choice.text
     assert "head" in pieces[0].dlstep and pieces[-1].dlstep["finish_reason"] == "length"
-
-
-@st.composite
-def reports(draw):
-    """News of one answer, in groups that a reader finds at once."""
-    ids = st.integers(3, 60)
-    sizes = draw(st.lists(st.integers(0, 4), min_size=1, max_size=12))
-    found = []
-    for nfe, size in enumerate(sizes, 1):
-        tokens = tuple(draw(st.lists(ids, min_size=size, max_size=size)))
-        last = nfe == len(sizes)
-        unsettled = [] if last else draw(st.lists(st.none() | ids, max_size=3))
-        window = tuple(unsettled), (0.5,) * len(unsettled)
-        found.append(News(0, tokens, (0.5,) * size, window, nfe, nfe, 0, FinishInfo("length", 0) if last else None))
-    cuts = sorted({0, len(found), *draw(st.lists(st.integers(0, len(found))))})
-    return [found[start:stop] for start, stop in pairwise(cuts)]
-
-
-@given(groups=reports(), drafts=st.booleans(), stops=st.sampled_from([(), ("a",), ("xy", "b")]))
-def test_however_a_reader_is_delayed_it_loses_drafts_and_never_text(groups, drafts, stops):
-    choice, pieces = reader(stops, drafts=drafts), []
-    for group in groups:
-        for news in group:
-            choice.pending.apply(news, 0.0)
-        if (piece := choice.piece()) is not None:
-            pieces.append(piece)
-    plain = TextStream(known().tokenizer, stops)
-    every = [token for group in groups for news in group for token in news.tokens]
-    assert "".join(map(text_of, pieces)) == choice.text == plain.close(every)
-    assert choice.ended and ["finish_reason" in piece.dlstep for piece in pieces].index(True) == len(pieces) - 1
-    if drafts:
-        assert [piece.dlstep["seq"] for piece in pieces] == list(range(len(groups)))
-        newest = [group[-1] for group in groups]
-        for piece, news in zip(pieces, newest, strict=True):
-            cells = piece.dlstep["cells"]
-            assert [(cell[1], cell[2]) for cell in cells] == [*zip(*news.window, strict=True)]
-            assert [cell[3] for cell in cells] == [*window_texts(news.window[0], known().first.config.spec.pieces)]
 
 
 def test_the_answers_of_a_reply_are_encoded_one_after_another():

@@ -72,14 +72,14 @@ def entries(logs):
     return logs["content"] if "content" in logs else [*zip(*[logs[name] for name in sorted(logs) if logs[name]], strict=True)]
 
 
-def accumulated(head, choice, updates, end):
-    """The choice that a client of the stream accumulates."""
+def accumulated(head, choice, updates, end, late=()):
+    """The choice that a client of the stream accumulates; after some updates, the reader is too slow to read."""
     texts = dict.fromkeys(("text", "content", "reasoning_content"), "")
     found = {"index": 0, "finish_reason": None, **texts, "calls": [], "logs": [], "ids": []}
     reply = Reply(head, CompletionRequest(prompt="x"), [choice], [""])
     for nfe, tokens in enumerate(updates, 1):
         choice.pending.apply(news(tokens, nfe, end if nfe == len(updates) else None), 0.0)
-        if (piece := choice.piece()) is None:
+        if (nfe in late and nfe < len(updates)) or (piece := choice.piece()) is None:
             continue
         body = json.loads(reply.piece(choice, piece).removeprefix(b"data: "))
         for part in body["choices"]:
@@ -132,9 +132,10 @@ HEADS = [Head("completion", "m", True, False, name="1")] + [
     stops=st.lists(st.sampled_from(["b", "€", "\n\n", "</think>", "<tool_call>", "}}", "a{"]), max_size=2).map(tuple),
     thinks=st.booleans(),
     length=st.booleans(),
+    late=st.sets(st.integers(1, 12)),
     data=st.data(),
 )
-def test_a_stream_accumulates_to_the_whole(form, kind, head, stops, thinks, length, data):
+def test_a_stream_accumulates_to_the_whole(form, kind, head, stops, thinks, length, late, data):
     special = ids_of(form, kind, "<end>")[0]
     some = st.sampled_from([*form.tokens, CALLS[form], *TEXTS]).map(lambda text: ids_of(form, kind, text))
     called = st.just(ids_of(form, kind, form.tokens[2], CALLS[form], form.tokens[3]))
@@ -146,7 +147,7 @@ def test_a_stream_accumulates_to_the_whole(form, kind, head, stops, thinks, leng
     updates = [*[tokens[begin:end] for begin, end in pairwise(cuts)], *data.draw(st.sampled_from([[], [[]]]))] or [[]]
     end = FinishInfo("length" if length else "stop", 1 + len(tokens))
     head = replace(head, logprobs=data.draw(st.booleans()), by_id=data.draw(st.booleans()), token_ids=data.draw(st.booleans()))
-    streamed = accumulated(head, reader(form, kind, head, stops, thinks), updates, end)
+    streamed = accumulated(head, reader(form, kind, head, stops, thinks), updates, end, late)
     assert streamed == whole(head, reader(form, kind, head, stops, thinks), tokens, len(updates), end)
     assert streamed["ids"] == (tokens if head.token_ids else []) and len(streamed["logs"]) == head.logprobs * len(tokens)
 

@@ -9,7 +9,7 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import pytest
 
@@ -301,28 +301,3 @@ def early(text, expected):
 @pytest.mark.parametrize("seconds, clients", [(8.0, 8), pytest.param(60.0, 48, marks=pytest.mark.stress)])
 def test_random_stops_and_kills_make_no_answer_wrong_and_none_twice(seconds, clients, report):
     random_faults(seconds, clients, report)
-
-
-@pytest.mark.full
-def test_a_stopped_reader_of_stderr_delays_nothing(monkeypatch):
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    with suppress(BlockingIOError):
-        while True:
-            os.write(writer, b"x" * 4096)
-    os.set_blocking(writer, True)
-    kept = os.dup(2)
-    try:
-        with one_engine({}) as (host, server):
-            assert ask(server, 1)[0] == 200
-            os.dup2(writer, 2)
-            monkeypatch.setattr(sys, "stderr", os.fdopen(2, "w", closefd=False))  # pytest's own does not write to 2
-            os.kill(host.pid, signal.SIGKILL)
-            server.until(lambda: host.starts == 2)
-            until_states(server, "ready")
-            assert ask(server, 2)[0] == 200
-            os.read(reader, 1 << 20)  # the line that waits is written, and the thread of lines goes on
-    finally:
-        os.dup2(kept, 2)
-        for descriptor in (kept, reader, writer):
-            os.close(descriptor)
