@@ -50,12 +50,14 @@ def ids_of(form, kind, *texts):
     return found
 
 
-def reader(form, kind, head, stops, thinks):
+def reader(form, kind, head, stops, thinks, *, drafts=False):
     """A reader of an answer that has no tokens yet."""
     tokenizer = tokenizer_of(form, kind)
     template = " ".join([*form.template, *form.tokens])
     prompt = tuple(tokenizer.encode(f"a{form.think}", add_special_tokens=False) if thinks and kind != "spelled" else [1])
-    submit = Submit(Request(0, prompt, SamplingParams(stop=stops)), probabilities=head.logprobs or head.token_ids)
+    submit = Submit(
+        Request(0, prompt, SamplingParams(stop=stops)), probabilities=head.logprobs or head.token_ids, drafts=drafts
+    )
     spec = Spec(mask_id=0, eos_ids=(), vocab_size=len(tokenizer), pieces=pieces(tokenizer))
     pending = PendingRequest(submit, "key-0", 0.0, lambda: None)
     facts = Facts(init(Config(spec), Autoregressive()), None, "", template, 0, "model", tokenizer)
@@ -79,7 +81,11 @@ def accumulated(head, choice, updates, end, late=()):
     reply = Reply(head, CompletionRequest(prompt="x"), [choice], [""])
     for nfe, tokens in enumerate(updates, 1):
         choice.pending.apply(news(tokens, nfe, end if nfe == len(updates) else None), 0.0)
-        if (nfe in late and nfe < len(updates)) or (piece := choice.piece()) is None:
+        if nfe in late and nfe < len(updates):
+            continue
+        piece = choice.piece()
+        assert (piece or not choice.pending.submit.drafts) and choice.piece() is None
+        if piece is None:
             continue
         body = json.loads(reply.piece(choice, piece).removeprefix(b"data: "))
         for part in body["choices"]:
@@ -133,9 +139,10 @@ HEADS = [Head("completion", "m", True, False, name="1")] + [
     thinks=st.booleans(),
     length=st.booleans(),
     late=st.sets(st.integers(1, 12)),
+    drafts=st.booleans(),
     data=st.data(),
 )
-def test_a_stream_accumulates_to_the_whole(form, kind, head, stops, thinks, length, late, data):
+def test_a_stream_accumulates_to_the_whole(form, kind, head, stops, thinks, length, late, drafts, data):
     special = ids_of(form, kind, "<end>")[0]
     some = st.sampled_from([*form.tokens, CALLS[form], *TEXTS]).map(lambda text: ids_of(form, kind, text))
     called = st.just(ids_of(form, kind, form.tokens[2], CALLS[form], form.tokens[3]))
@@ -147,8 +154,9 @@ def test_a_stream_accumulates_to_the_whole(form, kind, head, stops, thinks, leng
     updates = [*[tokens[begin:end] for begin, end in pairwise(cuts)], *data.draw(st.sampled_from([[], [[]]]))] or [[]]
     end = FinishInfo("length" if length else "stop", 1 + len(tokens))
     head = replace(head, logprobs=data.draw(st.booleans()), by_id=data.draw(st.booleans()), token_ids=data.draw(st.booleans()))
-    streamed = accumulated(head, reader(form, kind, head, stops, thinks), updates, end, late)
-    assert streamed == whole(head, reader(form, kind, head, stops, thinks), tokens, len(updates), end)
+    streamed = accumulated(head, reader(form, kind, head, stops, thinks, drafts=drafts), updates, end, late)
+    expected = whole(head, reader(form, kind, head, stops, thinks), tokens, len(updates), end)
+    assert expected.pop("dlstep").items() <= streamed.pop("dlstep").items() and streamed == expected
     assert streamed["ids"] == (tokens if head.token_ids else []) and len(streamed["logs"]) == head.logprobs * len(tokens)
 
 
