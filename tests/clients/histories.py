@@ -26,7 +26,7 @@ class Total(BaseModel):
 
 
 def ways(client: OpenAI, model: str) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield ways to get a message: its text, an object or a call; whole, parsed, streamed or as accumulated deltas."""
+    """Yield ways to get a message: its text, an object or a call; whole, parsed or streamed."""
     chats: Any = client.chat.completions if hasattr(client.chat.completions, "parse") else client.beta.chat.completions
     tool: Any = openai.pydantic_function_tool(Total, name="total")
     schema = {"type": "json_schema", "json_schema": {"name": "total", "schema": Total.model_json_schema()}}
@@ -42,7 +42,6 @@ def ways(client: OpenAI, model: str) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield f"{kind}, created", lambda plain=plain: client.chat.completions.create(**plain).choices[0].message
         yield f"{kind}, parsed", lambda body=body: chats.parse(**body).choices[0].message
         yield f"{kind}, streamed", lambda body=body: streamed(chats, body)
-        yield f"{kind}, accumulated", lambda plain=plain: accumulated(client, plain)
 
 
 def streamed(chats: Any, body: dict[str, Any]) -> Any:
@@ -51,29 +50,8 @@ def streamed(chats: Any, body: dict[str, Any]) -> Any:
         return stream.get_final_completion().choices[0].message
 
 
-def accumulated(client: OpenAI, body: dict[str, Any]) -> dict[str, Any]:
-    """Return a message of the deltas of a stream, added up as programs do: all fields, those that are null included."""
-    message: dict[str, Any] = {}
-    for chunk in client.chat.completions.create(**body, stream=True):
-        for choice in chunk.choices:
-            delta = choice.delta.model_dump()
-            calls = message.setdefault("tool_calls", [])
-            for call in delta.pop("tool_calls", None) or ():
-                if call["index"] == len(calls):
-                    calls.append(call)
-                else:
-                    calls[call["index"]]["function"]["arguments"] += call["function"]["arguments"]
-            for name, value in delta.items():
-                if name == "content" and value is not None:
-                    value = (message.get("content") or "") + value
-                message[name] = message.get(name) if value is None else value
-    return message
-
-
 def forms(message: Any) -> dict[str, Any]:
     """Return a message in all forms in which it may be kept."""
-    if isinstance(message, dict):
-        return {"as it is": message}
     dumped: dict[str, Any] = message.model_dump(warnings=False)
     return {
         "as it is": message,

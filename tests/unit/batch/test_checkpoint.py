@@ -20,41 +20,10 @@ from .batches import FACTS, Killed, Scripted, answers_file, numbered
 LINES = numbered([1, 2, 4, 5, 1, 7, 3])
 
 
-def lines_of(rows):
-    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
-
-
 def byte(data, random):
     """A byte replaced by any other one, or by a digit or letter, so that the line may be JSON still."""
     place, others = random.randrange(len(data)), random.choice([range(256), b"0123456789abcdef"])
     return data[:place] + bytes([random.choice(others)]) + data[place + 1 :]
-
-
-def bodies(data, random):
-    """The bodies of two answers exchanged, or an answer under the id of another one."""
-    rows = [json.loads(line) for line in data.splitlines()]
-    one, other = random.choice(rows), random.choice(rows)
-    name = random.choice(["id", "response"])
-    one[name], other[name] = other[name], one[name]
-    return lines_of(rows)
-
-
-def values(data, random):
-    """A value of an answer replaced by another one of any type, an order of fields turned round, or a field left out."""
-    rows = [json.loads(line) for line in data.splitlines()]
-    row = random.choice(rows)
-    inside = random.choice([row, row["response"], row["response"]["body"]])
-    name = random.choice(list(inside))
-    match random.randrange(3):
-        case 0:
-            inside[name] = random.choice([None, True, 1, 200, 1.5, "", "x", [], {}, float("nan"), 10**400])
-        case 1:
-            turned = dict(reversed(inside.items()))
-            inside.clear()
-            inside.update(turned)
-        case _:
-            del inside[name]
-    return lines_of(rows)
 
 
 ALTERATIONS = {
@@ -68,8 +37,6 @@ ALTERATIONS = {
     "lines twice": lambda data, random: data + random.choice(data.splitlines(keepends=True)),
 
     "a byte": byte,
-    "bodies": bodies,
-    "values": values,
 }  # fmt: skip
 
 

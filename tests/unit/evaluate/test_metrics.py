@@ -102,15 +102,6 @@ def test_comparing_is_symmetric(mine, data):
         assert here.low <= here.value <= here.high and 0 <= here.p <= 1
 
 
-@given(pairs())
-def test_a_run_gains_nothing_over_itself(found):
-    same = compared(found, found)
-    right, speed = same["accuracy_gain"], same["speed_gain"]
-    assert same["equal"] == right.p == speed.p == 1
-    assert (speed.value, speed.low, speed.high) == (0, 0, 0)
-    assert right.value == 0 and right.low == -right.high < 0
-
-
 def test_the_interval_of_a_gain_in_speed_holds_its_level():
     """Paired answers of about 40 problems, whose lengths and speeds go together."""
     random, missed, runs = np.random.default_rng(5), 0, 400

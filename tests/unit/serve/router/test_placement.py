@@ -2,7 +2,6 @@
 
 from collections import Counter
 from functools import cache
-from math import ceil
 
 from hypothesis import given, strategies as st
 
@@ -51,19 +50,6 @@ def test_equal_prompts_stay_together_until_their_replica_has_too_much(count, com
         load[chosen] += 1
         for number in range(count):
             load[number] = max(0, load[number] - ended)
-
-
-@given(st.integers(1, 50), st.integers(1, 6))
-def test_a_beginning_that_all_share_leaves_few_replicas_idle(count, times):
-    """All requests have the same pages. When there are as many of them as replicas, half of these work; then most do."""
-    pages, load = [Pages(1) for _ in range(count)], [0] * count
-    for number in range(times * count):
-        candidates = [Candidate(each, load[each], pages[each].known((b"a",))) for each in range(count)]
-        chosen = choose(candidates)
-        pages[chosen].learn((b"a",))
-        load[chosen] += 1
-        assert max(load) < 1.5 * (number + 1) / count + 1
-    assert sum(each > 0 for each in load) * ceil(1.5 * times) >= times * count
 
 
 @given(st.lists(Keys, max_size=20), st.integers(0, 8), Keys)
