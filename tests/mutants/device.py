@@ -361,7 +361,7 @@ MUTANTS = (
             "line != sealed(content)",
             "line.get(CHECKSUM) is None",
         ),
-        noticed_by=("unit/evaluate/test_checkpoint.py", "unit/evaluate/test_runner.py"),
+        noticed_by=("unit/batch/test_checkpoint.py", "unit/evaluate/test_runner.py"),
     ),
     *in_file(
         "engine/loader.py",

@@ -36,15 +36,6 @@ def test_drafts_show_the_window(llm):
     assert any(None in draft.window and any(draft.window) for draft in drafts)
 
 
-def test_generating_while_streaming_changes_neither(llm):
-    expected = llm.generate(PROMPT, LONG)[0].text
-    pieces = []
-    for piece in llm.stream(PROMPT, LONG):
-        pieces.append(piece)
-        assert llm.generate(PROMPT, LONG)[0].text == expected
-    assert "".join(pieces) == expected
-
-
 @given(
     asked=st.lists(
         st.tuples(st.integers(1, 12), st.integers(1, 40), st.integers(1, 3), st.sampled_from([None, 5])), max_size=6

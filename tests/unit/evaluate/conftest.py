@@ -6,25 +6,13 @@ from pathlib import Path
 import pytest
 
 from dlstep.core import DlstepError
-from dlstep.evaluate.options import EvalOptions, grid_of
 from dlstep.evaluate.programs import Programs
 from dlstep.evaluate.runner import Answering
-
-from .running import run
 
 
 def copied(folder: Path, to: Path) -> Path:
     """A copy of the folder of a run, without its lock."""
     return shutil.copytree(folder, to, ignore=shutil.ignore_patterns("lock"))
-
-
-@pytest.fixture(scope="module")
-def options(tmp_path_factory) -> EvalOptions:
-    """A whole run of six problems with two sets of options."""
-    out = str(tmp_path_factory.mktemp("books") / "run")
-    options = EvalOptions(out=out, dataset_limit=6, grid=grid_of({"accept_threshold": [0.3, 0.9]}))
-    run(options)
-    return options
 
 
 @pytest.fixture
