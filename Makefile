@@ -154,11 +154,11 @@ release-check: $(VENV)/.test
 
 # Faults of the catalogue, each of which a test must notice; ONLY=TEXT selects some by file, function or fault.
 # With N=60, instead so many faults drawn at random around the core by SEED, today's date by default; prints those that no
-# test notices.
+# test notices, and how many the tests of `make test` notice.
 mutants: $(VENV)/.full
 ifdef N
 	$(BIN)/pip $(PIP_INSTALL) -e '.[mutate]'
-	$(BIN)/python -m tests.mutants.drawn --count $(N) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.mutants.drawn --count $(N) $(if $(SEED),--seed $(SEED)) --tests $(CHOSEN)
 else
 	$(BIN)/python -m tests.mutants $(if $(ONLY),--only '$(ONLY)')
 endif

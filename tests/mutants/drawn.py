@@ -1,9 +1,9 @@
 """Draw faults at random in the sources outside `BY_LAWS`, and run the tests of each changed file.
 
-`python -m tests.mutants.drawn --count 60 --seed 20261130` prints a line for each fault, the diffs of those that no test
-noticed, and the share that was noticed. mutmut's operators make the faults, except those in strings, which are mostly
-wording. First, the tests of `make test` run once, to find which of them run each line. The tests of a fault are those that
-run its line, then all tests of the file in the mirrored layout, with more random examples.
+`python -m tests.mutants.drawn --count 60 --seed 20261130 --tests tests/unit` prints a line for each fault, the diffs of
+those that no test noticed, and the share that was noticed. mutmut's operators make the faults, except those in strings,
+which are mostly wording. First, the quick ones of `--tests` run once, to find which of them run each line. The tests of a
+fault are those that run its line, then all tests of its file in the mirrored layout, with more random examples.
 """
 
 import argparse
@@ -125,46 +125,54 @@ def compiles(source: str) -> bool:
     return True
 
 
-def coverage(file: Path, omitted: Sequence[str]) -> CoverageData:
-    """Return which tests of `make test` run each line, from `file` if it exists, else measured and written there."""
+def coverage(file: Path, omitted: Sequence[str], chosen: Sequence[str]) -> CoverageData:
+    """Return which of the `chosen` tests run each line, from `file` if it exists, else measured and written there."""
     if not file.exists():
         settings = file.with_suffix(".ini")
         settings.write_text("[run]\nomit =\n" + "".join(f"    {SRC / folder}/*\n" for folder in omitted))
         measured = [f"--cov={SRC}", f"--cov-config={settings}", "--cov-context=test", "--cov-report="]
-        command = [sys.executable, "-m", "pytest", "-q", "-n", str(os.cpu_count()), "--dist", "worksteal", *QUICK, *measured]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-n",
+            str(os.cpu_count()),
+            "--dist",
+            "worksteal",
+            *QUICK,
+            *measured,
+            *chosen,
+        ]
         subprocess.run(command, cwd=ROOT, env={**os.environ, "COVERAGE_FILE": str(file)}, check=False)
     data = CoverageData(str(file))
     data.read()
     return data
 
 
-def tests_of(fault: Fault, data: CoverageData) -> list[str]:
-    """Return the tests of `make test` that run the changed line, those of the mirrored layout first.
-
-    A line within a statement counts as the last line before it that tests run.
-    """
+def covering(fault: Fault, data: CoverageData) -> set[str]:
+    """Return the tests that run the changed line. A line within a statement counts as the last line before it that ran."""
     contexts = data.contexts_by_lineno(str(fault.path))
     lines = [line for line in contexts if line <= fault.line]
-    tests = {context.partition("|")[0] for context in contexts[max(lines)] if context} if lines else set()
-    first = tuple(unit_tests(fault.name.removeprefix("dlstep/")))
-    return sorted(tests, key=lambda test: (not test.startswith(first), test))
+    return {context.partition("|")[0] for context in contexts[max(lines)] if context} if lines else set()
 
 
-def noticed(fault: Fault, data: CoverageData, quick: bool) -> bool:
-    """Return whether a test fails with the fault within `LONGEST` seconds; with `quick`, a test of `make test`."""
-    stages = [(tests_of(fault, data), "dev")]
-    if not quick:
-        stages.append((unit_tests(fault.name.removeprefix("dlstep/")), "mutants"))
+def noticed(fault: Fault, data: CoverageData, chosen: Sequence[str]) -> str:
+    """Return "quick" if a `chosen` test fails with the fault within `LONGEST` seconds, "full" if another does, else "no"."""
+    own, found = unit_tests(fault.name.removeprefix("dlstep/")), covering(fault, data)
+    quick = sorted(
+        filter(lambda test: test.startswith(tuple(chosen)), found), key=lambda test: (not test.startswith(tuple(own)), test)
+    )
     with TemporaryDirectory() as name:
         link_sources(Path(name))
         changed = Path(name) / fault.path.relative_to(SRC)
         changed.unlink()
         changed.write_text(fault.changed)
-        for tests, profile in stages:
+        for result, profile, tests in (("quick", "dev", quick), ("full", "mutants", [*own, *sorted(found.difference(quick))])):
             with suppress(TimeoutExpired):
                 if tests and run_tests(tests, Path(name), profile, LONGEST).returncode not in (0, NO_TESTS):
-                    return True
-    return False
+                    return result
+    return "no"
 
 
 def main() -> None:
@@ -173,25 +181,26 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=60, help="number of faults (default: 60)")
     parser.add_argument("--seed", default=f"{date.today():%Y%m%d}", help="seed of the draw (default: today's date)")
     parser.add_argument("--everywhere", action="store_true", help="also draw in core, rules and strategies")
-    parser.add_argument("--quick", action="store_true", help="only the tests of `make test`")
+    parser.add_argument("--tests", nargs="*", default=["tests"], help="files, folders or names of quick tests")
     parser.add_argument("--coverage", type=Path, help="keep the coverage in this file, or use it if it exists")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs of pytest at a time (default: one per core)")
     options = parser.parse_args()
     omitted = () if options.everywhere else BY_LAWS
     paths = [path for path in sorted(SRC.rglob("*.py")) if not path.relative_to(SRC).as_posix().startswith(omitted)]
-    console, missed, total = Console(width=150), list[Fault](), Counter[bool]()
+    console, missed, total = Console(width=150), list[Fault](), Counter[str]()
     draws = drawn(Random(options.seed), paths)
     faults = [next(draws) for _ in range(options.count)]
     with TemporaryDirectory() as name, ThreadPoolExecutor(options.jobs) as pool:
-        data = coverage(options.coverage or Path(name) / "coverage", omitted)
-        found_in = pool.map(lambda fault: noticed(fault, data, options.quick), faults)
-        for fault, found in zip(faults, found_in, strict=True):
-            total[found] += 1
-            missed += [] if found else [fault]
-            console.print(f"{'ok  ' if found else 'MISS'} {fault.name}:{fault.line}", markup=False, highlight=False)
+        data = coverage(options.coverage or Path(name) / "coverage", omitted, options.tests)
+        results = pool.map(lambda fault: noticed(fault, data, options.tests), faults)
+        for fault, result in zip(faults, results, strict=True):
+            total[result] += 1
+            missed += [fault] if result == "no" else []
+            console.print(f"{result:5} {fault.name}:{fault.line}", markup=False, highlight=False)
     for fault in missed:
         console.print(f"\n{fault.name}:{fault.line}\n{fault.diff}", markup=False, highlight=False, soft_wrap=True)
-    console.print(f"\nseed {options.seed}: {total[True]} of {options.count} faults noticed")
+    quick, full = total["quick"], total["full"]
+    console.print(f"\nseed {options.seed}: quick tests noticed {quick} of {options.count} faults, all tests {quick + full}")
 
 
 if __name__ == "__main__":
