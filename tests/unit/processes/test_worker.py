@@ -143,28 +143,19 @@ def test_unpicklable_argument_is_an_error_of_the_caller():
     Worker(echo, name="the next one starts").end(0)
 
 
+@pytest.mark.parametrize("started", [True, False])
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL], ids=["stopped", "killed"])
-def test_worker_that_stops_answering_is_dead_after_the_deadline(number):
+def test_worker_that_stops_answering_is_dead_after_the_deadline(number, started):
     worker = Worker(echo, name="worker")
-    worker.connection.send(1)
-    assert receive(worker, SOON) == 1
-    os.kill(worker.pid, number)
+    if started:
+        worker.connection.send(1)
+        assert receive(worker, SOON) == 1
+    os.kill(worker.pid, number)  # maybe before its modules are imported
     reason = "did not answer within 0.3 seconds and was killed" if number == signal.SIGSTOP else "was killed by SIGKILL"
     with pytest.raises(WorkerDied, match=f"worker {reason}"):
         receive(worker, SHORT if number == signal.SIGSTOP else SOON)  # a killed one may be slow to end
     assert gone(worker.pid) and reason in worker.reason
     worker.end()
-
-
-@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL], ids=["stopped", "killed"])
-def test_worker_that_is_stopped_at_its_start_is_dead_after_the_deadline(number):
-    worker = Worker(echo, name="worker")
-    os.kill(worker.pid, number)  # before its modules are imported
-    reason = "did not answer within 0.3 seconds and was killed" if number == signal.SIGSTOP else "was killed by SIGKILL"
-    with pytest.raises(WorkerDied, match=f"worker {reason}"):
-        receive(worker, SHORT)
-    worker.end()
-    assert gone(worker.pid)
 
 
 def test_worker_that_is_stopped_within_a_message_is_dead_after_the_deadline(monkeypatch):

@@ -18,6 +18,7 @@ from dlstep.testing.harness import shadow
 from ...helpers.recorded import small, spec_for
 from ...helpers.serving import shadow_engine
 
+QUICK = ("multi_bd", "dmax", "diffusion_gemma", "self_speculation")
 PROMPTS, LONG = ((1, 2, 3), (5, 6, 7, 8, 9), (4,)), tuple(range(5, 25))
 OTHERS = (
     {"accept_threshold": 0.2}, {"accept_threshold": 1.0}, {"rule": "quota", "steps_per_block": 2}, {"entropy_bound": 3.0},
@@ -86,7 +87,9 @@ def by_session(engine, submit, seq, changes, seed):
     return found
 
 
-@pytest.mark.parametrize("name", strategies.own())
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.full) for name in strategies.own()]
+)
 @given(data=st.data())
 def test_a_fork_is_what_the_fork_of_a_session_is(name, data):
     engine, mates = engine_of(name), data.draw(st.integers(0, 2))

@@ -166,6 +166,7 @@ JOBS = [
 ]
 
 
+@pytest.mark.full
 def test_the_order_of_constraints_does_not_decide_what_they_compile_to(monkeypatch):
     """The schema takes most of the memory: it does not fit next to what the other jobs keep."""
     monkeypatch.setattr(limited_worker, "MEMORY", 6 << 23)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep import SamplingParams
-from dlstep.text.words import piece, printable
+from dlstep.text.words import printable
 from dlstep.views import candidates_picture, entropy_picture
 
 from ...end_to_end.page.hostile import TEXTS
@@ -99,11 +99,6 @@ def test_the_attention_of_a_row_is_that_of_its_heads_and_sums_to_one():
     drawn = {}
     for (side, column), weight in cells(observation.attention_picture(session.state, offset, layer=2)).items():
         drawn.setdefault(side, {})[column] = weight
-    spec, fed = session.state.config.spec, dict(zip(span.positions, span.tokens, strict=True))
-    texts = {p - span.start: piece(spec, None if fed[p] == spec.mask_id else fed[p]) for p in fed if p >= span.start}
-    assert (
-        list(drawn["mean"]) == ["prompt", *(f"{place}: {text}" for place, text in texts.items())] and len({*texts.values()}) > 1
-    )
     assert list(drawn) == [*(f"head {head}" for head in range(len(weights))), "mean"]
     for found, line in zip(drawn.values(), lines, strict=True):
         assert [*found.values()] == pytest.approx([sum(line[: span.start]), *line[span.start :]])

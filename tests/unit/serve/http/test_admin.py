@@ -112,6 +112,7 @@ def test_an_engine_that_restarts_gets_the_last_weights(case):
     assert fingerprint == loaded(case.folders[1]).engine.first.config.spec.fingerprint
 
 
+@pytest.mark.full
 def test_an_engine_that_cannot_load_the_last_weights_again_does_not_answer(case, tmp_path):
     moved = case.folders[1].rename(tmp_path / "moved")
     case.folders[1].symlink_to(moved)

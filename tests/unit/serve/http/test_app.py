@@ -15,7 +15,7 @@ from training.tokenizer import build_tokenizer
 
 from ....helpers.serving import TEMPLATE, questions, tiny_llm
 
-COUNT, AT_ONCE, TOKENS = 48, 32, 48
+COUNT, AT_ONCE, TOKENS = 24, 32, 48
 COMMON = {"model": "tiny-bd", "max_tokens": TOKENS}
 PARAMS = SamplingParams(max_tokens=TOKENS)
 DRAFTS = {"dlstep": {"stream": "drafts"}}

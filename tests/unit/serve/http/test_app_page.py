@@ -79,7 +79,7 @@ def probe(option):
             return []
 
 
-@pytest.mark.parametrize("strategy", ["multi_bd", "dmax"])
+@pytest.mark.parametrize("strategy", [pytest.param("multi_bd", marks=pytest.mark.full), "dmax"])
 def test_what_may_be_chosen_is_taken_and_what_may_not_is_refused(strategy):
     with served(shadow_engine(strategy=strategy)) as server, server.http() as http:
         told = http.get("/v1/options").json()

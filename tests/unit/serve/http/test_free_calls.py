@@ -104,13 +104,3 @@ def test_marks_of_a_constrained_answer_may_be_special_tokens():
             body = asked(text, False, turn, engine.tokenizer, tool_choice="required", model="shadow")
             body["extra_body"] |= ON["extra_body"]
             assert whole(client, body) == [("I", "", [("add", {"a": [1]})], "tool_calls")]
-
-
-def test_a_call_and_its_result_continue_the_conversation(client):
-    body = asked("<think>why</think>" + TAGS)
-    message = client.chat.completions.create(**body).choices[0].message
-    ids = [call.id for call in message.tool_calls or ()]
-    assert len({*ids}) == len(CALLS)
-    results = [{"role": "tool", "tool_call_id": id_, "content": "92"} for id_ in ids]
-    more = asked("It is 92.", messages=[*body["messages"], message, *results])
-    assert whole(client, more) == [("", "It is 92.", [], "stop")]

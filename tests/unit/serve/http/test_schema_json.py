@@ -52,6 +52,7 @@ def batch():
     return BatchEngine(shadow_engine(), template=WRITING)
 
 
+@pytest.mark.full
 @settings(max_examples=20)
 @given(text=TEXTS)
 def test_no_text_that_is_decoded_twice_is_a_fault(http, batch, text):
