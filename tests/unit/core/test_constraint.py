@@ -107,19 +107,6 @@ def test_autoregressive_masks_leave_the_same_reserve(automaton, count, reserve, 
         settled.append(data.draw(st.sampled_from(mask.ids())))
 
 
-@given(automaton=AUTOMATA, count=st.integers(1, 9), size=st.integers(1, 3), reserve=st.integers(1, 4), data=st.data())
-def test_any_allowed_token_leaves_an_answer_with_a_reserve(automaton, count, size, reserve, data):
-    of, cells = RequestConstraint(automaton, (STOP,), 1, 1 + count, (), reserve), [None] * count
-    assume(of.feasible)
-    for settled in range(0, count, size):
-        for position in data.draw(st.permutations(range(settled, min(count, settled + size)))):
-            window = window_of(tuple(cells[: settled + size]), size)
-            (mask,) = of.window_masks(0, 1, window, [1 + position])
-            cells[position] = data.draw(st.sampled_from(mask.ids()))
-    end = cells.index(STOP) if STOP in cells else count
-    assert automaton.accepts(cells[:end]) and {*cells[end:]} <= {STOP}
-
-
 @settings(max_examples=max(60, 2 * settings().max_examples))  # a wrong set is rarely another answer
 @given(
     automaton=AUTOMATA,

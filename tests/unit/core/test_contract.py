@@ -17,17 +17,14 @@ from ...helpers.spans import changed
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"seq_id": 7}, "a span of another request: its id, seq_id and seed must be those of sequence.request"),
         ({"params": None}, "params=None: it must be a SamplingParams"),
         ({"start": True}, "start=True: it must be a whole number of 64 bits"),
         (
             {"grid": Grid(1, 2)},
             r"grid=Grid\(.*\): a span with joins=True needs Grid\(origin=0, size=32\), the grid of the request",
         ),
-        ({"final_rows": 1}, "query_only=0 and final_rows=1: only the core may set them"),
         ({"masks": (all_but(3, 50),)}, "1 masks: give one from `all_but` per sampled position"),
         ({"masks": (all_but(3, 51),) * 4}, "4 masks: give one from `all_but`"),
-        ({"masks": (3,) * 4}, "4 masks: give one from `all_but`"),
     ],
 )
 def test_each_fault_of_a_span_has_its_own_message(changes, message):

@@ -41,15 +41,6 @@ def test_quantize_rows_rounds_to_the_nearest_code(seed, rows, width, spread, dty
     assert (codes.double().abs().amax(1)[largest > SMALLEST] == LARGEST).all()
 
 
-@up_to(30)
-@given(seed=st.integers(0, 10**6), power=st.integers(-20, 20), rows=st.integers(1, 4))
-def test_multiplying_by_a_power_of_two_changes_only_the_scale(seed, power, rows):
-    given_rows = some_rows(seed, rows, 24, 1.0, torch.float32)
-    codes, scales = quantize_rows(given_rows)
-    others, other_scales = quantize_rows(given_rows * 2.0**power)
-    assert torch.equal(codes.view(torch.uint8), others.view(torch.uint8)) and torch.equal(scales * 2.0**power, other_scales)
-
-
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
 def test_products_of_a_row_with_nan_or_an_infinity_are_nan(odd):
     """Sampling therefore detects the invalid row, and other rows are not affected."""

@@ -7,7 +7,7 @@ import torch
 from hypothesis import example, given, strategies as st
 
 from dlstep_kernels import store_kv as store_kv_twin
-from dlstep_kernels.gpu.attention import MIN_PART, kinds_of, launch_parameters, parts_of, store_kv, tiled_attention
+from dlstep_kernels.gpu.attention import MIN_PART, launch_parameters, parts_of, store_kv, tiled_attention
 from dlstep_kernels.tiles import bucket_shape
 
 from ....helpers.attention_checks import Problem, assert_near, check_store, expected, inputs_of, problems
@@ -68,25 +68,6 @@ def test_programs_do_not_share_a_short_context_in_halves(monkeypatch):
     device = torch.device("cpu")
     counts = [[parts_of(shape, programs, chosen, device) for programs in (8, 44, 64, 128)] for shape in shapes]
     assert counts == [[8, 3, 1, 1], [16, 3, 2, 1]]
-
-
-@given(
-    spans=st.integers(1, 200),
-    pages=st.integers(1, 100),
-    kv_heads=st.integers(1, 8),
-    windowed=st.booleans(),
-    group=st.integers(1, 8),
-)
-def test_tiles_are_few_or_many_in_short_contexts_only(spans, pages, kv_heads, windowed, group):
-    shape = bucket_shape(32 * spans, spans, 32, group=group, page_size=32, pages=pages, windowed=windowed)
-    kinds = kinds_of(shape, kv_heads, group, 132)
-    assert ("windowed" in kinds) == windowed
-    assert not {"few", "many"} <= set(kinds)
-    assert shape.longest <= 1024 or not {"few", "many"} & set(kinds)
-    slices = shape.busy * kv_heads * -(-shape.tile_rows * group // 64)
-    assert ("few" in kinds) == (shape.longest <= 1024 and slices <= 132)
-    assert "many" not in kinds or "many" in kinds_of(shape, 4 * kv_heads, group, 132)
-    assert ("waves" in kinds) == (shape.busy * kv_heads > 8 * 132)
 
 
 @pytest.mark.parametrize("head_dim", [80, 96, 112, 128, 256, 512])

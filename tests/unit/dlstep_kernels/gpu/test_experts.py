@@ -2,7 +2,6 @@
 
 import math
 
-import pytest
 import torch
 from hypothesis import example, given, strategies as st
 
@@ -78,25 +77,3 @@ def test_equals_the_twin(
     near = 2**-6 if quantized else NEAR[dtype]
     torch.testing.assert_close(found, expected, atol=near, rtol=near, equal_nan=True)
     assert found.dtype == dtype
-
-
-@pytest.mark.full
-@up_to(8)
-@given(
-    seed=st.integers(0, 10**6),
-    rows=st.integers(1, 30),
-    dtype=st.sampled_from(DTYPES),
-    activation=st.sampled_from(ACTIVATIONS),
-    quantized=st.booleans(),
-)
-def test_a_row_answers_alone_as_among_others(seed, rows, dtype, activation, quantized):
-    """Bit for bit: which tile a row is in, and where in it, changes nothing."""
-    generator = torch.Generator().manual_seed(seed)
-    hidden = torch.randn(rows, 24, generator=generator).to(dtype)
-    chosen, weights = torch.randint(0, 3, (rows, 2), generator=generator), torch.rand(rows, 2, generator=generator)
-    both = stacks(generator, 3, 24, 16, dtype)
-    both = in_fp8(*both) if quantized else both
-    whole = kernels.mix_experts(hidden, chosen, weights, *both, activation=activation)
-    order = torch.randperm(rows, generator=generator)[: max(1, rows // 2)]
-    part = kernels.mix_experts(hidden[order], chosen[order], weights[order], *both, activation=activation)
-    assert torch.equal(part, whole[order])
