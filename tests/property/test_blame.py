@@ -90,7 +90,7 @@ def check_blame(given, strategy, options, place, seed, failures, **asked):
 PLACES = st.integers(0, HEALTHY)
 PAGES = st.sampled_from([12, 20, 100])
 FAILURES = st.frozensets(st.integers(0, 29), max_size=3)
-FEW = settings(max_examples=max(2, (settings.default.max_examples if settings.default else 20) // 10), phases=(Phase.generate,))
+FEW = settings(max_examples=max(1, (settings.default.max_examples if settings.default else 20) // 10), phases=(Phase.generate,))
 
 
 @pytest.mark.parametrize("rule", RULES, ids=repr)

@@ -22,6 +22,7 @@ from dlstep.testing.laws import (
 from ..helpers.decoding import CONFIG, SPEC
 from ..helpers.named_plans import PARAMS
 from ..helpers.naming import Loyal, NamingCanvas, NamingGrid
+from ..unit.dlstep_kernels.profiles import up_to
 
 # Those that could tell scored ids from none; `make full` holds the strategies to all.
 FEW = (functions, spans_are_sound, progress, transparency, batch_is_its_members, traces, overrides)
@@ -31,6 +32,7 @@ CARRIERS = (NamingGrid(), NamingCanvas(), NamingCanvas(cache="none"))
 
 @pytest.mark.parametrize("value", CARRIERS, ids=["grid", "canvas, dual", "canvas"])
 @pytest.mark.parametrize("law", CHOSEN, ids=lambda law: law.__name__)
+@up_to(80)
 @given(data=st.data())
 def test_law(law, value, data):
     law(value, data)

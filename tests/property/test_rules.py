@@ -18,6 +18,7 @@ from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing.generators import MASK, VOCABULARY
 from dlstep.testing.laws import LAWS, outputs, overrides, progress, told, transparency, written_before_read
 
+from ..unit.dlstep_kernels.profiles import up_to
 from .test_processors import decoded, facts, request as asked
 
 # Every strategy is held to all laws with any rule; `make full` holds these two to all laws with every rule.
@@ -62,6 +63,7 @@ def test_every_rule_goes_with_a_canvas():
 
 @pytest.mark.parametrize("value", PAIRS, ids=named)
 @pytest.mark.parametrize("law", CHOSEN, ids=lambda law: law.__name__)
+@up_to(80)
 @given(data=st.data())
 def test_law(law, value, data):
     law(value, data)

@@ -32,6 +32,8 @@ from dlstep.testing.generators import cases
 from dlstep.testing.harness import run_case
 from dlstep.testing.laws import LAWS, functions, outputs, progress, spans_are_sound, told, transparency
 
+from ..unit.dlstep_kernels.profiles import up_to
+
 FEW = [functions, spans_are_sound, progress, outputs, told, transparency]
 CHOSEN = LAWS if os.environ.get("HYPOTHESIS_PROFILE") == "seeds" else FEW
 SPEC = Spec(99, (98,), 100)
@@ -102,6 +104,7 @@ def named(value):
 
 @pytest.mark.parametrize("value", VALUES, ids=named)
 @pytest.mark.parametrize("law", CHOSEN, ids=lambda law: law.__name__)
+@up_to(80)
 @given(data=st.data())
 def test_law(law, value, data):
     law(value, data)

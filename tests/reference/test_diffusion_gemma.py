@@ -25,7 +25,7 @@ def model_of(preset):
     return make_model(preset)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, *(pytest.param(seed, marks=pytest.mark.stress) for seed in (0, 4))])
+@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.stress) for seed in (0, 3, 4))])
 @pytest.mark.parametrize("preset", PRESETS)
 def test_loop_and_strategy_generate_what_transformers_does(preset, seed):
     random = Random(seed)

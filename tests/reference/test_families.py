@@ -34,6 +34,8 @@ from .models import EOS, MASK, ROWS, BiasedHead, before_end
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 BLOCK = 4
 EXPAND = 5
+# Families whose networks and tensors are those of another one.
+ALIKE = ("diffucoder", "llada2_moe", "llada2_mini", "llada2dot1_mini", "llada2_mini_dmax", "a2d_qwen3_bd3lm", "opdlm")
 EOS_IDS = {"eos_token_id": EOS, "pad_token_id": PAD_ID}
 
 
@@ -164,7 +166,8 @@ def test_every_family_and_class_is_decoded():
 def cases():
     """Every pair with a few cases; how the authors of new families decode, with many cases and changed weights."""
     many = [("plain", 200), ("quantized", 40), ("with an adapter", 40)]
-    return [(family, name, "plain", 12) for family, name in supported()] + [
+    few = [pytest.param(*pair, "plain", 12, marks=[pytest.mark.full] * (pair[0] in ALIKE)) for pair in supported()]
+    return few + [
         pytest.param(family, FAMILIES[family].decoding_strategy, *how, marks=pytest.mark.full)
         for family in AUTHORS
         for how in many

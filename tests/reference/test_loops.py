@@ -13,7 +13,7 @@ from .zoo import random_pins
 ONE_SHIFT = {"multi_bd_edit": 0, "dmax": 0, "fast_dllm_v2": 1}
 CASES = [(name, shift) for name in OPTIONS for shift in (0, 1) if ONE_SHIFT.get(name, shift) == shift]
 PINNED = [case for case in CASES if case[0] not in ("fast_dllm_v2", "sliding") and case != ("d2f", 1)]
-counts = pytest.mark.parametrize("count", [50, pytest.param(200, marks=pytest.mark.stress)])
+counts = pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.stress)])
 
 
 @pytest.mark.parametrize("name, shift", CASES)

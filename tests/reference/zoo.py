@@ -295,7 +295,7 @@ def random_pins(random: Random, first: int, limit: int) -> dict[int, int]:
 Carry = Callable[[Random, Rule], tuple[Any, Callable[..., tuple[list[int], int]]]]
 
 
-def check(make: Make, carry: Carry, count: int = 200, *, pinned: bool = False) -> None:
+def check(make: Make, carry: Carry, count: int = 140, *, pinned: bool = False) -> None:
     """Compare engine and loop on random cases: `make` draws a rule with its slow form, `carry` a strategy with its loop."""
     random, stopped = Random(1), 0
     for number in range(count):

@@ -1,4 +1,4 @@
-"""How many examples Hypothesis tries of what the interpreter of triton is slow at."""
+"""How many examples Hypothesis tries of what is slow, or what other laws hold as well."""
 
 from hypothesis import settings
 

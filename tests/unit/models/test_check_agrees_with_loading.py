@@ -203,6 +203,7 @@ BAD_ADAPTERS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", BAD_ADAPTERS)
 def test_check_and_loading_say_the_same_of_an_adapter(name, folder, adapter, capsys):
     damage, sentence = BAD_ADAPTERS[name]
