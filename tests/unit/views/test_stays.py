@@ -11,6 +11,7 @@ from dlstep.views import filling_picture, stays
 from ...helpers.shadow_llm import make_llm
 
 REPLACES = "multi_bd_edit"
+ASKED = 1  # id of the request whose answer is drawn
 REMASK = ("remdm", "running_confidence")
 
 
@@ -22,18 +23,19 @@ def rule(request):
 
 @pytest.fixture
 def trace(rule):
-    """The trace of the answer."""
+    """The trace of the answer, which is not the first of its decode."""
     session = make_llm(rule if rule == REPLACES else "multi_bd").session()
     options = {} if rule == REPLACES else {"rule": rule} | ({"steps_per_block": 2} if rule == "quota" else {})
-    session.submit("a prompt", SamplingParams(max_tokens=20, ignore_eos=True, strategy_options=options))
+    session.submit("a prompt", SamplingParams(max_tokens=3))
+    assert session.submit("a prompt", SamplingParams(max_tokens=20, ignore_eos=True, strategy_options=options)) == ASKED
     session.run()
     return session.trace
 
 
 def test_a_stay_covers_exactly_the_states_between_its_forward_passes(trace, rule):
-    found, seen = stays(trace), set()
+    found, seen = stays(trace, ASKED), set()
     for state in trace.states():
-        sequence = state.find(0)
+        sequence = state.find(ASKED)
         if sequence is None or sequence.steps in seen:
             continue
         seen.add(sequence.steps)
@@ -66,7 +68,7 @@ def test_a_token_stays_when_positions_before_it_are_added_or_removed():
 
 
 def test_the_picture_has_a_mark_for_everything_that_happened(trace):
-    picture, found = filling_picture(trace, "<one> & $more"), stays(trace)
+    picture, found = filling_picture(trace, "<one> & $more", request=ASKED), stays(trace, ASKED)
     (axes,) = picture.figure.axes
     cells = axes.images[0].get_array().tolist()
     for row, line in enumerate(cells, start=1):
@@ -76,7 +78,7 @@ def test_the_picture_has_a_mark_for_everything_that_happened(trace):
     marks = [tuple(line.get_xydata()[0]) for line in axes.lines if line.get_marker() == "x"]
     assert marks == [(stay.offset, stay.until) for stay in found if stay.until and not stay.replaced]
     edges = [line.get_xdata()[0] + 0.5 for line in axes.lines if line.get_marker() != "x"]
-    sequence = trace.state.finished[0]
+    sequence = trace.state.finished[ASKED]
     starts = {block.start - len(sequence.request.prompt) for block in (*sequence.progress.past, *sequence.progress.window)}
     assert {*edges} == starts
     svg = picture._repr_svg_()
