@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import date
 from difflib import unified_diff
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from random import Random
 from subprocess import TimeoutExpired
@@ -151,10 +152,16 @@ def coverage(file: Path, omitted: Sequence[str], chosen: Sequence[str]) -> Cover
 
 
 def covering(fault: Fault, data: CoverageData) -> set[str]:
-    """Return the tests that run the changed line. A line within a statement counts as the last line before it that ran."""
+    """Return the tests that run the changed line; if none does, as at import, those that run any line of the file.
+
+    A line within a statement counts as the last line before it that ran.
+    """
     contexts = data.contexts_by_lineno(str(fault.path))
-    lines = [line for line in contexts if line <= fault.line]
-    return {context.partition("|")[0] for context in contexts[max(lines)] if context} if lines else set()
+    line = max((line for line in contexts if line <= fault.line), default=0)
+    for found in (contexts.get(line, ()), chain(*contexts.values())):
+        if tests := {context.partition("|")[0] for context in found if context}:
+            return tests
+    return set()
 
 
 def noticed(fault: Fault, data: CoverageData, chosen: Sequence[str]) -> str:
