@@ -153,8 +153,8 @@ release-check: $(VENV)/.test
 	$(BIN)/python -m tests.release_check dist '$(TAG)'
 
 # Faults of the catalogue, each of which a test must notice; ONLY=TEXT selects some by file, function or fault.
-# With N=60, instead so many faults drawn at random around the core by SEED, today's date by default; prints those that no
-# test notices, and how many the tests of `make test` notice.
+# With N=60, instead 60 random faults outside the core, rules and strategies, drawn with SEED (default: the date); prints those
+# that no test notices, and how many the tests of `make test` notice.
 mutants: $(VENV)/.full
 ifdef N
 	$(BIN)/pip $(PIP_INSTALL) -e '.[mutate]'

@@ -1,4 +1,4 @@
-"""The request that the README sends to a server is answered. `make wheel` installs the wheel, test_blocks.py runs the rest."""
+"""A server answers the README's request. `make wheel` tests the installed wheel, test_blocks.py the other blocks."""
 
 import json
 import re

@@ -12,7 +12,7 @@ from dlstep.stream import Stream
 from ..helpers.any_strategy import model_of
 
 LENGTHS = (1, 2, 8, 9, 31, 33, 55, 64, 86, 130, 210, 300, 400)
-# The least rows of a forward pass that fit the longest prompt: these feed a prompt, or prompt and answer, at once.
+# Rows per forward pass for strategies that feed a whole prompt, or prompt and answer, at once.
 LEAST_ROWS = {"d2f": 450, "dreamon": 500}
 Question = tuple[tuple[int, ...], SamplingParams]
 

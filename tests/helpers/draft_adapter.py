@@ -15,7 +15,7 @@ def write_draft_adapter(
 ) -> list[tuple[nn.Module, torch.Tensor]]:
     """Write an adapter of every `o_proj` of the network; return these modules and the updates of their weights.
 
-    `layers` is what the checkpoint calls the list of layers.
+    `layers` is the checkpoint's name of the list of layers.
     """
     generator, tensors = torch.Generator().manual_seed(1), {}
     updates: list[tuple[nn.Module, torch.Tensor]] = []

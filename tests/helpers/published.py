@@ -4,7 +4,7 @@ from typing import Any
 
 
 def remote(model_type: str, architecture: str, module: str) -> dict[str, Any]:
-    """Facts that a checkpoint with code of its own states about it."""
+    """The fields by which a checkpoint names its code."""
     config = f"configuration_{module}.{architecture.removesuffix('ForCausalLM')}Config"
     auto_map = {"AutoConfig": config, "AutoModelForCausalLM": f"modeling_{module}.{architecture}"}
     return {"model_type": model_type, "architectures": [architecture], "auto_map": auto_map}

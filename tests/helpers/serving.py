@@ -185,7 +185,7 @@ class Served:
 
     def http(self) -> httpx2.Client:
         """A plain HTTP client."""
-        return httpx2.Client(base_url=self.url, timeout=60, verify=False)  # to load certificates takes 50 ms
+        return httpx2.Client(base_url=self.url, timeout=60, verify=False)  # loading certificates takes 50 ms
 
     def post(self, path: str, *, key: str = "", status: int = 200, **body: Any) -> Any:
         """What the server answers to a body."""

@@ -63,12 +63,12 @@ def dreamon(heads: tuple[int, int], biases: bool) -> Facts:
 
 
 def wide(heads: tuple[int, int], biases: bool) -> Facts:
-    """Heads whose sizes do not add up to that of the network."""
+    """Sizes with a `head_dim` and `hidden_size` that do not depend on `heads`."""
     return shape(heads) | {"mask_token_id": MASK_ID, "head_dim": 16, "attention_bias": biases, "hidden_size": 32}
 
 
 def on_wide(facts: Facts, **own: int) -> Callable[[tuple[int, int], bool], Facts]:
-    """These facts in small."""
+    """Published facts with the sizes of `wide`."""
     return lambda heads, biases: facts | wide(heads, biases) | own
 
 
@@ -137,7 +137,7 @@ def fast_dllm_v2(heads: tuple[int, int], biases: bool) -> Facts:
 
 
 def experts(facts: Facts, **own: bool) -> Callable[[tuple[int, int], bool], Facts]:
-    """These facts of a mixture of experts in small; its first layer has none."""
+    """Published facts of a mixture of experts with small sizes; the first layer has no experts."""
     sizes = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
     layers = {"mlp_only_layers": [0], "num_hidden_layers": 3}
     return lambda heads, biases: facts | wide(heads, biases) | sizes | layers | own
@@ -213,7 +213,7 @@ def sdlm(heads: tuple[int, int], biases: bool) -> Facts:
 
 
 def wedlm(facts: Facts) -> Callable[[tuple[int, int], bool], Facts]:
-    """These facts in small: with norms on queries and keys, or with biases on queries, keys and values."""
+    """Published facts with the sizes of `shape`."""
     return lambda heads, _: facts | shape(heads) | {"head_dim": HEAD_DIM, "mask_token_id": MASK_ID}
 
 

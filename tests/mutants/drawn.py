@@ -1,9 +1,9 @@
-"""Draw faults at random in the sources outside `BY_LAWS`, and run the tests of each changed file.
+"""Draw faults at random in the sources outside `BY_LAWS`, and run the tests of each.
 
 `python -m tests.mutants.drawn --count 60 --seed 20261130 --tests tests/unit` prints a line for each fault, the diffs of
-those that no test noticed, and the share that was noticed. mutmut's operators make the faults, except those in strings,
-which are mostly wording. First, the quick ones of `--tests` run once, to find which of them run each line. The tests of a
-fault are those that run its line, then all tests of its file in the mirrored layout, with more random examples.
+those that no test noticed, and how many were noticed. mutmut's operators make the faults, except those in strings, which are
+mostly wording. First, the quick tests among `--tests` run once, which measures the lines that each of them runs. Each fault
+then gets the quick tests that run its line, and after these all unit tests of its file, with more random examples.
 """
 
 import argparse
@@ -35,8 +35,8 @@ from .mirror import ROOT, link_sources, run_tests, unit_tests
 from .mutant import SRC
 
 BY_LAWS = ("dlstep/core", "dlstep/rules", "dlstep/strategies")  # packages that the catalogue covers
-LONGEST = 240.0  # seconds for the tests of a fault
-NO_TESTS = 5  # pytest's exit code if marks leave out all tests
+LONGEST = 240.0  # seconds for a run of a fault's tests
+NO_TESTS = 5  # pytest's exit code if it runs no tests
 QUICK = ("-m", "not full and not stress and not clients")
 
 
@@ -127,7 +127,7 @@ def compiles(source: str) -> bool:
 
 
 def coverage(file: Path, omitted: Sequence[str], chosen: Sequence[str]) -> CoverageData:
-    """Return which of the `chosen` tests run each line, from `file` if it exists, else measured and written there."""
+    """Return which `chosen` tests run each line: read from `file` if it exists, else measured and saved there."""
     if not file.exists():
         settings = file.with_suffix(".ini")
         settings.write_text("[run]\nomit =\n" + "".join(f"    {SRC / folder}/*\n" for folder in omitted))
@@ -152,9 +152,9 @@ def coverage(file: Path, omitted: Sequence[str], chosen: Sequence[str]) -> Cover
 
 
 def covering(fault: Fault, data: CoverageData) -> set[str]:
-    """Return the tests that run the changed line; if none does, as at import, those that run any line of the file.
+    """Return the tests that run the changed line; if only imports run it, those that run any line of the file.
 
-    A line within a statement counts as the last line before it that ran.
+    A line inside a statement counts as the nearest line above it that ran.
     """
     contexts = data.contexts_by_lineno(str(fault.path))
     line = max((line for line in contexts if line <= fault.line), default=0)
@@ -188,8 +188,8 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=60, help="number of faults (default: 60)")
     parser.add_argument("--seed", default=f"{date.today():%Y%m%d}", help="seed of the draw (default: today's date)")
     parser.add_argument("--everywhere", action="store_true", help="also draw in core, rules and strategies")
-    parser.add_argument("--tests", nargs="*", default=["tests"], help="files, folders or names of quick tests")
-    parser.add_argument("--coverage", type=Path, help="keep the coverage in this file, or use it if it exists")
+    parser.add_argument("--tests", nargs="*", default=["tests"], help="files, folders or ids of quick tests")
+    parser.add_argument("--coverage", type=Path, help="file of the coverage: read if it exists, else written")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs of pytest at a time (default: one per core)")
     options = parser.parse_args()
     omitted = () if options.everywhere else BY_LAWS

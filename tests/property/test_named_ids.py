@@ -1,4 +1,4 @@
-"""Scored ids: laws of strategies that name some, and what the core says of ids that do not fit."""
+"""Scored ids: laws of strategies that list some, and requests that list fewer or more."""
 
 import os
 from dataclasses import replace
@@ -24,7 +24,7 @@ from ..helpers.named_plans import PARAMS
 from ..helpers.naming import Loyal, NamingCanvas, NamingGrid
 from ..unit.dlstep_kernels.profiles import up_to
 
-# Those that could tell scored ids from none; `make full` holds the strategies to all.
+# Laws that scored ids could break; `make full` checks all laws.
 FEW = (functions, spans_are_sound, progress, transparency, batch_is_its_members, traces, overrides)
 CHOSEN = LAWS if os.environ.get("HYPOTHESIS_PROFILE") == "seeds" else FEW
 CARRIERS = (NamingGrid(), NamingCanvas(), NamingCanvas(cache="none"))

@@ -1,7 +1,7 @@
 """DiffusionGemma: canvases of random tokens that are denoised as a whole, each after all that is final.
 
-The network and the source of random numbers are arguments, with the methods of `Transformers` and of `GeneratorDraws`: with the
-numbers of one generator, in the order in which transformers draws them, the answer is that of transformers.
+The network has the methods of `Transformers`, and the source of random numbers those of `GeneratorDraws`. With the numbers of
+one generator, in the order in which transformers draws them, the answer is that of transformers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,9 +39,9 @@ class Transformers:
         return cache
 
     def logits(self, final: Sequence[int], canvas: Tensor, before: Tensor | None) -> Tensor:
-        """Logits of a canvas whose rows all see the same: the canvas and what is final, in sliding layers its last few.
+        """Logits of a canvas; each row attends to the canvas and the final tokens, in sliding layers only the last few.
 
-        `before` are the scores of the forward before, if any.
+        `before` are the scores of the previous forward pass, if any.
         """
         if self.encoded is None or self.encoded[0] != list(final):
             self.encoded = list(final), self.encode(list(final))
@@ -62,7 +62,7 @@ class Transformers:
 class GeneratorDraws:
     """The numbers of one generator, in the order in which transformers draws them.
 
-    `start` is the first position of the canvas, `step` its forward, counted from 0.
+    `start` is the first position of the canvas, `step` its forward pass, counted from 0.
     """
 
     def __init__(self, generator: torch.Generator, vocabulary: int) -> None:

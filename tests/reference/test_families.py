@@ -34,7 +34,7 @@ from .models import EOS, MASK, ROWS, BiasedHead, before_end
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 BLOCK = 4
 EXPAND = 5
-# Families whose networks and tensors are those of another one.
+# Families with the network and tensors of another family.
 ALIKE = ("diffucoder", "llada2_moe", "llada2_mini", "llada2dot1_mini", "llada2_mini_dmax", "a2d_qwen3_bd3lm", "opdlm")
 EOS_IDS = {"eos_token_id": EOS, "pad_token_id": PAD_ID}
 

@@ -1,7 +1,7 @@
 """Every option changes something that a user can see, is refused where it cannot apply, or says why it does nothing.
 
 A new option needs a row in one of the tables below, two command lines or two values with a result that differs; an option of
-the server needs a test that gives it.
+the server or of `SamplingParams` needs a test that gives it.
 """
 
 # Options of every type are given by name.
@@ -221,7 +221,7 @@ def options_of(command, parser):
     return {name for name, action in actions.items() if action is not None and action.option_strings}
 
 
-def test_every_option_has_a_row():
+def test_every_option_has_a_row_or_a_test():
     tests = "".join(path.read_text() for path in TESTS.rglob("test_*.py"))
     given = {*SAMPLING, *(field.name for field in fields(ServeOptions))}
     assert [name for name in given if not re.search(rf'\b{name}=|--{name}\b|"{name}":', tests)] == []
@@ -252,7 +252,7 @@ def test_an_option_of_the_engine_changes_the_engine(name):
     assert seen(LLM(**before | changes)) != first
 
 
-def test_more_room_for_an_end_changes_the_answer():
+def test_end_reserve_changes_the_answer():
     warm = {"json_schema": '{"type": "string"}', "max_tokens": 16, "temperature": 50.0}
     assert answer(tiny_llm(), **warm, end_reserve=8) != answer(tiny_llm(), **warm)
 

@@ -1,4 +1,4 @@
-"""Steps with and without constraints do equal work, and the time of each part is its own."""
+"""Steps with and without constraints are measured, part by part."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Answers to schemas are measured on valid instances, and their masks are recorded to be compared."""
+"""Answers to schemas are measured on valid instances, and their masks are recorded."""
 
 import json
 from base64 import b64encode

@@ -107,7 +107,7 @@ def test_autoregressive_masks_leave_the_same_reserve(automaton, count, reserve, 
         settled.append(data.draw(st.sampled_from(mask.ids())))
 
 
-@settings(max_examples=max(60, 2 * settings().max_examples))  # a wrong set is rarely another answer
+@settings(max_examples=max(60, 2 * settings().max_examples))  # a wrong set rarely changes the answer
 @given(
     automaton=AUTOMATA,
     cells=CELLS,

@@ -39,7 +39,7 @@ def test_a_refusal_cannot_be_changed():
 
 @pytest.mark.parametrize("layer", ["serve", "batch", "cli"])
 def test_no_module_reads_a_message(layer):
-    """Neither with `in`, nor with a method of strings."""
+    """Modules search messages neither with `in` nor with a string method."""
     reading = re.compile(r"\bin str\(error\)|(\bstr\(error\)|\.message)\.\w+with\(|\.message\.(find|split|partition)\(")
     found = [path.name for path in (SOURCES / layer).rglob("*.py") if reading.search(path.read_text())]
     assert found == []

@@ -1,9 +1,9 @@
-"""How many examples Hypothesis tries of what is slow, or what other laws hold as well."""
+"""How many examples Hypothesis tries of slow properties, and of those that other tests also check."""
 
 from hypothesis import settings
 
 
 def up_to(count: int) -> settings:
-    """`count` examples where new ones are looked for and for mutants, fewer in `make test`."""
+    """At most `count` examples, and at most three in `make test`."""
     most = settings.default.max_examples
     return settings(max_examples=min(count, most if most > 8 else 3))

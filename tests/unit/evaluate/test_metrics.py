@@ -134,10 +134,10 @@ def test_a_row_is_worse_where_few_of_all_signs_make_it_look_so(rows):
         assert standing.as_right or standing.to_best_high < 0
 
 
-def test_one_row_is_the_best_and_equal_ones_may_be():
+def test_a_single_row_is_best_and_equal_rows_may_be():
     assert against_best(np.zeros((5, 1))) == [(0, 0, 0, True)]
     for each in against_best(np.ones((40, 5))):
-        assert each.as_right and each.to_best_low < -2 / 40, "equal answers do not make it sure"
+        assert each.as_right and each.to_best_low < -2 / 40, "equal answers leave an interval"
 
 
 def beats(one, other):

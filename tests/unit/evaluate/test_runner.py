@@ -69,7 +69,7 @@ def test_stored_answers_are_not_decoded_again(options, unbroken, tmp_path, added
 
 
 def key_of(line):
-    """Which answer a line belongs to."""
+    """The document and options of a line."""
     row = json.loads(line)
     return row["document"], row["options"]
 

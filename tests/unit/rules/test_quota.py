@@ -1,4 +1,4 @@
-"""Quotas: so many tokens a forward, in several orders and by several schedules."""
+"""Quotas: the shares of Dream's schedule, and tokens that a constraint drops."""
 
 from hypothesis import given, strategies as st
 

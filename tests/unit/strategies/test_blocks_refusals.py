@@ -1,4 +1,4 @@
-"""What strategies refuse by name, and what they make of probabilities that equal the threshold."""
+"""What strategies refuse by name, and how they treat probabilities equal to the threshold."""
 
 import pytest
 from hypothesis import given, strategies as st
@@ -55,7 +55,7 @@ def test_values_that_do_not_fit_are_refused():
 
 
 @pytest.mark.parametrize("name, steps", [("fast_dllm_v2", 4), ("dual_cache", 1)])
-def test_by_default_only_a_canvas_unmasks_what_equals_the_threshold(name, steps):
+def test_dual_cache_unmasks_at_the_threshold_and_fast_dllm_v2_only_above(name, steps):
     driver = ScriptedDriver(lambda span: SpanSamples((5,) * len(span.wanted.sampled), (0.9,) * len(span.wanted.sampled)))
     request = Request(0, (1,), SamplingParams(max_tokens=4))
     *_, (_, _, done) = passes(Config(Spec(MASK, (EOS,), VOCABULARY, 1)), load(name)(), request, driver)

@@ -1,4 +1,4 @@
-"""Conversations: which template renders them, what is refused, and what a second turn finds again."""
+"""Conversations: which template renders them, and what is refused."""
 
 import json
 from dataclasses import replace

@@ -227,7 +227,7 @@ def test_what_no_automaton_has_is_refused_by_name(regex, reason):
         compiled("regex", regex, SPEC)
 
 
-def test_a_trace_has_the_source_of_a_constraint_which_is_compiled_again(tmp_path):
+def test_resume_compiles_the_constraint_of_a_trace_again(tmp_path):
     session = tiny_llm().session()
     session.submit("Max has 53 shells.", SamplingParams(max_tokens=24, regex="[0-9]{3}( shells)?"))
     session.step()

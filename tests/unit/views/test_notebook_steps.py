@@ -22,7 +22,7 @@ HOSTILE = st.lists(st.one_of(st.sampled_from((*TEXTS, *MARKUP)), st.text(max_siz
 
 
 def parts_of(html):
-    """The tags of HTML, the names of their attributes, and its scripts. Texts hold no bracket and no quote as it is."""
+    """The tags, names of attributes and scripts of HTML whose texts hold no unescaped bracket or quote."""
     tags = re.findall(r"<[^>]*>", html)
     names = {name for tag in tags for name in re.findall(r'\s([\w-]+)="', tag)}
     kinds = [kind for kind in re.findall(r"<(/?[^\s>]*)", html) if kind.strip("/") != "span"]

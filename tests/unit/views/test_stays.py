@@ -11,7 +11,7 @@ from dlstep.views import filling_picture, stays
 from ...helpers.shadow_llm import make_llm
 
 REPLACES = "multi_bd_edit"
-ASKED = 1  # id of the request whose answer is drawn
+ASKED = 1  # id of the drawn request
 REMASK = ("remdm", "running_confidence")
 
 
@@ -23,7 +23,7 @@ def rule(request):
 
 @pytest.fixture
 def trace(rule):
-    """The trace of the answer, which is not the first of its decode."""
+    """A trace of two requests; the second is drawn."""
     session = make_llm(rule if rule == REPLACES else "multi_bd").session()
     options = {} if rule == REPLACES else {"rule": rule} | ({"steps_per_block": 2} if rule == "quota" else {})
     session.submit("a prompt", SamplingParams(max_tokens=3))

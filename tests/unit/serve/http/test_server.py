@@ -68,7 +68,7 @@ def test_seeds_have_64_bits_with_a_sign():
         assert running.choice(seed=(1 << 63) - 1, n=2, temperature=1, **GOOD), "the seeds of further answers may be larger"
 
 
-def test_each_replica_is_a_process_with_a_number_of_its_own(monkeypatch):
+def test_replica_processes_are_numbered(monkeypatch):
     def made(starts, options):
         raise ValueError([start.args[2] for start in starts])
 

@@ -91,7 +91,7 @@ def test_a_failing_model_is_tried_again_and_then_ends_the_read_alone(failures):
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_keys_share_pages_only_on_request(shared):
+def test_keys_share_pages_only_with_share_prefix_cache(shared):
     with served(shadow_engine(max_model_len=256), keys=("one", "two"), share_prefix_cache=shared) as server:
         found = [server.post(URL, key=key, prompt=[5] * 64, template=[["1", "2"]]) for key in ("one", "two", "one")]
     assert [each["usage"]["cached_tokens"] > 0 for each in found] == [False, shared, True]

@@ -1,4 +1,4 @@
-"""Engines that die: which requests fail, which wait, and when the server gives up."""
+"""Engines that die: which requests fail or wait, when the server gives up, and deadlines."""
 
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -46,13 +46,13 @@ def test_the_server_gives_up_after_so_many_restarts():
         assert not server.router.not_made_reason
 
 
-def test_each_deadline_has_its_time():
-    """A loading engine has more than a ready one, and its first forward pass more than those after it."""
+def test_deadlines_depend_on_the_phase():
+    """An engine gets more time while it loads, and more for its first forward pass than for later ones."""
     idle = SimpleNamespace(call_soon_threadsafe=print, on_report=print)
     replica = Replica(0, print, ServeOptions(start_timeout=99.0), idle)
 
     def deadlines(*passed):
-        """Which deadlines an engine misses after so many seconds since its start, its last heartbeat and its last progress."""
+        """The deadline that each engine misses, by seconds since its start, last heartbeat and last progress."""
         workers = [SimpleNamespace(age=age, silence=silence, standstill=standstill) for age, silence, standstill in passed]
         return [missed and missed[0] for missed in map(replica._overdue, workers)]
 

@@ -83,7 +83,7 @@ def test_dropped_clients_free_their_pages_at_once(stream, capfd):
 
 
 def test_owners_of_keys_take_turns(monkeypatch):
-    """One owner's many requests do not delay another one's few; those that find no room are refused."""
+    """One owner's many requests do not delay another owner's few; a full queue refuses further ones."""
     engine = shadow_engine(max_num_reqs=1)
     order, send, had = [], Replica.send, 1 + AHEAD
 
@@ -103,7 +103,7 @@ def test_owners_of_keys_take_turns(monkeypatch):
         engine.driver.gate.set()
         for each in asked:
             each.result()
-    # The engine has one and those that wait in it before the second owner comes; then they take turns.
+    # The engine has the first `had` before the second owner comes; then the owners take turns.
     first = order[0]
     assert order[:had] == [first] * had and len(order) == 33
     assert sum(owner != first for owner in order[had : had + 6]) == 3, order
