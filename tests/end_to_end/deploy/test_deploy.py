@@ -11,7 +11,7 @@ import yaml
 from dlstep.engine.config import EngineConfig
 from dlstep.serve.http.guards import OPEN
 from dlstep.serve.router.metrics import Metrics
-from dlstep.serve.settings import KEYS_VARIABLE, ServeOptions
+from dlstep.serve.settings import ServeOptions
 
 FOLDER = Path(__file__).parents[3] / "deploy"
 PROMQL = {"histogram_quantile", "sum", "by", "rate", "le", "kind", "finished_reason"}
@@ -45,7 +45,7 @@ def test_compose_mounts_files_that_there_are():
     assert len(mounted) == 4 and all((FOLDER / path).is_file() for path in mounted)
     build = services["dlstep"]["build"]
     assert (FOLDER / build["context"] / build["dockerfile"]).is_file()
-    assert set(services["dlstep"]["environment"]) == {KEYS_VARIABLE}
+    assert set(services["dlstep"]["environment"]) == {"DLSTEP_API_KEY"}
     assert int(services["dlstep"]["stop_grace_period"].removesuffix("s")) > ServeOptions().drain_seconds
     scraped = yaml.safe_load((FOLDER / "prometheus.yml").read_text())["scrape_configs"][0]
     assert scraped["metrics_path"] in OPEN

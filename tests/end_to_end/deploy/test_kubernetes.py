@@ -8,7 +8,7 @@ import yaml
 
 from dlstep.engine.config import EngineConfig
 from dlstep.serve.http.guards import OPEN
-from dlstep.serve.settings import KEYS_VARIABLE, ServeOptions
+from dlstep.serve.settings import ServeOptions
 
 from .test_deploy import samples
 
@@ -44,7 +44,7 @@ def test_options_are_those_of_the_server_and_it_may_drain():
     given = dict(zip(arguments[::2], arguments[1::2], strict=True))
     assert all(hasattr(ServeOptions(), name[2:]) or hasattr(EngineConfig("x"), name[2:]) for name in given)
     assert model in {mount["mountPath"] for mount in CONTAINER["volumeMounts"]}
-    assert [variable["name"] for variable in CONTAINER["env"]] == [KEYS_VARIABLE]
+    assert [variable["name"] for variable in CONTAINER["env"]] == ["DLSTEP_API_KEY"]
     pause = int(CONTAINER["lifecycle"]["preStop"]["exec"]["command"][1])
     assert POD["terminationGracePeriodSeconds"] > float(given["--drain_seconds"]) + pause
 

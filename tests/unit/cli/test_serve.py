@@ -161,6 +161,15 @@ def test_two_processes_live_and_die_as_they_should(tmp_path, report):
     assert [reason for reason in reasons if reason != "abort"] == ["error"] * 8 + ["length"] * (1 + ended)
 
 
+@pytest.fixture
+def hangups():
+    """Let child processes get SIGHUP, which `nohup make full` ignores."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangups")
 @pytest.mark.parametrize(
     "signals",
     [[signal.SIGKILL], [signal.SIGINT], [signal.SIGHUP], [signal.SIGINT, signal.SIGINT], [signal.SIGINT, signal.SIGTERM]],
