@@ -25,18 +25,19 @@ def _store(dtype: torch.dtype, kv_heads: int, head_dim: int) -> None:
 
 
 def _attention(
-    dtype: torch.dtype, heads: int, kv_heads: int, head_dim: int, window: int, *, windowed: bool, parts: int, **kind: bool
+    dtype: torch.dtype, heads: int, kv_heads: int, head_dim: int, window: int, *, kinds: tuple[str, ...], parts: int
 ) -> None:
     from dlstep_kernels.gpu.attention import launch_parameters, tiled_attention
+    from dlstep_kernels.gpu.launch import power_of_two
     from dlstep_kernels.tiles import bucket_shape, tiles_over
 
     group = heads // kv_heads
-    shape = bucket_shape(8 * window, 8, window, group=group, page_size=32, pages=128, windowed=windowed)
+    shape = bucket_shape(8 * window, 8, window, group=group, page_size=32, pages=128, windowed="windowed" in kinds)
     tiles = tiles_over(torch.zeros(sum(shape.sizes), dtype=torch.int32), shape)
     queries = torch.empty(heads, shape.rows, head_dim, dtype=dtype).transpose(0, 1)
     pages = torch.empty(4097, kv_heads, head_dim, dtype=dtype)
-    kinds = tuple(name for name, applies in kind.items() if applies)
-    chosen = launch_parameters(queries, shape.tile_rows * group, group, kinds) if kinds else None
+    # Without a device, there would be more programs than multiprocessors.
+    chosen = launch_parameters(queries, max(16, power_of_two(shape.tile_rows * group)), group, kinds)
     tiled_attention(queries, pages, pages, tiles, scale=1.0, parts=parts, chosen=chosen)
 
 
@@ -53,23 +54,20 @@ class _Heads:
         dtype: torch.dtype,
         window: int,
         *,
-        windowed: bool = False,
+        kinds: tuple[str, ...] = (),
         parts: int = 4,
-        few: bool = False,
-        many: bool = False,
         quick: bool = False,
     ) -> Case:
         kind = str(dtype).removeprefix("torch.")
         name = f"attention, {self.heads} heads over {self.kv_heads} of {self.head_dim}, {kind}, {window} rows"
-        name += f"{', windowed' if windowed else ''}{', one part' if parts == 1 else ''}{', few tiles' if few else ''}"
-        name += ", many short" if many else ""
+        name += "".join(f", {each}" for each in kinds) + (", one part" if parts == 1 else "")
         high = min(128 // self.group, window) * self.group > 32 and dtype != torch.float32
         # Exact products of fp32 take whole rows of registers, and wide heads all there are: measured, some spilled ones
-        # cost less than tiles of half the height. Heads of 256 spill outside of loops. Many short contexts leave half of
-        # the registers to a second program.
-        spilling = ("_attend",) if dtype == torch.float32 or self.head_dim > 128 or many else ()
+        # cost less than tiles of half the height. Heads of 256 spill outside of loops. In "waves", half of the registers
+        # are left to a second program.
+        spilling = ("_attend",) if dtype == torch.float32 or self.head_dim > 128 or "waves" in kinds else ()
         heads = (dtype, self.heads, self.kv_heads, self.head_dim)
-        call = partial(_attention, *heads, window, windowed=windowed, parts=parts, few=few, many=many)
+        call = partial(_attention, *heads, window, kinds=kinds, parts=parts)
         return Case(name, call, quick, ("_attend",) if high else (), spilling)
 
     @property
@@ -81,10 +79,10 @@ BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 ATTENTION = [
     _Heads(32, 8, 128).case(BF16, 32, quick=True),
     _Heads(32, 8, 128).case(BF16, 32, parts=1),
-    _Heads(32, 8, 128).case(BF16, 128, few=True),
-    _Heads(32, 8, 128).case(BF16, 128, many=True),
-    _Heads(16, 8, 256).case(BF16, 128, few=True),
-    _Heads(32, 8, 128).case(BF16, 32, windowed=True),
+    _Heads(32, 8, 128).case(BF16, 128, kinds=("few",)),
+    *(_Heads(32, 8, 128).case(BF16, 128, kinds=(kind,)) for kind in ("many", "waves")),
+    _Heads(16, 8, 256).case(BF16, 128, kinds=("few",)),
+    _Heads(32, 8, 128).case(BF16, 32, kinds=("windowed",)),
     _Heads(32, 8, 128).case(BF16, 1),
     _Heads(32, 8, 128).case(BF16, 8),
     _Heads(32, 8, 128).case(FP16, 32),
@@ -92,7 +90,7 @@ ATTENTION = [
     *(_Heads(8 * group, 8, 128).case(BF16, 32) for group in (1, 2, 5, 7, 8)),
     *(_Heads(16, 4, head_dim).case(BF16, 32) for head_dim in (16, 64, 80, 96, 112, 256, 512)),
     *(_Heads(16, 4, head_dim).case(FP32, 32) for head_dim in (16, 64, 96, 256)),
-    *(_Heads(16, kv_heads, head_dim).case(BF16, 128, windowed=True) for kv_heads, head_dim in ((8, 256), (2, 512))),
+    *(_Heads(16, kv_heads, head_dim).case(BF16, 128, kinds=("windowed",)) for kv_heads, head_dim in ((8, 256), (2, 512))),
 ]
 STORE = [
     case("store, 8 heads of 128, bf16", _store, BF16, 8, 128, quick=True),
