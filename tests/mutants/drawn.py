@@ -126,26 +126,14 @@ def compiles(source: str) -> bool:
     return True
 
 
-def coverage(file: Path, omitted: Sequence[str], chosen: Sequence[str]) -> CoverageData:
-    """Return which `chosen` tests run each line: read from `file` if it exists, else measured and saved there."""
-    if not file.exists():
-        settings = file.with_suffix(".ini")
-        settings.write_text("[run]\nomit =\n" + "".join(f"    {SRC / folder}/*\n" for folder in omitted))
-        measured = [f"--cov={SRC}", f"--cov-config={settings}", "--cov-context=test", "--cov-report="]
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-n",
-            str(os.cpu_count()),
-            "--dist",
-            "worksteal",
-            *QUICK,
-            *measured,
-            *chosen,
-        ]
-        subprocess.run(command, cwd=ROOT, env={**os.environ, "COVERAGE_FILE": str(file)}, check=False)
+def coverage(folder: Path, omitted: Sequence[str], chosen: Sequence[str]) -> CoverageData:
+    """Return which `chosen` tests run each line. They must pass: a test that fails anyway would notice every fault."""
+    settings, file = folder / "settings.ini", folder / "coverage"
+    settings.write_text("[run]\nomit =\n" + "".join(f"    {SRC / each}/*\n" for each in omitted))
+    measured = [f"--cov={SRC}", f"--cov-config={settings}", "--cov-context=test", "--cov-report="]
+    command = [sys.executable, "-m", "pytest", "-q", f"-n{os.cpu_count()}", "--dist=worksteal", *QUICK, *measured, *chosen]
+    if subprocess.run(command, cwd=ROOT, env={**os.environ, "COVERAGE_FILE": str(file)}, check=False).returncode:
+        sys.exit("tests fail without a fault: repair them first")
     data = CoverageData(str(file))
     data.read()
     return data
@@ -189,7 +177,6 @@ def main() -> None:
     parser.add_argument("--seed", default=f"{date.today():%Y%m%d}", help="seed of the draw (default: today's date)")
     parser.add_argument("--everywhere", action="store_true", help="also draw in core, rules and strategies")
     parser.add_argument("--tests", nargs="*", default=["tests"], help="files, folders or ids of quick tests")
-    parser.add_argument("--coverage", type=Path, help="file of the coverage: read if it exists, else written")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs of pytest at a time (default: one per core)")
     options = parser.parse_args()
     omitted = () if options.everywhere else BY_LAWS
@@ -198,7 +185,7 @@ def main() -> None:
     draws = drawn(Random(options.seed), paths)
     faults = [next(draws) for _ in range(options.count)]
     with TemporaryDirectory() as name, ThreadPoolExecutor(options.jobs) as pool:
-        data = coverage(options.coverage or Path(name) / "coverage", omitted, options.tests)
+        data = coverage(Path(name), omitted, options.tests)
         results = pool.map(lambda fault: noticed(fault, data, options.tests), faults)
         for fault, result in zip(faults, results, strict=True):
             total[result] += 1
