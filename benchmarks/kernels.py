@@ -17,7 +17,7 @@ from dlstep_kernels.attention import Spans, store_kv
 from dlstep_kernels.embeddings import RENORMALIZED, SoftRows, merge_embeddings
 from dlstep_kernels.experts import mix_experts
 from dlstep_kernels.head import head_and_sample
-from dlstep_kernels.quantization import quantize_rows
+from dlstep_kernels.quantization import FP8, quantize_rows
 from dlstep_kernels.routing import choose_experts
 from dlstep_kernels.sampling import Noise, SamplerConfig, Settings, TokenMasks, sample
 from dlstep_kernels.tiles import lay_tiles, tiled_attention
@@ -65,6 +65,7 @@ def cases(device: torch.device, dtype: torch.dtype, sizes: Sizes = USUAL) -> Ite
         ("heads 16/2 of 512", 16, 2, 512),
     )[: 2 if small else 4]:
         yield attention(device, dtype, sizes, label, (heads, kv_heads, head_dim))
+    yield attention(device, dtype, sizes, "heads 32/8 of 128, FP8 pages", (32, 8, 128), stored=FP8)
     for context, batch in () if small else product((sizes.context // 8, sizes.context), (1, sizes.batch, 4 * sizes.batch)):
         wide = replace(sizes, batch=batch, rows=4 * sizes.rows, context=context)
         yield attention(device, dtype, wide, "heads 32/8 of 128", (32, 8, 128))
@@ -85,18 +86,27 @@ def _random(device: torch.device, dtype: torch.dtype, *size: int) -> Tensor:
     return torch.empty(size, dtype=dtype, device=device).normal_()
 
 
-def attention(device: torch.device, dtype: torch.dtype, sizes: Sizes, label: str, heads: tuple[int, int, int]) -> KernelCase:
-    """Return a decode step's attention, in which every row attends to the whole context."""
+def attention(
+    device: torch.device,
+    dtype: torch.dtype,
+    sizes: Sizes,
+    label: str,
+    heads: tuple[int, int, int],
+    *,
+    stored: torch.dtype | None = None,
+) -> KernelCase:
+    """Return a decode step's attention, in which every row attends to the whole context, over pages in the dtype `stored`."""
     (of_queries, of_keys, head_dim), batch, rows, context = heads, sizes.batch, sizes.rows, sizes.context
     width, total = -(-context // PAGE_SIZE), batch * rows
     order = np.random.default_rng(0).permutation(SETS * batch * width).reshape(SETS, batch, width)
-    keys, values = (_random(device, dtype, order.size * PAGE_SIZE + 1, of_keys, head_dim) for _ in range(2))
+    size = (order.size * PAGE_SIZE + 1, of_keys, head_dim)
+    keys, values = (_random(device, dtype, *size).to(stored or dtype) for _ in range(2))
     queries = _random(device, dtype, total, of_queries, head_dim)
     whole, group = np.full(batch, context), of_queries // of_keys
     spans = [Spans(np.full(batch, rows), whole, tables, np.full(total, context), None, PAGE_SIZE) for tables in order]
     tiles = [lay_tiles(each, group=group, device=device) for each in spans]
     scale = head_dim**-0.5
-    moved = 2 * (batch * context * of_keys + total * of_queries) * head_dim * dtype.itemsize
+    moved = 2 * (batch * context * of_keys * keys.itemsize + total * of_queries * dtype.itemsize) * head_dim
 
     return KernelCase(
         "attention",

@@ -221,7 +221,7 @@ def random_checkpoint(
         training=family.training,
         max_model_len=text.max_position_embeddings,
     )
-    return Checkpoint(network.eval(), description, ranks)
+    return Checkpoint(network.eval(), description, dtype, ranks)
 
 
 def expert_stacks(network: PreTrainedModel) -> list[Tensor]:

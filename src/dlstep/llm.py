@@ -80,6 +80,8 @@ class LLM:
             parameters, else float32.
         quantization: `fp8`: store weights of layers and experts in FP8, and quantize their inputs; on a
             CPU for comparison only, as it is slower there. None: the weights have `dtype`.
+        kv_cache_dtype: `fp8`: store keys and values in FP8; attention still computes in `dtype`. None: they
+            have `dtype`.
         num_threads: CPU threads of torch, for the whole process; None: OMP_NUM_THREADS if set, else
             one for a network of less than 10 million parameters and torch's own number for a larger
             one.
@@ -130,6 +132,7 @@ class LLM:
         device: str | None = None,
         dtype: Literal["float32", "bfloat16", "float16"] | None = None,
         quantization: Literal["fp8"] | None = None,
+        kv_cache_dtype: Literal["fp8"] | None = None,
         num_threads: int | None = None,
         enforce_eager: bool = False,
         tensor_parallel_size: int = 1,

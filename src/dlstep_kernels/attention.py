@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from .choice import with_kernel
+from .quantization import FP8, LARGEST
 
 OfRows = Int64[np.ndarray, " n"]  # one number for each row
 OfSpans = Int64[np.ndarray, " s"]  # one number for each span
@@ -189,8 +190,8 @@ def paged_attention(
     for batch in layout.batches:
         b, _, q, k = batch.bias.shape
         picked = queries if batch.rows is None else queries.index_select(0, batch.rows)
-        keys = key_pages.index_select(0, batch.slots).view(b, k, kv_heads, head_dim)
-        values = value_pages.index_select(0, batch.slots).view(b, k, kv_heads, head_dim)
+        keys = key_pages.index_select(0, batch.slots).to(queries.dtype).view(b, k, kv_heads, head_dim)
+        values = value_pages.index_select(0, batch.slots).to(queries.dtype).view(b, k, kv_heads, head_dim)
         output = scaled_dot_product_attention(
             picked.reshape(b, q, heads, head_dim).transpose(1, 2),
             keys.transpose(1, 2),
@@ -227,5 +228,7 @@ def store_kv(
         slots: Slot of each row; -1: the row is not stored. All others must be distinct.
     """
     # Index -1 is the last slot, the scratch slot, so unstored rows need no mask.
-    key_pages.index_put_((slots,), keys)
-    value_pages.index_put_((slots,), values)
+    for pages, rows in ((key_pages, keys), (value_pages, values)):
+        if pages.dtype == FP8:  # torch 2.11 converts larger numbers to NaN
+            rows = rows.clamp(-LARGEST, LARGEST)
+        pages[slots] = rows.to(pages.dtype)

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from dlstep_kernels import store_kv as store_kv_twin
+from dlstep_kernels.quantization import FP8
 
 from ..helpers.attention_checks import Problem, assert_near, check_store, expected, inputs_of, problems
 
@@ -36,7 +37,8 @@ def test_equals_the_twin(problem, parts):
 @pytest.mark.parametrize("window, dtype", [(None, BF16), (1024, BF16), (None, FP16), (None, FP32)], ids=str)
 @pytest.mark.parametrize("spans", [DECODE, PREFILL, MIXED], ids=["decode", "prefill", "mixed"])
 def test_contexts_of_models(spans, dtype, window):
-    check(Problem(spans, 8, 4, 128, 32, window, dtype, 0, True, 1))
+    for stored in (None, FP8):
+        check(Problem(spans, 8, 4, 128, 32, window, dtype, 0, True, 1, stored))
 
 
 @pytest.mark.parametrize("group", [1, 2, 3, 5, 6, 7, 8, 16])
@@ -78,4 +80,5 @@ def test_stores_what_the_twin_stores(kv_heads, head_dim, dtype):
 
     slots = torch.randperm(1000, generator=torch.Generator().manual_seed(0))[:300].cuda()
     slots[::7] = -1
-    check_store(store_kv, store_kv_twin.twin, slots, 1000, kv_heads, head_dim, dtype)
+    for stored in (None, FP8):
+        check_store(store_kv, store_kv_twin.twin, slots, 1000, kv_heads, head_dim, dtype, stored=stored)

@@ -9,6 +9,7 @@ import torch
 from dlstep import LLM, SamplingParams, tiny
 from dlstep.models.quantization import QuantizedLinear
 from dlstep_kernels import quantize_rows, scaled_linear
+from dlstep_kernels.quantization import FP8
 from training.stories import score
 
 pytestmark = pytest.mark.gpu
@@ -40,17 +41,19 @@ def test_scaled_linear_matches_float64(sizes, rows, dtype):
     assert float((found.double() - exact).norm() / exact.norm()) < 1e-2
 
 
+@pytest.mark.parametrize("option", ["quantization", "kv_cache_dtype"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("model", MODELS)
-def test_graphs_do_not_change_answers_and_accuracy_is_kept(model, dtype, cuda_device):
+def test_graphs_do_not_change_answers_and_accuracy_is_kept(model, dtype, option, cuda_device):
     problems = tiny.problems(64, seed=9)
     outputs = []
     for eager in (True, False):
-        llm = LLM(model, device=cuda_device, dtype=dtype, quantization="fp8", enforce_eager=eager, max_num_reqs=16)
-        network = llm.engine.driver.network.model
-        assert any(isinstance(module, QuantizedLinear) for module in network.modules())
+        llm = LLM(model, device=cuda_device, dtype=dtype, enforce_eager=eager, max_num_reqs=16, **{option: "fp8"})
+        network = llm.engine.driver.network
+        quantized = any(isinstance(module, QuantizedLinear) for module in network.model.modules())
+        assert (quantized, network.kv_dtype == FP8) == (option == "quantization", option == "kv_cache_dtype")
         outputs.append(llm.generate([one.prompt for one in problems], SamplingParams(max_tokens=48)))
     assert outputs[0] == outputs[1]
     right = sum(score(one, output.text).answer for one, output in zip(problems, outputs[0], strict=True))
-    print(f"{model}, fp8, {dtype}: {right} of 64 right")
+    print(f"{model}, {option}, {dtype}: {right} of 64 right")
     assert right >= 54

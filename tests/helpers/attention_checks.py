@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dlstep_kernels import Spans, visible_range
+from dlstep_kernels.quantization import FP8, LARGEST
 from dlstep_kernels.tiles import Tiles, TileShape, bucket_shape, exact_shape, tile_numbers, tiled_attention, tiles_over
 
 # How far a kernel may be off. In 16 bits weights are rounded, by 2**-12 or 2**-9 of values up to 4, and the answer once more.
@@ -31,6 +32,7 @@ class Problem:
     blind: int
     padded: bool
     seed: int
+    stored: torch.dtype | None = None  # dtype of the pages; None: that of the queries
 
     @property
     def heads(self) -> int:
@@ -56,6 +58,7 @@ def problems(draw: st.DrawFn, *, head_dims: tuple[int, ...], reach: int, rows: i
         draw(st.sampled_from((0, 0, 1, 3))),
         draw(st.booleans()),
         draw(st.integers(0, 2**31)),
+        draw(st.sampled_from((None, FP8))),
     )
 
 
@@ -111,7 +114,7 @@ def inputs_of(problem: Problem, device: str) -> Inputs:
         read[table[positions // problem.page_size] * problem.page_size + positions % problem.page_size] = True
     held[:, ~read] = float("nan")
     queries = random(problem.heads, shape.rows, problem.head_dim).to(device).transpose(0, 1)
-    key_pages, value_pages = held.to(device)
+    key_pages, value_pages = held.to(device, problem.stored or problem.dtype)
     tiles = tiles_over(torch.from_numpy(tile_numbers(spans, shape)).to(device), shape)
     return Inputs(queries, key_pages, value_pages, tiles)
 
@@ -137,10 +140,12 @@ def check_store(
     head_dim: int,
     dtype: torch.dtype,
     seed: int = 0,
+    stored: torch.dtype | None = None,
 ) -> None:
     """Check that pages of `room` slots, and the page after them, hold what the twin stores; rows are laid out as in a model.
 
-    Heads come before rows, keys are contiguous, values part of a larger tensor.
+    Heads come before rows, keys are contiguous, values part of a larger tensor. A number beyond the range of `stored`, the
+    dtype of the pages (None: that of the rows), becomes the largest one.
     """
     generator, count = torch.Generator().manual_seed(seed), len(slots)
 
@@ -149,8 +154,12 @@ def check_store(
 
     keys = random(kv_heads, count, head_dim).transpose(0, 1)
     values = random(count, 3 * kv_heads, head_dim)[:, kv_heads : 2 * kv_heads]
-    pages = random(2, room + 1, kv_heads, head_dim)
+    if count:
+        keys[0, 0, 0], values[-1, 0, 0] = 2 * LARGEST, -2 * LARGEST
+    pages = random(2, room + 1, kv_heads, head_dim).to(stored or dtype)
     before, reference = pages[:, -1].clone(), pages.clone()
     store(keys, values, *pages, slots)
     twin(keys, values, *reference, slots)
+    pages, reference, before = pages.float(), reference.float(), before.float()
     assert torch.equal(pages[:, :-1], reference[:, :-1]) and torch.equal(pages[:, -1], before)
+    assert stored is None or float(pages.abs().max()) <= LARGEST

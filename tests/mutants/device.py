@@ -203,7 +203,7 @@ MUTANTS = (
         (
             "Memory.restoring",
             "leave what an observed pass wrote in the pages",
-            "tensor.index_copy_(0, indices, content)",
+            "tensor[indices] = content",
             "pass",
         ),
         noticed_by=("unit/engine/test_observation.py",),

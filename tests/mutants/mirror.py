@@ -49,5 +49,6 @@ def run_tests(
     environment = {**os.environ, "PYTHONPATH": str(sources), "HYPOTHESIS_PROFILE": profile, "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-rf", "--tb=line", "-p", "no:cacheprovider"]
     # By a thread, which ends the process: after an exception from a signal, Hypothesis would repeat an endless example.
-    command += ["--timeout=240", "--timeout-method=thread", *tests]
+    # A test that hangs must fail before `timeout` ends the run.
+    command += [f"--timeout={(timeout or 480) / 2:.0f}", "--timeout-method=thread", *tests]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=timeout)

@@ -90,6 +90,7 @@ ENGINE = {
     "device": ({}, {"device": "cuda:99"}, "device"),
     "dtype": ({}, {"dtype": "bfloat16"}, lambda llm: network(llm).dtype),
     "quantization": ({}, {"quantization": "fp8"}, answer),
+    "kv_cache_dtype": ({}, {"kv_cache_dtype": "fp8"}, answer),
     "num_threads": ({"num_threads": 1}, {"num_threads": 2}, threads),
     "enforce_eager": "On cuda",
     "pre_merge_lora": ({}, {"pre_merge_lora": True}, "without an adapter"),

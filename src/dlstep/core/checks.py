@@ -28,8 +28,8 @@ _Convert = Callable[[Any], Any]  # returns the value to store; raises TypeError 
 
 
 # In quoted hints, `HashTrieMap[int, int]` means HashTrieMap: the classes of rpds cannot be subscripted at run time.
-_SUBSCRIPTED: dict[str, Any] = {"HashTrieMap": defaultdict(lambda: HashTrieMap), "List": defaultdict(lambda: List)}
 Json = dict[str, Any]  # an object of JSON, or of values by name
+_SUBSCRIPTED: Json = {"HashTrieMap": defaultdict(lambda: HashTrieMap), "List": defaultdict(lambda: List)}
 Fields = Mapping[str, Any]  # by name; only read
 Texts = tuple[str, ...]
 TableRow = dict[str, str | int | float | None]  # by column
@@ -250,7 +250,7 @@ def check_ranges(value: object) -> None:
                 raise Refused(name, "out_of_range", f"must be {bound} {limit}, got {short(given)}")
 
 
-def values_of(value: Any) -> dict[str, Any]:
+def values_of(value: Any) -> Json:
     """Return the fields of a dataclass by name."""
     return {field.name: getattr(value, field.name) for field in fields(value)}
 

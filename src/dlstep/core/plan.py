@@ -20,7 +20,7 @@ from .constraint import TokenMask
 from .errors import Refused, SamplesMismatch
 from .frozen import built_fast
 from .request import SoFar, Who
-from .spec import Ids, NonNegativeInt, Positions, Probabilities
+from .spec import Ids, NonNegativeInt, Pages, Positions, Probabilities
 
 MergeMode = Literal["dmax_topk", "iter_smooth_topk"]
 
@@ -364,7 +364,7 @@ class Admission:
 
     seq_id: int
     """Sequence number of the request."""
-    shared: tuple[int, ...]
+    shared: Pages
     """Full final pages of its prefix, which it only reads."""
     slot: int | None = None
     """Where the device keeps state between passes; None if the strategy carries no state."""
@@ -376,7 +376,7 @@ class Grant:
 
     seq_id: int
     """Sequence number of the request."""
-    pages: tuple[int, ...]
+    pages: Pages
     """The pages, in order of position."""
 
 
@@ -396,7 +396,7 @@ class Plan:
     """What to feed, at most one span per request."""
     sample_spec: SampleSpec = PLAIN
     """Statistics to return for each sampled position."""
-    releases: tuple[int, ...] = ()
+    releases: Pages = ()
     """Sequence numbers of requests that ended since the last plan."""
     preemptions: tuple[int, ...] = ()
     """Sequence numbers of requests that lose their pages."""

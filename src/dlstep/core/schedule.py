@@ -13,7 +13,7 @@ from .errors import RequestFault, WrongAnswer
 from .filtering import span_masks
 from .plan import FEW_BEST, Admission, Grant, Plan, Rows, SampleSpec, SoFar, Span
 from .sequence import NOTHING_STORED, SequenceState, Storage
-from .spec import Spec
+from .spec import Pages, Spec
 from .state import Cache, State, new_keys
 
 
@@ -47,7 +47,7 @@ def _fit_unstored(sequence: SequenceState, window: Span, budget: int, *, joins: 
     return Span(sequence.request.who, Rows(stored, sequence.tokens(stored, stop), stop, grid, final_rows=stop - stored))
 
 
-def shared_pages(cache: Cache, sequence: SequenceState, page_size: int) -> tuple[tuple[int, ...], bytes | None]:
+def shared_pages(cache: Cache, sequence: SequenceState, page_size: int) -> tuple[Pages, bytes | None]:
     """Return the pages of a prefix that are in the prefix index, and the key of the first page that is not.
 
     The key is None if the tokens that determine it are not all final.

@@ -15,7 +15,7 @@ from .frozen import built_fast
 from .options import Options
 from .plan import PLAIN, SampleSpec, Span, SpanSamples
 from .request import Request
-from .spec import Ids, Positions, Probabilities, Spec
+from .spec import Ids, Pages, Positions, Probabilities, Spec
 
 FinishReason = Literal["stop", "length", "nfe_limit", "repetition", "abort", "rejected", "error"]
 """All ways in which an answer ends.
@@ -172,7 +172,7 @@ class SequenceState:
     """The passes that sampled the request, newest first; only with `SamplingParams.step_map`."""
 
     @property
-    def pages(self) -> tuple[int, ...]:
+    def pages(self) -> Pages:
         """The pages of the sequence, in order of position. Takes time linear in their number."""
         return tuple(self.storage.table)[::-1]
 
@@ -255,7 +255,7 @@ class SequenceState:
         first = blocks[0].start
         # Blocks repeat the prompt tokens inside them; earlier positions hold only the prompt.
         head = prompt[start:first] if start < first else ()
-        body = blocks[0].tokens if len(blocks) == 1 else tuple(chain.from_iterable([block.tokens for block in blocks]))
+        body = tuple(chain.from_iterable([block.tokens for block in blocks]))
         return head + body[max(start - first, 0) : end - first]
 
     def answer_cells(self, start: int = 0) -> Iterator[tuple[int, int, float, bool]]:

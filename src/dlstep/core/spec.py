@@ -16,6 +16,7 @@ NonNegativeFloat = Annotated[float, Interval(ge=0.0, lt=float("inf"))]
 Share = Annotated[float, Interval(gt=0.0, le=1.0)]
 Ids = tuple[int, ...]  # of tokens
 Positions = tuple[int, ...]  # in a sequence, or indices in a span
+Pages = tuple[int, ...]  # numbers of KV cache pages
 Probabilities = tuple[float, ...]
 Pins = tuple[tuple[int, int], ...]  # (offset in the answer, token id) pairs, sorted by offset
 AcceptRule = Literal["A", "B"]

@@ -18,7 +18,7 @@ from .block import Grid
 from .config import Config
 from .plan import EMPTY_CACHE
 from .sequence import FinishInfo, SequenceState, Storage, Strategy
-from .spec import Ids, Probabilities
+from .spec import Ids, Pages, Probabilities
 
 Item = TypeVar("Item")
 
@@ -118,7 +118,7 @@ class Cache:
         """The number of pages that can be handed out now."""
         return self.num_pages - self.fresh + len(self.free) + len(self.cached)
 
-    def next_pages(self, count: int) -> tuple[int, ...]:
+    def next_pages(self, count: int) -> Pages:
         """Return the next pages to hand out: first free pages, then cached pages, in order of their release.
 
         Args:
@@ -161,7 +161,7 @@ class Cache:
         slots = self.slots if slot is None else tuple(other for other in self.slots if other != slot)
         return replace(self, cached=cached, owners=owners, slots=slots)
 
-    def release(self, pages: tuple[int, ...], slot: int | None = None) -> "Cache":
+    def release(self, pages: Pages, slot: int | None = None) -> "Cache":
         """Return the cache after one owner of each page has released it, the last page first.
 
         Args:
@@ -328,7 +328,7 @@ class State:
     """Cache digest of the KV cache that the next plan needs."""
     next_seq_id: int = 0
     """Sequence number of the next request."""
-    releases: tuple[int, ...] = ()
+    releases: Pages = ()
     """Sequence numbers that released their pages since the last plan."""
 
     def sequences(self) -> Iterator[tuple[SequenceState, bool]]:

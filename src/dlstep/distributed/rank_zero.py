@@ -65,6 +65,9 @@ def delayed_interrupt() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
 
+Numbers = tuple[int, ...]  # of decodes
+
+
 class Forward(NamedTuple):
     """The next forward pass of decode number `decode`, after its `changes` since the last one.
 
@@ -74,8 +77,8 @@ class Forward(NamedTuple):
 
     decode: int
     changes: tuple[Event | State, ...]
-    released: tuple[int, ...]
-    gone: tuple[int, ...]
+    released: Numbers
+    gone: Numbers
 
 
 class Change(NamedTuple):
@@ -83,7 +86,7 @@ class Change(NamedTuple):
 
     method: str
     arguments: tuple[Any, ...]
-    released: tuple[int, ...]
+    released: Numbers
 
     def on(self, driver: "RankDriver", channel: ControlChannel) -> Any:
         """Return the result of the method. Raises RanksDisagree if numbers differ between the ranks."""
@@ -226,13 +229,13 @@ class RankZeroDriver:
             self._group.ended_by(DlstepError(f"a forward pass of several ranks was {how}: create the LLM again"))
             raise
 
-    def _forget(self) -> tuple[int, ...]:
+    def _forget(self) -> Numbers:
         released = _drained(self._released)
         _forget(self._driver, released)
         return released
 
 
-def _drained(numbers: deque[int]) -> tuple[int, ...]:
+def _drained(numbers: deque[int]) -> Numbers:
     """Remove and return all numbers. When garbage collection frees a decode, it may append one at any time."""
     return tuple(numbers.popleft() for _ in range(len(numbers)))
 
@@ -347,6 +350,6 @@ def _start(driver: RankDriver, channel: ControlChannel, plan: Plan, owner: int) 
         raise
 
 
-def _forget(driver: RankDriver, owners: tuple[int, ...]) -> None:
+def _forget(driver: RankDriver, owners: Numbers) -> None:
     for owner in owners:
         driver.release(owner)

@@ -34,7 +34,7 @@ def pages_for(
     Raises ValueError with the numbers if not even one request of maximum length fits.
     """
     shapes = kv_shapes(checkpoint.network.config, checkpoint.ranks.size)
-    page_bytes = config.page_size * kv_bytes_per_token(shapes, checkpoint.network.dtype)
+    page_bytes = config.page_size * kv_bytes_per_token(shapes, checkpoint.kv_dtype)
     least = least_pages(strategy, config.max_model_len, config.page_size)
     longest = least * page_bytes
     if gib is not None:

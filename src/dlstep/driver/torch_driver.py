@@ -248,7 +248,7 @@ class TorchDriver:
                 f"embeds {embedded}: build the Config from checkpoint.spec"
             )
         self.config = config
-        self.network = paged(checkpoint.network, spec, checkpoint.ranks)
+        self.network = paged(checkpoint, spec)
         model = self.network.model
         views = tuple(dict.fromkeys(shape.view for shape in self.network.shapes))
         masks = MaskTable(spec.vocab_size, model.device)
@@ -443,7 +443,7 @@ class TorchDriver:
         device = self.network.model.device
         if device.type != "cuda":
             return sys.maxsize
-        page = self.config.page_size * kv_bytes_per_token(self.network.shapes, self.network.model.dtype)
+        page = self.config.page_size * kv_bytes_per_token(self.network.shapes, self.network.kv_dtype)
         return torch.cuda.mem_get_info(device)[0] // page
 
     @contextmanager

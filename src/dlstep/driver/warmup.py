@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
-from typing import Any
 
 from dlstep_kernels.tiles import TILE_HEIGHT
 
 from ..core import (
     NO_SAMPLES,
     Config,
+    Json,
     Plan,
     Samples,
     SamplingParams,
@@ -63,7 +63,7 @@ def _rows(span: Span, plan: Plan, token: int, random: Random) -> SpanSamples:
         return tuple([random.random() for _ in range(many)])
 
     widths = spec.widths(span.wanted.scored_width)
-    fields: dict[str, Any] = {name: numbers(count * width) for name, width in widths.items()}
+    fields: Json = {name: numbers(count * width) for name, width in widths.items()}
     fields["best_ids"] = tuple(range(spec.best)) * count
     fields["best_probabilities"] = tuple(sorted(numbers(spec.best), reverse=True)) * count
     fields["noise"] = (token,) * count * widths["noise"]

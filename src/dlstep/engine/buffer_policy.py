@@ -64,10 +64,8 @@ def policy_of(policy: object) -> BufferPolicy:
     rungs = tuple([_rung(f"buffer_policy.{number}", entry) for number, entry in enumerate(entries)])
     for number, (one, other) in enumerate(pairwise([most for most, _ in rungs]), start=1):
         if one is None or (other is not None and other <= one):
-            before = f"an entry without {MOST}, which applies to any number" if one is None else f"{MOST}={one}"
-            raise Refused(
-                f"buffer_policy.{number}", "conflict", f"it follows {before}, so it never applies: sort the entries by {MOST}"
-            )
+            message = f"it follows an entry with {MOST}={one}, so it never applies: sort the entries by {MOST}, None last"
+            raise Refused(f"buffer_policy.{number}", "conflict", message)
     return BufferPolicy(rungs)
 
 

@@ -69,7 +69,6 @@ NOT_NEEDED = {
     "skip_tokenizer_init": "prompts may be token ids in any case",
     "load_format": "weights are read from safetensors",
     "download_dir": "HF_HOME is the folder of downloads",
-    "kv_cache_dtype": "keys and values have the dtype of the weights",
     "kv_cache_layout": "the device decides",
     "multi_block_prefix_full": "the strategy decides: d2f shows the whole prompt to every prompt position, others do not",
     "attention_backend": "the device decides",

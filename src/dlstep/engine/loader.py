@@ -229,7 +229,7 @@ def _check_model(options: ResolvedConfig) -> None:
         )
         raise Refused("model", "out_of_range", message)
     if options.num_pages is not None:
-        position = kv_bytes_per_token(kv_shapes(network.config, options.tensor_parallel_size), options.dtype)
+        position = kv_bytes_per_token(kv_shapes(network.config, options.tensor_parallel_size), options.kv_dtype)
         check_room(options.device, "num_pages", options.num_pages, options.page_size * position)
 
 
@@ -265,6 +265,7 @@ def _load_network(options: ResolvedConfig, ranks: "Ranks") -> "Checkpoint":
         progress=progress,
         ranks=ranks,
         quantized=options.quantized_at_once,
+        kv_dtype=options.kv_dtype,
     )
     if checkpoint.network.device.type == "cpu" or options.num_threads is not None:
         set_threads(sum(parameter.numel() for parameter in checkpoint.network.parameters()), options.num_threads)

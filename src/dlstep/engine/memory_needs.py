@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..core import least_pages
+from ..core import Json, least_pages
 from .config import EngineConfig
 from .devices import memory_of
 from .resolve import ResolvedConfig, resolve
@@ -58,12 +58,12 @@ def memory_needs(model: "Description", requests: int, length: int | None) -> Ite
     from ..models.weights import empty_network
 
     for dtype, quantization in CHOICES:
-        given: dict[str, Any] = {"dtype": dtype, "max_num_reqs": requests, "max_model_len": length}
+        given: Json = {"dtype": dtype, "max_num_reqs": requests, "max_model_len": length}
         options = resolve(EngineConfig(**given), model)
         network = empty_network(model.family.network, model.config, options.dtype)
         try:
             if quantization is not None:
-                check_device(torch.device(options.device))
+                check_device("quantization", torch.device(options.device))
             weights = Layout.of(network, quantized=quantization is not None).size
         except ValueError:  # the device or the experts do not support this quantization
             continue
@@ -85,7 +85,7 @@ def _kv_cache(options: ResolvedConfig, network: "PreTrainedModel") -> int:
     from ..models.shapes import kv_bytes_per_token, kv_shapes
 
     pages = options.max_num_reqs * least_pages(options.strategy, options.max_model_len, options.page_size)
-    return pages * options.page_size * kv_bytes_per_token(kv_shapes(network.config), options.dtype)
+    return pages * options.page_size * kv_bytes_per_token(kv_shapes(network.config), options.kv_dtype)
 
 
 def _work(options: ResolvedConfig, network: "PreTrainedModel") -> int:

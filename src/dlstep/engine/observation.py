@@ -328,7 +328,7 @@ class _Pass:
         for first, count, end, pages in zip(self.firsts, spans.query_lens, spans.context_lens, spans.block_tables, strict=True):
             rows, place = slice(first, first + int(count)), np.arange(end)
             seen = keys[torch.from_numpy(pages[: -(-end // spans.page_size)])].flatten(0, 1)[:end, read]
-            scores = torch.einsum("nhd,chd->hnc", queries[rows, heads], seen).float().cpu() * scale
+            scores = torch.einsum("nhd,chd->hnc", queries[rows, heads], seen.to(queries.dtype)).float().cpu() * scale
             unseen = place >= spans.until[rows, None]
             if spans.since is not None:
                 unseen |= place < spans.since[rows, None]

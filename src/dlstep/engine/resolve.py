@@ -47,6 +47,8 @@ class ResolvedConfig:
     """Why the weights have their dtype."""
     quantization: Literal["fp8"] | None
     """How weights are stored; None: as `dtype`."""
+    kv_dtype: "Dtype"
+    """Type of keys and values in the KV cache."""
     num_threads: int | None
     """CPU threads of torch; None: the loader decides by the size of the network."""
     compile_layers: bool
@@ -126,8 +128,9 @@ def resolve(config: EngineConfig, description: "Description") -> ResolvedConfig:
         raise Refused(name, "conflict", reason)
     if config.tensor_parallel_size > 1:
         check_ranks(model.family.network, model.config, config.tensor_parallel_size)
-    if config.quantization is not None:
-        check_device(torch.device(device))
+    for name in ("quantization", "kv_cache_dtype"):
+        if getattr(config, name) is not None:
+            check_device(name, torch.device(device))
     max_model_len = config.max_model_len or model.max_model_len
     if max_model_len > model.max_model_len:
         message = f"must be at most {model.max_model_len}, the limit of {model.name}, got {max_model_len}"
@@ -147,6 +150,7 @@ def resolve(config: EngineConfig, description: "Description") -> ResolvedConfig:
         "device": device,
         "dtype": dtype,
         "dtype_reason": reason,
+        "kv_dtype": torch.float8_e4m3fn if config.kv_cache_dtype else dtype,
         "compile_layers": has_kernels(torch.device(device)) if config.compile_layers is None else config.compile_layers,
         "graphs": "never" if config.enforce_eager else config.capture_graphs,
         "page_size": page_size,

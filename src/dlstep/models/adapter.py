@@ -21,11 +21,10 @@ from ..distributed.ranks import ALONE, Ranks
 from ..extras import require
 from .checkpoint import Checkpoint
 from .layers import Adapted, Gates
-from .reading import advice_on_pickles, read_contents, read_object, refuse_errors
+from .reading import Shape, advice_on_pickles, read_contents, read_object, refuse_errors
 from .sharding import parameter_shards
 from .weights import (
     Placement,
-    Shape,
     Shares,
     Tensors,
     WeightRules,

@@ -65,6 +65,8 @@ class Checkpoint:
     """The network."""
     description: Description
     """Facts of its folder."""
+    kv_dtype: torch.dtype
+    """Type of keys and values in the KV cache."""
     ranks: Ranks = ALONE
     """The group of processes that share the network."""
     files: tuple[Path, ...] = ()
@@ -87,6 +89,7 @@ def load_checkpoint(
     progress: Progress = no_progress,
     ranks: Ranks = ALONE,
     quantized: bool = False,
+    kv_dtype: torch.dtype | None = None,
 ) -> Checkpoint:
     """Return the network of a checkpoint folder.
 
@@ -102,6 +105,7 @@ def load_checkpoint(
             a function, which is called with the size of each loaded piece.
         ranks: Processes that share the network; each reads its shard.
         quantized: Whether `quantize` is applied to each weight as it is read.
+        kv_dtype: Type of keys and values in the KV cache; None: that of the network.
 
     Raises:
         FileNotFoundError: If there are no safetensors weights, and as `read_description` does.
@@ -113,7 +117,7 @@ def load_checkpoint(
     contents = read_contents(description.path)
     dtype = default_dtype(where.type, contents)[0] if dtype is None else dtype
     network = _load_network(description, contents, where, dtype, progress, ranks, quantized=quantized)
-    return Checkpoint(network, description, ranks, contents.files)
+    return Checkpoint(network, description, kv_dtype or dtype, ranks, contents.files)
 
 
 def placements_of(description: Description, network: PreTrainedModel, contents: Contents) -> list[Placement]:

@@ -24,21 +24,20 @@ def fingerprint(
 ) -> str:
     """Return 32 hexadecimal digits that depend on every number of the configuration and every byte of the weights.
 
-    They also depend on the dtype, on the bytes of the `adapter`, on whether it is `merged` into the weights, on the
-    `quantization`, and on the number of ranks, because several ranks add in a different order than one. Each rank hashes a
-    share of the files.
+    They also depend on the dtypes of the network and the KV cache, on the bytes of the `adapter`, on whether it is `merged`
+    into the weights, on the `quantization`, and on the number of ranks, because several ranks add in a different order than
+    one. Each rank hashes a share of the files.
     """
     files = (*checkpoint.files, *(adapter.files if adapter is not None else ()))
     parts = {
         "network": type(checkpoint.network).__name__,
         "config": effective(checkpoint.description.config),
-        "dtype": str(checkpoint.network.dtype),
+        "dtypes": [checkpoint.network.dtype, checkpoint.kv_dtype],
         "files": [(file.name, digest) for file, digest in zip(files, _shared(files, checkpoint.ranks), strict=True)],
         "adapter": None if adapter is None else {"merged": merged},
         "ranks": checkpoint.ranks.size,
+        "quantization": quantization,
     }
-    if quantization is not None:
-        parts["quantization"] = quantization
     return sha256(json.dumps(parts, sort_keys=True, default=repr).encode()).hexdigest()[:32]
 
 

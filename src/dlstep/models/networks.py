@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Float32, Int64
 from torch import Tensor, nn
-from transformers import DiffusionGemmaForBlockDiffusion, PreTrainedModel
+from transformers import DiffusionGemmaForBlockDiffusion
 
 from dlstep_kernels import (
     AttentionLayout,
@@ -37,7 +37,7 @@ from dlstep_kernels.head import logits_of
 from dlstep_kernels.vocabulary import Share, gather_columns
 
 from ..core import Plan, Spec
-from ..distributed.ranks import ALONE, Ranks
+from .checkpoint import Checkpoint
 from .layers import LayerPages, PagedContext, Watch, shared_gates
 from .shapes import KVShape, embedding_of, head_of, in_gib, kv_bytes_per_token, kv_shapes
 from .sharding import VocabRows, vocabulary_shard
@@ -141,7 +141,7 @@ class Memory:
             yield
         finally:
             for (tensor, indices), content in zip(changed, before, strict=True):
-                tensor.index_copy_(0, indices, content)
+                tensor[indices] = content
 
 
 def zeros(size: tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -174,8 +174,9 @@ class PagedNetwork(ABC):
     gated = False  # whether it has an adapter that applies only to the rows of drafts
     watch: Watch | None = None  # called with the queries of each layer
 
-    def __init__(self, model: PreTrainedModel, spec: Spec, ranks: Ranks = ALONE) -> None:
-        self.model, self.spec, self.ranks = model, spec, ranks
+    def __init__(self, checkpoint: Checkpoint, spec: Spec) -> None:
+        model, ranks = self.model, self.ranks = checkpoint.network, checkpoint.ranks
+        self.spec, self.kv_dtype = spec, checkpoint.kv_dtype
         self.shapes: tuple[KVShape, ...] = kv_shapes(model.config, ranks.size)
 
     @abstractmethod
@@ -254,16 +255,16 @@ class PagedNetwork(ABC):
 
     def memory(self, num_pages: int, page_size: int, slots: int) -> Memory:
         """Return zeroed memory. Raises torch.OutOfMemoryError with the numbers if too large."""
-        device, dtype = self.model.device, self.model.dtype
+        device, kv_dtype = self.model.device, self.kv_dtype
         positions = num_pages * page_size + 1  # rows that are not stored write to the last position
 
         pages = [(positions, shape.kv_heads, shape.head_dim) for shape in self.shapes]
-        sizes = [*pages, *pages, self.carried_size(slots if num_pages else 0)]  # keys, values
         try:
-            *tensors, carried = [zeros(size, dtype=dtype, device=device) for size in sizes]
-            return Memory(tuple(tensors[: len(pages)]), tuple(tensors[len(pages) :]), carried)
+            keys, values = ([zeros(size, dtype=kv_dtype, device=device) for size in pages] for _ in range(2))
+            carried = zeros(self.carried_size(slots if num_pages else 0), dtype=self.model.dtype, device=device)
+            return Memory(tuple(keys), tuple(values), carried)
         except (RuntimeError, MemoryError) as error:
-            needed = in_gib(positions * kv_bytes_per_token(self.shapes, dtype))
+            needed = in_gib(positions * kv_bytes_per_token(self.shapes, kv_dtype))
             raise torch.OutOfMemoryError(
                 f"num_pages={num_pages} of page_size={page_size} take {needed}, more than {device} has left: lower num_pages, "
                 f"or let it be -1 for as many as fit ({error})"
@@ -276,8 +277,9 @@ class PagedNetwork(ABC):
 class PlainNetwork(PagedNetwork):
     """A body and a head. In 16 bits, a kernel samples from hidden states without logits."""
 
-    def __init__(self, model: PreTrainedModel, spec: Spec, ranks: Ranks = ALONE) -> None:
-        super().__init__(model, spec, ranks)
+    def __init__(self, checkpoint: Checkpoint, spec: Spec) -> None:
+        super().__init__(checkpoint, spec)
+        model, ranks = self.model, self.ranks
         self._body, self._head = model.base_model, head_of(model)
         fused = has_kernels(model.device) and model.dtype.itemsize == 2
         self._linear = self._head if fused and isinstance(self._head, nn.Linear) else None
@@ -351,8 +353,9 @@ class PlainNetwork(PagedNetwork):
 class CanvasNetwork(PagedNetwork):
     """A network that encodes final tokens, predicting nothing, and denoises whole canvases."""
 
-    def __init__(self, model: PreTrainedModel, spec: Spec, ranks: Ranks = ALONE) -> None:
-        super().__init__(model, spec, ranks)
+    def __init__(self, checkpoint: Checkpoint, spec: Spec) -> None:
+        super().__init__(checkpoint, spec)
+        model = self.model
         text: Any = model.config.get_text_config()
         if text.use_bidirectional_attention == "all":
             raise ValueError("use_bidirectional_attention='all' is not supported: final tokens are encoded causally")
@@ -414,7 +417,7 @@ class CanvasNetwork(PagedNetwork):
         return self.ranks.add_up(shares @ table) * scale
 
 
-def paged(model: PreTrainedModel, spec: Spec, ranks: Ranks = ALONE) -> PagedNetwork:
-    """Return `model`, or a rank's shard of it, with its keys and values in pages."""
-    kind = CanvasNetwork if isinstance(model, DiffusionGemmaForBlockDiffusion) else PlainNetwork
-    return kind(model, spec, ranks)
+def paged(checkpoint: Checkpoint, spec: Spec) -> PagedNetwork:
+    """Return the network of a checkpoint, or a rank's shard of it, with its keys and values in pages."""
+    kind = CanvasNetwork if isinstance(checkpoint.network, DiffusionGemmaForBlockDiffusion) else PlainNetwork
+    return kind(checkpoint, spec)

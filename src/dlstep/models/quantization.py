@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from dlstep_kernels import quantize_rows, scaled_linear, supports_fp8
 
 from .layers import SCALES, fits, install_experts, stacked_experts
-from .reading import READABLE, Stored
+from .reading import READABLE, Shape, Stored
 
 SCALE = "_scale"  # suffix: the scales of `layer.weight` are `layer.weight_scale`
 CODES = ("F8_E4M3", "I8")  # dtypes of quantized weights in files
@@ -45,7 +45,7 @@ def dtype_problems(tensors: Mapping[str, Stored], used: Iterable[str]) -> Iterat
             yield f"other shape: {name}{SCALE} has {list(scales.shape)}, expected {allowed}"
 
 
-def scale_shapes(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+def scale_shapes(shape: Shape) -> list[Shape]:
     """Return the allowed shapes of the scales of a weight [out, in]: a single scale, one per output, or one per block."""
     rows, columns = shape
     blocks = (-(-rows // BLOCK), -(-columns // BLOCK))
@@ -86,12 +86,12 @@ def as_quantized(layer: nn.Linear, scales: Tensor) -> None:
     layer.register_buffer("one", torch.ones((), dtype=torch.float32, device=scales.device), persistent=False)
 
 
-def check_device(device: torch.device) -> None:
-    """Raise ValueError for a device that does not support FP8 products."""
+def check_device(option: str, device: torch.device) -> None:
+    """Raise ValueError for a device that does not support FP8, which `option` needs."""
     if not supports_fp8(device):
         raise ValueError(
-            f"quantization='fp8' needs a CUDA device of compute capability 8.9 or above, or a CPU, got {device}: use "
-            "another device, or leave quantization out"
+            f"{option}='fp8' needs a CUDA device of compute capability 8.9 or above, or a CPU, got {device}: use "
+            f"another device, or leave {option} out"
         )
 
 

@@ -68,11 +68,14 @@ def read_object(path: Path) -> Json:
     return value
 
 
+Shape = tuple[int, ...]
+
+
 class Stored(NamedTuple):
     """A tensor in a safetensors file: `size` bytes of data, which begin `offset` bytes after the header."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: Shape
     dtype: str
     file: Path
     offset: int

@@ -21,7 +21,7 @@ from ..core.checks import Checked, Texts
 from ..distributed.ranks import Ranks
 from .layers import ATTENTION, install
 from .quantization import CODES, SCALE, dtype_problems, is_scale, quantize_weight, restored
-from .reading import Contents, Stored, refuse_errors
+from .reading import Contents, Shape, Stored, refuse_errors
 from .sharding import ParameterShard, parameter_shards
 from .transformers_internals import INITIALIZED, new_model
 
@@ -42,7 +42,6 @@ class WeightRule(Checked):
 
 
 WeightRules = tuple[WeightRule, ...]
-Shape = tuple[int, ...]
 Tensors = Mapping[str, Tensor]
 Part = tuple[int | None, int | None]  # expert and half; None: all
 # Called with the number of bytes to load. The context yields a function to call with the size of each loaded piece.

@@ -1,13 +1,14 @@
 """The shapes of responses: dictionaries, also used in the OpenAPI document."""
 
 from typing import (
-    Any,
     Literal,
     NotRequired,  # from `typing`: pydantic accepts it on Python 3.12 and later
     Union,
 )
 
 from typing_extensions import TypedDict
+
+from ..core import Json
 
 
 class ErrorDetail(TypedDict):
@@ -99,8 +100,8 @@ class RunOfRecording(TypedDict):
     """An answer: its head (facts before the first forward pass), frames, and text so far."""
 
     index: int
-    head: dict[str, Any]
-    frames: list[dict[str, Any]]
+    head: Json
+    frames: list[Json]
     text: str
     ended: bool
 
@@ -246,7 +247,7 @@ class Version(TypedDict):
     version: str
 
 
-Described = dict[int | str, dict[str, Any]]
+Described = dict[int | str, Json]
 
 REFUSALS = {
     400: "A field is invalid; `param` names it.",

@@ -38,6 +38,7 @@ class Slot(NamedTuple):
 
 
 States = dict[tuple[int, int], int]  # of the rows, by sequence number and position
+Layers = dict[tuple[int, int], tuple[int, ...]]  # their states after each layer
 Sample = tuple[int, float]  # a token and its probability
 BROKEN_CACHE = -1  # no state has this cache digest
 # Numbers, because hashes of strings differ between processes.
@@ -229,7 +230,7 @@ class ShadowDriver:
         states: States = {}
         for span in spans:
             states |= self._embeddings(span)
-        layers: dict[tuple[int, int], tuple[int, ...]] = {place: (state,) for place, state in states.items()}
+        layers: Layers = {place: (state,) for place, state in states.items()}
         for layer in range(self.layers):
             for span in spans:
                 self._store(span, layers)
@@ -272,7 +273,7 @@ class ShadowDriver:
         marks += [DRAFTED] * rows.draft + [DENOISED] * (rows.mode == "denoise")
         return {(seq_id, position): reduce(_hash, marks, state) for position, state in found.items()}
 
-    def _store(self, span: Span, layers: dict[tuple[int, int], tuple[int, ...]]) -> None:
+    def _store(self, span: Span, layers: Layers) -> None:
         """Store the rows of `span` with the states up to this layer."""
         rows, seq_id = span.rows, span.who.seq_id
         final_stop = rows.start + rows.query_only + rows.final_rows

@@ -57,7 +57,11 @@ def _read(
     scale, HEAD_DIM: constexpr, BLOCK_D: constexpr, PAGE_SIZE: constexpr, WIDE: constexpr, SAME: constexpr,
     PRECISION: constexpr, MASKED: constexpr,
 ):  # fmt: skip
-    """Process the positions `position` on the pages `page`; all rows see them unless MASKED."""
+    """Process the positions `position` on the pages `page`; all rows see them unless MASKED.
+
+    FP8 pages are read as fp16 instead of bf16, which converts faster: 32 spans at context 4096 take 211 instead of 264 us
+    (bf16 pages: 173), but prompts of 4096 take 959 instead of 806 (588).
+    """
     slot = page * PAGE_SIZE + position % PAGE_SIZE
     if WIDE:
         slot = slot.to(tl.int64)
@@ -73,6 +77,7 @@ def _read(
     else:
         key = tl.load(key_base + key_place)
         value = tl.load(value_base + value_place)
+    key, value = key.to(query.dtype), value.to(query.dtype)
     score = tl.dot(query, tl.trans(key), input_precision=PRECISION)
     if MASKED:
         seen = (position[None, :] >= start[:, None]) & (position[None, :] < last[:, None])
@@ -148,12 +153,12 @@ def _attend(
     row, head = tl.load(first_rows + tile) + place // GROUP, kv_head * GROUP + place % GROUP
     query_place = queries + row.to(tl.int64)[:, None] * query_row + head[:, None] * query_head + dim[None, :] * query_dim
     query = tl.load(query_place, mask=active[:, None] & (dim[None, :] < HEAD_DIM), other=0.0)
+    query = query.to(tl.float16 if key_pages.dtype.element_ty.is_fp8() and query.dtype == tl.bfloat16 else query.dtype)
     last = tl.load(until + row, mask=active, other=0)
     start = tl.zeros_like(last) if since is None else tl.load(since + row, mask=active, other=0)
     key_base, value_base = key_pages + kv_head * key_head, value_pages + kv_head * value_head
     best = tl.full([BLOCK_M], float("-inf"), tl.float32)
-    total = tl.zeros([BLOCK_M], tl.float32)
-    mean = tl.zeros([BLOCK_M, BLOCK_D // SHARES], tl.float32)
+    total, mean = tl.zeros([BLOCK_M], tl.float32), tl.zeros([BLOCK_M, BLOCK_D // SHARES], tl.float32)
     middle = begin
     # Pages are looked up one iteration ahead, so that addresses are known when loads are issued.
     if since is None:

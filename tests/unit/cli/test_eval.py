@@ -1,10 +1,12 @@
 """`dlstep eval` from options to table; wrong ones give one line before anything is loaded."""
 
 import json
+import re
 
 import pytest
 
 from dlstep import LLM
+from dlstep.cli.eval import report_failures
 from dlstep.tiny import problems
 
 
@@ -50,3 +52,8 @@ def test_a_grid_has_a_line_for_each_set_of_options_and_a_reference_run(tmp_path,
 def test_a_wrong_option_is_one_line(options, message, tmp_path, failure):
     assert message in failure(f"eval {options} --out {tmp_path}/out")
     assert not (tmp_path / "out" / "answers.jsonl").exists()
+
+
+def test_failed_answers_are_counted_on_stderr(capsys):
+    assert [report_failures(0), report_failures(2, "it\x1bfailed")] == [0, 1]
+    assert re.fullmatch(r"dlstep: 2 answers .*it[^\x1b]failed\n", capsys.readouterr().err)

@@ -1,10 +1,13 @@
 """`dlstep replay`."""
 
 import json
+import re
+from dataclasses import fields
 
 import pytest
 
 from dlstep import Request, SamplingParams, Trace
+from dlstep.cli.replay import OwnParts
 from dlstep.core import Add, Fail, Prune
 
 from ...helpers.shadow_llm import make_llm
@@ -31,6 +34,12 @@ def test_a_trace_is_replayed_without_a_model_and_its_events_are_counted(trace_pa
     trace.save(trace_path)
     counts = {"add": 3, "adopt": 0, "abort": 1, "fail": 1, "rebuild": 0, "prune": 1, "divergence": None}
     assert json.loads(printed(f"replay {trace_path} --json")).items() >= counts.items()
+
+
+@pytest.mark.parametrize("option", [field.name for field in fields(OwnParts)])
+def test_the_files_of_own_parts_are_imported(option, trace_path, failure, tmp_path):
+    (tmp_path / "own.py").write_text("raise OSError('imported')\n")
+    assert re.search("own[.]py.*imported", failure(f"replay {trace_path} --{option} {tmp_path / 'own.py'}"))
 
 
 def test_a_trace_that_diverges_exits_with_one(trace_path, printed, failure):

@@ -51,7 +51,7 @@ def requests(lengths, params):
 def padded(checkpoint, config):
     """A driver that runs what graphs would be captured of."""
     driver = TorchDriver(checkpoint, config)
-    main, network = driver._caches.main, paged(checkpoint.network, config.spec)
+    main, network = driver._caches.main, paged(checkpoint, config.spec)
     main.executor = PaddedExecutor(network, main.memory, driver._target, captures=False)
     return driver
 

@@ -16,18 +16,21 @@ from dlstep.strategies.d2f import D2F
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.fast_dllm_v2 import FastDLLMV2
 from dlstep.strategies.multi_bd import MultiBD
+from dlstep_kernels.quantization import FP8
 
 
-@pytest.mark.parametrize("kind", ["plain", "sliding"])
-def test_pages_take_what_was_allowed_and_no_more(kind, checkpoints):
-    checkpoint = checkpoints[kind]
-    network = checkpoint.network
-    per_position = kv_bytes_per_token(kv_shapes(network.config), network.dtype)
-    assert per_position == sum(2 * 4 * shape.kv_heads * shape.head_dim for shape in kv_shapes(network.config))
+@pytest.mark.parametrize("kind, kv_dtype", [("plain", torch.float32), ("sliding", torch.float32), ("plain", FP8)])
+def test_pages_take_what_was_allowed_and_no_more(kind, kv_dtype, checkpoints):
+    checkpoint = replace(checkpoints[kind], kv_dtype=kv_dtype)
+    shapes = kv_shapes(checkpoint.network.config)
+    per_position = kv_bytes_per_token(shapes, kv_dtype)
+    assert per_position == sum(2 * (1 if kv_dtype == FP8 else 4) * shape.kv_heads * shape.head_dim for shape in shapes)
     config = Config(checkpoint.spec, page_size=4, max_model_len=64, max_num_reqs=1000)
     gib = 1000 * 4 * per_position / GIB
     pages = pages_for(checkpoint, config, MultiBD(4, 2), gib=gib, share=0.9)
     assert 999 <= pages <= 1000, "a page more or less by rounding"
+    driver = TorchDriver(checkpoint, replace(config, num_pages=pages))
+    assert driver._caches.size == (4 * pages + 1) * per_position, "and a scratch slot"
     few = Config(checkpoint.spec, page_size=4, max_model_len=64, max_num_reqs=3)
     assert pages_for(checkpoint, few, MultiBD(4, 2), gib=1.0, share=0.9) == 3 * 64 // 4, "no more than can be held"
 

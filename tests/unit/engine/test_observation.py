@@ -122,10 +122,10 @@ def test_observing_shows_what_a_pass_computes_and_changes_nothing(strategy):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", ["fused head", "compiled layers", "quantized weights"])
+@pytest.mark.parametrize("kind", ["fused head", "compiled layers", "FP8"])
 def test_networks_that_run_otherwise_are_observed_too(kind):
-    quantized = kind == "quantized weights"
-    llm = loaded("multi_bd", quantization="fp8" if quantized else None)
+    quantized = kind == "FP8"
+    llm = loaded("multi_bd", **dict.fromkeys(("quantization", "kv_cache_dtype"), "fp8" if quantized else None))
     network = llm.engine.driver.network
     if kind == "fused head":
         network._linear = network._head  # as with kernels in 16 bits: the pass returns samples instead of logits

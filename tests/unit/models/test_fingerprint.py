@@ -56,7 +56,8 @@ def test_every_one_element_change_of_the_weights_is_noticed(tmp_path):
 def test_every_number_of_the_configuration_is_noticed(tmp_path):
     folder = written(tmp_path)
     facts = (folder / "config.json").read_text()
-    seen = [of(folder), of(folder, dtype=torch.bfloat16)]
+    seen = [of(folder), of(folder, dtype=torch.bfloat16), of(folder, kv_dtype=torch.float8_e4m3fn)]
+    assert of(folder, kv_dtype=torch.float32) == seen[0]
     for name, value in OTHER_FACTS.items():
         edit(folder / "config.json", **{name: value})
         seen.append(of(folder))

@@ -104,11 +104,12 @@ def test_compiled_quantized_layers_compute_merged_products_once(tmp_path):
 
 
 @pytest.mark.full
-def test_fp8_keeps_the_accuracy_of_an_embedded_model():
+@pytest.mark.parametrize("option", ["quantization", "kv_cache_dtype"])
+def test_fp8_keeps_the_accuracy_of_an_embedded_model(option):
     problems = tiny.problems(200, seed=5)
     rights = []
-    for quantization in (None, "fp8"):
-        llm = LLM("tiny-bd", quantization=quantization, accept_threshold=0.95)
+    for value in (None, "fp8"):
+        llm = LLM("tiny-bd", accept_threshold=0.95, **{option: value})
         outputs = llm.generate([one.prompt for one in problems], SamplingParams(max_tokens=48))
         rights.append(sum(score(one, output.text).answer for one, output in zip(problems, outputs, strict=True)) / 200)
     assert abs(rights[1] - rights[0]) <= 0.02 and min(rights) > 0.9
@@ -118,9 +119,9 @@ def test_unsupported_quantizations_and_devices_are_refused(monkeypatch):
     with pytest.raises(ValueError, match="quantization: must be one of 'fp8' or None, got 'int4'"):
         LLM(quantization="int4")
     monkeypatch.setattr("dlstep.models.quantization.supports_fp8", lambda device: False)
-    with pytest.raises(ValueError, match=r"quantization='fp8' needs a CUDA device of compute capability 8[.]9") as refused:
-        LLM("tiny-bd", quantization="fp8")
-    assert "cpu" in str(refused.value)
+    for option in ("quantization", "kv_cache_dtype"):
+        with pytest.raises(ValueError, match=rf"{option}='fp8' needs a CUDA device of compute capability 8[.]9.*, got cpu"):
+            LLM("tiny-bd", **{option: "fp8"})
 
 
 def test_unsupported_experts_are_refused(tmp_path, monkeypatch):

@@ -3,11 +3,12 @@
 from collections import Counter
 from dataclasses import replace
 from multiprocessing import Pipe
+from pathlib import Path
 from threading import Thread, get_ident
 
 import pytest
 
-from dlstep import SamplingParams
+from dlstep import SamplingParams, tiny
 from dlstep.core import Request
 from dlstep.core.automaton import ANY
 from dlstep.core.constraint import bound
@@ -16,8 +17,8 @@ from dlstep.driver import tables
 from dlstep.engine.buffer_policy import policy_of
 from dlstep.engine.decode import constrained
 from dlstep.processes import Heart, Heartbeat
-from dlstep.serve.engine_loop import EngineLoop, execute_commands
-from dlstep.serve.messages import Cancel, Facts, StepReport, Submit
+from dlstep.serve.engine_loop import EngineLoop, execute_commands, known_facts
+from dlstep.serve.messages import Cancel, Facts, StepReport, Submit, description_of
 from dlstep.testing.edges import PlainEdges
 
 from ...helpers.serving import shadow_engine
@@ -122,6 +123,12 @@ def test_engine_ends_when_the_pipe_closes_or_when_asked():
         ours.close()
         thread.join(5)
         assert not thread.is_alive()
+
+
+def test_only_embedded_models_have_a_description():
+    facts = known_facts(shadow_engine())
+    described = [description_of(facts._replace(folder=folder)) for folder in (None, Path("model"), tiny.path("tiny-bd"))]
+    assert described[:2] == [None, None] and described[2]
 
 
 def test_a_policy_counts_the_requests_that_come_together():

@@ -8,6 +8,7 @@ from hypothesis import example, given, strategies as st
 
 from dlstep_kernels import store_kv as store_kv_twin
 from dlstep_kernels.gpu.attention import MIN_PART, launch_parameters, parts_of, store_kv, tiled_attention
+from dlstep_kernels.quantization import FP8
 from dlstep_kernels.tiles import bucket_shape
 
 from ....helpers.attention_checks import Problem, assert_near, check_store, expected, inputs_of, problems
@@ -85,6 +86,8 @@ def test_head_dims(head_dim):
     head_dim=st.sampled_from((16, 80)),
     dtype=st.sampled_from((torch.float32, torch.bfloat16)),
     slots=st.lists(st.integers(-1, 9), min_size=0, max_size=6, unique_by=lambda slot: slot if slot >= 0 else object()),
+    stored=st.sampled_from((None, FP8)),
 )
-def test_the_store_kernel_stores_what_its_twin_stores(seed, kv_heads, head_dim, dtype, slots):
-    check_store(store_kv, store_kv_twin, torch.tensor(slots, dtype=torch.int64), 10, kv_heads, head_dim, dtype, seed)
+def test_the_store_kernel_stores_what_its_twin_stores(seed, kv_heads, head_dim, dtype, slots, stored):
+    places = torch.tensor(slots, dtype=torch.int64)
+    check_store(store_kv, store_kv_twin, places, 10, kv_heads, head_dim, dtype, seed, stored)
