@@ -27,8 +27,8 @@ _Limit = tuple[str, Any]
 _Convert = Callable[[Any], Any]  # returns the value to store; raises TypeError for a wrong type, ValueError for another choice
 
 
-# In quoted hints, `HashTrieMap[int, int]` means HashTrieMap: the classes of rpds cannot be subscripted at run time.
 Json = dict[str, Any]  # an object of JSON, or of values by name
+# In quoted hints, `HashTrieMap[int, int]` means HashTrieMap: the classes of rpds cannot be subscripted at run time.
 _SUBSCRIPTED: Json = {"HashTrieMap": defaultdict(lambda: HashTrieMap), "List": defaultdict(lambda: List)}
 Fields = Mapping[str, Any]  # by name; only read
 Texts = tuple[str, ...]
