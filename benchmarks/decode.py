@@ -158,7 +158,7 @@ class Decoding:
         samples = pending.wait()
         if scripted is not None:
             samples = scripted
-            self.driver.mark_current(samples)
+            self.driver._current.digest = samples.cache_digest  # pyright: ignore[reportPrivateUsage]
         self.state = commit(self.state, samples, prepared)
         return Step(plan, planned + perf_counter() - start, self.driver.graph_count - captured)
 

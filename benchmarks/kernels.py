@@ -95,7 +95,7 @@ def attention(
     *,
     stored: torch.dtype | None = None,
 ) -> KernelCase:
-    """Return a decode step's attention, in which every row attends to the whole context, over pages in the dtype `stored`."""
+    """Return a decode step's attention, in which every row attends to the whole context, over pages of dtype `stored`."""
     (of_queries, of_keys, head_dim), batch, rows, context = heads, sizes.batch, sizes.rows, sizes.context
     width, total = -(-context // PAGE_SIZE), batch * rows
     order = np.random.default_rng(0).permutation(SETS * batch * width).reshape(SETS, batch, width)

@@ -215,7 +215,7 @@ def store_kv(
     value_pages: Pages,
     slots: Int64[Tensor, " n"],
 ) -> None:
-    """Write keys and values to slots of the pages, in place.
+    """Write keys and values to slots of the pages, in place. Pages in FP8 get numbers that are clamped to 448.
 
     A slot is `page * page_size + offset`. The last slot is scratch, which belongs to no page; its
     content is undefined.
@@ -229,6 +229,6 @@ def store_kv(
     """
     # Index -1 is the last slot, the scratch slot, so unstored rows need no mask.
     for pages, rows in ((key_pages, keys), (value_pages, values)):
-        if pages.dtype == FP8:  # torch 2.11 converts larger numbers to NaN
+        if pages.dtype == FP8:  # torch 2.11 converts numbers beyond 448 to NaN
             rows = rows.clamp(-LARGEST, LARGEST)
         pages[slots] = rows.to(pages.dtype)

@@ -144,8 +144,8 @@ def check_store(
 ) -> None:
     """Check that pages of `room` slots, and the page after them, hold what the twin stores; rows are laid out as in a model.
 
-    Heads come before rows, keys are contiguous, values part of a larger tensor. A number beyond the range of `stored`, the
-    dtype of the pages (None: that of the rows), becomes the largest one.
+    Heads come before rows, keys are contiguous, values part of a larger tensor. Pages have dtype
+    `stored` (None: that of the rows); numbers beyond its range are clamped.
     """
     generator, count = torch.Generator().manual_seed(seed), len(slots)
 

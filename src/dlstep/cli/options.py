@@ -105,6 +105,8 @@ class StoreOption(argparse.Action):
     def __init__(self, option_strings: Sequence[str], dest: str, *, hint: Any = str, **options: Any) -> None:
         self.wraps = get_origin(hint) is tuple  # one item is given without brackets
         self.hint = list[get_args(hint)[0]] | get_args(hint)[0] if self.wraps else hint
+        if isinstance(options.get("default"), tuple):  # as if it were given
+            options["default"] = list(options["default"])
         if options.get("nargs") != 0:
             options = {"metavar": shown(self.hint)} | options
         super().__init__(option_strings, dest, **options)

@@ -26,7 +26,7 @@ from .contract import check_settled, request_fault, sample_spec_of, sequence_aft
 from .errors import SamplesMismatch, WrongAnswer
 from .plan import FEW_BEST, Grant, Plan, Samples, Span, SpanSamples
 from .sequence import NOTHING_STORED, FinishInfo, FinishReason, SequenceState, StopState, Storage
-from .spec import Ids, Pages, Spec
+from .spec import Ids, SeqIds, Spec
 from .state import Cache, State, WaitingQueue, new_keys
 from .step_map import recorded
 
@@ -289,7 +289,7 @@ def commit(state: State, samples: Samples, prepared: Prepared | None = None) -> 
     )
 
 
-def _releases(state: State, plan: Plan, done: list[SequenceState]) -> Pages:
+def _releases(state: State, plan: Plan, done: list[SequenceState]) -> SeqIds:
     """Return the sequence numbers that released pages: aborted since `plan`, or ended by it."""
     known = len(plan.releases)
     # Requests that the plan admitted but that have ended since: the device has opened their page tables.

@@ -4,7 +4,7 @@
 positions whose input is a blend of embeddings, which the driver computes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field, fields, replace
 from math import inf, isfinite
 from operator import eq, ge
@@ -15,12 +15,12 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol, get_args, runt
 from annotated_types import Ge
 
 from .block import Grid, positions
-from .checks import Checked, Json, check_ranges, short, values_of
+from .checks import Checked, Fields, Json, check_ranges, short, values_of
 from .constraint import TokenMask
 from .errors import Refused, SamplesMismatch
 from .frozen import built_fast
 from .request import SoFar, Who
-from .spec import Ids, NonNegativeInt, Pages, Positions, Probabilities
+from .spec import Ids, NonNegativeInt, Pages, Positions, Probabilities, SeqIds
 
 MergeMode = Literal["dmax_topk", "iter_smooth_topk"]
 
@@ -396,9 +396,9 @@ class Plan:
     """What to feed, at most one span per request."""
     sample_spec: SampleSpec = PLAIN
     """Statistics to return for each sampled position."""
-    releases: Pages = ()
+    releases: SeqIds = ()
     """Sequence numbers of requests that ended since the last plan."""
-    preemptions: tuple[int, ...] = ()
+    preemptions: SeqIds = ()
     """Sequence numbers of requests that lose their pages."""
     admissions: tuple[Admission, ...] = ()
     """Requests that start to run."""
@@ -612,7 +612,7 @@ class WeightsDriver(Driver, Protocol):
         """
         ...
 
-    def update(self, source: Path | Mapping[str, Any]) -> int:
+    def update(self, source: Path | Fields) -> int:
         """Replace the weights, drop all KV caches, and return the new version.
 
         Args:

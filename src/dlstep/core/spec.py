@@ -17,6 +17,7 @@ Share = Annotated[float, Interval(gt=0.0, le=1.0)]
 Ids = tuple[int, ...]  # of tokens
 Positions = tuple[int, ...]  # in a sequence, or indices in a span
 Pages = tuple[int, ...]  # numbers of KV cache pages
+SeqIds = tuple[int, ...]
 Probabilities = tuple[float, ...]
 Pins = tuple[tuple[int, int], ...]  # (offset in the answer, token id) pairs, sorted by offset
 AcceptRule = Literal["A", "B"]
@@ -48,7 +49,7 @@ class Spec:
     canvas_length: Count | None = None
     """Positions of each canvas that the network denoises; None: it denoises no canvas, or canvases of any length."""
     fingerprint: str = ""
-    """Hash of configuration, weights and dtype; empty without a network."""
+    """Hash of configuration, weights and dtypes; empty without a network."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

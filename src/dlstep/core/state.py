@@ -18,7 +18,7 @@ from .block import Grid
 from .config import Config
 from .plan import EMPTY_CACHE
 from .sequence import FinishInfo, SequenceState, Storage, Strategy
-from .spec import Ids, Pages, Probabilities
+from .spec import Ids, Pages, Probabilities, SeqIds
 
 Item = TypeVar("Item")
 
@@ -328,7 +328,7 @@ class State:
     """Cache digest of the KV cache that the next plan needs."""
     next_seq_id: int = 0
     """Sequence number of the next request."""
-    releases: Pages = ()
+    releases: SeqIds = ()
     """Sequence numbers that released their pages since the last plan."""
 
     def sequences(self) -> Iterator[tuple[SequenceState, bool]]:

@@ -7,7 +7,7 @@ before each forward pass the ranks compare cache digests to prove that they agre
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +21,7 @@ from ..core import (
     CachingDriver,
     DlstepError,
     Event,
+    Fields,
     PendingSamples,
     Plan,
     Prepared,
@@ -174,7 +175,7 @@ class RankZeroDriver:
         self._group.check()
         self._driver.check(fingerprint)
 
-    def update(self, source: Path | Mapping[str, Any]) -> int:
+    def update(self, source: Path | Fields) -> int:
         """Replace the weights on all ranks. Tensors are passed to the ranks in a file in shared memory."""
         with TemporaryDirectory(prefix="dlstep-", dir=SHARED if SHARED.is_dir() else None) as folder:
             if not isinstance(source, Path):

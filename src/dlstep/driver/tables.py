@@ -13,6 +13,8 @@ from ..core.automaton import members
 from ..core.constraint import Constraint, RequestConstraint, TokenMask
 from .arena import staged
 
+BySequence = dict[int, int]
+
 
 class PageTables:
     """A row of page numbers for each request with pages, and its carry slot. `apply` takes time per changed page."""
@@ -24,9 +26,9 @@ class PageTables:
 
     def clear(self) -> None:
         """Forget every request."""
-        self.lengths: dict[int, int] = {}  # sequence number to number of pages
-        self.rows: dict[int, int] = {}  # sequence number to row
-        self.slots: dict[int, int] = {}  # sequence number to carry slot, for requests that have one
+        self.lengths: BySequence = {}  # number of pages
+        self.rows: BySequence = {}
+        self.slots: BySequence = {}  # carry slot, for requests that have one
         self._free = list(range(len(self.pages)))[::-1]
 
     def apply(self, plan: Plan) -> None:

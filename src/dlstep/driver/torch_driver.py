@@ -224,8 +224,8 @@ class TorchDriver:
     """A thread-safe device for the states of one `Config` and of its variants in `num_pages`.
 
     States of `config.num_pages` pages share the main KV cache; other numbers of pages get up to
-    `max_caches` more, allocated on demand. The steps of `run` (`apply_ownership`, `gather`,
-    `submit`, `mark_current`) are public so that they can be timed. On cuda, forward passes that sample
+    `max_caches` more, allocated on demand. The steps of `run` (`apply_ownership`, `gather`, `submit`)
+    are public so that they can be timed. On cuda, forward passes that sample
     are padded to buckets and, unless `enforce_eager`, captured as graphs. Raises ValueError if the
     configuration does not fit the network, and torch.OutOfMemoryError if the pages do not fit the
     device.
@@ -443,8 +443,8 @@ class TorchDriver:
         device = self.network.model.device
         if device.type != "cuda":
             return sys.maxsize
-        page = self.config.page_size * kv_bytes_per_token(self.network.shapes, self.network.kv_dtype)
-        return torch.cuda.mem_get_info(device)[0] // page
+        position = kv_bytes_per_token(self.network.shapes, self.network.kv_dtype)
+        return torch.cuda.mem_get_info(device)[0] // (self.config.page_size * position)
 
     @contextmanager
     def lent(self, plan: Plan, earlier: Sequence[Plan] = ()) -> Generator[tuple[Memory, list[tuple[Plan, Gathered, Batch]]]]:
@@ -525,10 +525,6 @@ class TorchDriver:
         for gathered in forwards:
             pending = self._current.executor.submit(gathered)
         return pending
-
-    def mark_current(self, samples: Samples) -> None:
-        """Set the cache's digest to that of `samples`, so that the next plan can continue."""
-        self._current.digest = samples.cache_digest
 
 
 def _new_kv_cache(network: PagedNetwork, config: Config, target: LoweringTarget, num_pages: int, *, captures: bool) -> KVCache:

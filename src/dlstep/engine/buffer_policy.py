@@ -64,7 +64,7 @@ def policy_of(policy: object) -> BufferPolicy:
     rungs = tuple([_rung(f"buffer_policy.{number}", entry) for number, entry in enumerate(entries)])
     for number, (one, other) in enumerate(pairwise([most for most, _ in rungs]), start=1):
         if one is None or (other is not None and other <= one):
-            message = f"it follows an entry with {MOST}={one}, so it never applies: sort the entries by {MOST}, None last"
+            message = f"it follows an entry with {MOST}={one}, so it never applies: sort by {MOST}, an entry without it last"
             raise Refused(f"buffer_policy.{number}", "conflict", message)
     return BufferPolicy(rungs)
 

@@ -6,18 +6,18 @@ killed while it wrote, is cut off.
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any
 
 from filelock import FileLock, Timeout
 
-from ..core import DlstepError, short
+from ..core import DlstepError, Fields, short
 
 CHECKSUM = "checksum"
 LOCK = "lock"
-Line = Mapping[str, Any]
+Line = Fields
 
 
 def digest_of(content: bytes) -> str:

@@ -43,6 +43,7 @@ from ..views.observations import Picture, heat_map
 from .loader import LoadedEngine
 
 Layers = Sequence[int] | Literal["all"]
+Numbers = tuple[int, ...]  # of layers or heads
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Chosen(Checked):
     heads: Layers = "all"
     experts: Layers = ()
 
-    def numbers(self, network: PagedNetwork) -> dict[str, tuple[int, ...]]:
+    def numbers(self, network: PagedNetwork) -> dict[str, Numbers]:
         """Return the numbers of the chosen layers and heads by field. Raises ValueError for one that does not exist."""
         shapes = network.shapes
         layers, states = range(len(shapes)), range(len(shapes) + 1)
@@ -67,7 +68,7 @@ class Chosen(Checked):
         return {name: _numbers(name, getattr(self, name), numbers) for name, numbers in known.items()}
 
 
-def _numbers(name: str, given: object, known: Sequence[int]) -> tuple[int, ...]:
+def _numbers(name: str, given: object, known: Sequence[int]) -> Numbers:
     """Return the chosen numbers. Raises ValueError for an unknown number."""
     if given == "all":
         return tuple(known)
@@ -285,7 +286,7 @@ class _Pass:
     network: PagedNetwork
     memory: Memory
     chosen: Chosen
-    numbers: dict[str, tuple[int, ...]]
+    numbers: dict[str, Numbers]
     plan: Plan
     gathered: Gathered
     batch: Batch

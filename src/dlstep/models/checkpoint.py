@@ -117,7 +117,7 @@ def load_checkpoint(
     contents = read_contents(description.path)
     dtype = default_dtype(where.type, contents)[0] if dtype is None else dtype
     network = _load_network(description, contents, where, dtype, progress, ranks, quantized=quantized)
-    return Checkpoint(network, description, kv_dtype or dtype, ranks, contents.files)
+    return Checkpoint(network, description, kv_dtype or network.dtype, ranks, contents.files)
 
 
 def placements_of(description: Description, network: PreTrainedModel, contents: Contents) -> list[Placement]:

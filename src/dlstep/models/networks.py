@@ -36,7 +36,7 @@ from dlstep_kernels import (
 from dlstep_kernels.head import logits_of
 from dlstep_kernels.vocabulary import Share, gather_columns
 
-from ..core import Plan, Spec
+from ..core import Json, Plan, Spec
 from .checkpoint import Checkpoint
 from .layers import LayerPages, PagedContext, Watch, shared_gates
 from .shapes import KVShape, embedding_of, head_of, in_gib, kv_bytes_per_token, kv_shapes
@@ -141,7 +141,7 @@ class Memory:
             yield
         finally:
             for (tensor, indices), content in zip(changed, before, strict=True):
-                tensor[indices] = content
+                tensor[indices] = content  # `index_copy_` does not support FP8
 
 
 def zeros(size: tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -241,7 +241,7 @@ class PagedNetwork(ABC):
                 stacks.append((module, layers, layers[:needed]))
         return stacks
 
-    def allowed(self, batch: Batch) -> dict[str, Any]:
+    def allowed(self, batch: Batch) -> Json:
         """Return the other arguments of `sample`: the ids that may be sampled, and the statistics to report."""
         size, mask_id = self.spec.vocab_size, self.spec.mask_id
         if batch.sampler.all_ids:
@@ -375,7 +375,7 @@ class CanvasNetwork(PagedNetwork):
         modes = [tuple([span for span in plan.spans if span.rows.mode == mode]) for mode in ("encode", "denoise")]
         return tuple([replace(plan, spans=spans) for spans in modes if spans])
 
-    def allowed(self, batch: Batch) -> dict[str, Any]:
+    def allowed(self, batch: Batch) -> Json:
         """Return the other arguments of `sample`, with the cap that it applies to the logits."""
         return super().allowed(replace(batch, sampler=replace(batch.sampler, cap=self._cap)))
 

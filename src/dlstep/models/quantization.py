@@ -87,7 +87,7 @@ def as_quantized(layer: nn.Linear, scales: Tensor) -> None:
 
 
 def check_device(option: str, device: torch.device) -> None:
-    """Raise ValueError for a device that does not support FP8, which `option` needs."""
+    """Raise ValueError, naming `option`, if the device does not support FP8."""
     if not supports_fp8(device):
         raise ValueError(
             f"{option}='fp8' needs a CUDA device of compute capability 8.9 or above, or a CPU, got {device}: use "

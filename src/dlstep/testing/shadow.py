@@ -38,7 +38,7 @@ class Slot(NamedTuple):
 
 
 States = dict[tuple[int, int], int]  # of the rows, by sequence number and position
-Layers = dict[tuple[int, int], tuple[int, ...]]  # their states after each layer
+Layers = dict[tuple[int, int], tuple[int, ...]]  # states of the rows after each layer
 Sample = tuple[int, float]  # a token and its probability
 BROKEN_CACHE = -1  # no state has this cache digest
 # Numbers, because hashes of strings differ between processes.

@@ -86,7 +86,7 @@ class Frame(NamedTuple):
     packed_chances: bytes = b""
     fed: Feeding | None = None
     finish_info: FinishInfo | None = None
-    allowed: Ids = ()
+    allowed: tuple[int, ...] = ()
     best: tuple[Best, ...] = ()
 
     @property
@@ -209,7 +209,7 @@ def _frame(sequence: SequenceState, seq: int, reported: int, fed: Feeding | None
     )
 
 
-def _allowed(sequence: SequenceState, stop: int) -> Ids:
+def _allowed(sequence: SequenceState, stop: int) -> tuple[int, ...]:
     """Return the number of ids that each masked position of the window, from `stop` to the answer's limit, may hold."""
     limit = sequence.request.limit
     masked = tuple(place for block in sequence.progress.window for place in block.masked if stop <= place < limit)

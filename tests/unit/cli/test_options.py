@@ -8,7 +8,7 @@ import yaml
 
 from dlstep import SamplingParams
 from dlstep.cli.generate import sampling_params
-from dlstep.cli.main import parser_of
+from dlstep.cli.main import COMMANDS, parser_of
 
 SCHEMA = {"type": "object", "properties": {"shells": {"type": "integer"}, "é": {"enum": ["\U0001f41a", "b"]}}}
 
@@ -40,3 +40,10 @@ def test_an_option_file_holds_a_schema_as_a_mapping_or_as_these(tmp_path, monkey
     Path("schema.json").write_text(json.dumps(SCHEMA))
     Path("options.yaml").write_text(yaml.safe_dump({"json_schema": given}, sort_keys=False))
     assert params_of("--config", "options.yaml") == SamplingParams(json_schema=json.dumps(SCHEMA))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_default_of_a_list_is_what_the_same_list_gives(command):
+    for action in parser_of(command)._actions:
+        if getattr(action, "wraps", False):
+            assert action.read(json.dumps(action.default), loaded=False) == action.default, action.dest

@@ -41,7 +41,7 @@ def pages(llm):
     """Everything that the device keeps for later passes, but for the slots that belong to no page."""
     caches = [(cache.digest, cache.last, vars(cache.tables), cache.memory) for cache in llm.engine.driver._caches]
     parts = [[*memory.key_pages, *memory.value_pages, memory.carried] for *_, memory in caches]
-    contents = [[(part[1:] if part is own[-1] else part[:-1]).numpy() for part in own] for own in parts]
+    contents = [[(part[1:] if part is own[-1] else part[:-1]).float().numpy() for part in own] for own in parts]
     return pickle.dumps(([cache[:-1] for cache in caches], contents))
 
 

@@ -21,7 +21,7 @@ def test_what_is_not_given_is_decided():
     resolved = resolve(EngineConfig(), facts)
     assert {each.name for each in fields(ResolvedConfig) if getattr(resolved, each.name) is None} == UNDECIDED
     assert (resolved.max_model_len, resolved.page_size, resolved.max_tokens) == (512, 8, 512)
-    assert resolved.choices.startswith("weights in float32 (the network is small), KV cache of 65,536 positions")
+    assert resolved.choices.startswith("weights in float32 (the network is small), KV cache in float32 of 65,536 positions")
     init(resolved.core_config(facts.spec), resolved.strategy)
 
 

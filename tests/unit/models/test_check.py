@@ -71,7 +71,7 @@ def test_the_defaults_are_those_of_a_loaded_engine(family, tmp_path, capsys, cap
     engine = LLM(str(tmp_path)).engine
     assert [record.getMessage() for record in caplog.records] == [f"dlstep: {told}"]
     length = engine.first.config.max_model_len
-    assert told.startswith("weights in float32 (the network is small), KV cache of ")
+    assert told.startswith("weights in float32 (the network is small), KV cache in float32 of ")
     assert told.endswith(f"requests of max_model_len={length}")
     assert engine.max_tokens == (7 if family == "llada" else length)
 

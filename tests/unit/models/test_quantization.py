@@ -41,7 +41,7 @@ def test_quantize_converts_only_decoder_layers_and_experts(family, tmp_path):
     write_checkpoint(tmp_path, family)
     plain, network = (load_checkpoint(tmp_path, family=family).network for _ in range(2))
     quantize(network)
-    assert network.dtype == torch.float32, "keys and values have the dtype of the embedding"
+    assert network.dtype == torch.float32, "the network's dtype is that of the embedding"
     before = dict(plain.named_parameters(remove_duplicate=False))
     of_layers = 0
     for name, parameter in network.named_parameters(remove_duplicate=False):
