@@ -6,8 +6,10 @@ from xml.etree.ElementTree import fromstring
 
 from IPython.core.interactiveshell import InteractiveShell
 from rich.console import Console
+from rich.text import Text
 
 from dlstep import SamplingParams, State, views
+from dlstep.views.notebook import exported
 
 from ...helpers.shadow_llm import make_llm
 
@@ -25,6 +27,10 @@ def test_values_are_shown_escaped(session):
     assert "request 2, ended by abort" in text and "request 0, running" in text and "pages ■" in text
     for kind in ("prompt", "· masked", "unmasked", "settled", "probability below 0.9"):
         assert kind in text
+
+
+def test_lines_are_lines():
+    assert "a\nb" in re.sub("<[^>]+>", "", exported([Text("a"), Text("b")]))
 
 
 def test_long_things_are_cut_short():

@@ -136,6 +136,7 @@ def test_reasoning_may_begin_in_the_prompt_and_never_end():
     assert read("\nwhy\n</think>\n\nso", thinking=True) == ("why", "so", [])
     assert read("<think>why ", call("add", {})) == ("why " + call("add", {}), "", [])
     assert read("so <think>why</think>") == ("", "so <think>why</think>", [])
+    assert read("<think>why</t") == ("why</t", "", [])
 
 
 @pytest.mark.parametrize(
