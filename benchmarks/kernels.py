@@ -65,7 +65,9 @@ def cases(device: torch.device, dtype: torch.dtype, sizes: Sizes = USUAL) -> Ite
         ("heads 16/2 of 512", 16, 2, 512),
     )[: 2 if small else 4]:
         yield attention(device, dtype, sizes, label, (heads, kv_heads, head_dim))
-    yield attention(device, dtype, sizes, "heads 32/8 of 128, FP8 pages", (32, 8, 128), stored=FP8)
+    for stored in (dtype, FP8):
+        label = f"heads 32/8 of 128, pages in {stored}"
+        yield attention(device, dtype, replace(sizes, batch=4 * sizes.batch), label, (32, 8, 128), stored=stored)
     for context, batch in () if small else product((sizes.context // 8, sizes.context), (1, sizes.batch, 4 * sizes.batch)):
         wide = replace(sizes, batch=batch, rows=4 * sizes.rows, context=context)
         yield attention(device, dtype, wide, "heads 32/8 of 128", (32, 8, 128))

@@ -80,7 +80,7 @@ class LLM:
             parameters, else float32.
         quantization: `fp8`: store weights of layers and experts in FP8, and quantize their inputs; on a
             CPU for comparison only, as it is slower there. None: the weights have `dtype`.
-        kv_cache_dtype: `fp8`: store keys and values in FP8, clamped to 448; None: in `dtype`.
+        kv_cache_dtype: `fp8`: store keys and values in FP8, clamped to [-448, 448]; None: in `dtype`.
         num_threads: CPU threads of torch, for the whole process; None: OMP_NUM_THREADS if set, else
             one for a network of less than 10 million parameters and torch's own number for a larger
             one.

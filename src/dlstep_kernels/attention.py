@@ -215,7 +215,7 @@ def store_kv(
     value_pages: Pages,
     slots: Int64[Tensor, " n"],
 ) -> None:
-    """Write keys and values to slots of the pages, in place. Pages in FP8 get numbers that are clamped to 448.
+    """Write keys and values to slots of the pages, in place. Numbers are clamped to the range of FP8 pages.
 
     A slot is `page * page_size + offset`. The last slot is scratch, which belongs to no page; its
     content is undefined.
