@@ -215,7 +215,7 @@ def store_kv(
     value_pages: Pages,
     slots: Int64[Tensor, " n"],
 ) -> None:
-    """Write keys and values to slots of the pages, in place. Numbers are clamped to the range of FP8 pages.
+    """Write keys and values to slots of the pages, in place. For FP8 pages, clamp numbers to their range.
 
     A slot is `page * page_size + offset`. The last slot is scratch, which belongs to no page; its
     content is undefined.
