@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from dlstep.serve.messages import EngineLoad, StepReport, Work
-from dlstep.serve.router.replica import AHEAD, Replica
+from dlstep.serve.router import replica
+from dlstep.serve.router.replica import AHEAD, Replica, disconnect
 from dlstep.serve.settings import ServeOptions
 
 from ....helpers.serving import COMPLETIONS, DeafHost, served, shadow_engine
@@ -32,7 +33,13 @@ def test_sent_requests_fail_and_waiting_ones_are_answered(dies):
         server.until_idle()
 
 
-def test_the_server_gives_up_after_so_many_restarts():
+def test_the_server_gives_up_after_so_many_restarts(monkeypatch):
+    def ended(connection):
+        """A dead engine gets no requests while its process ends."""
+        server.until(lambda: server.router.phase == "silent")
+        disconnect(connection)
+
+    monkeypatch.setattr(replica, "disconnect", ended)
     engine = shadow_engine()
     host = DeafHost(engine, lives=2)
     with served(engine, host=host, max_restarts=1) as server, server.http() as http:
@@ -49,16 +56,16 @@ def test_the_server_gives_up_after_so_many_restarts():
 def test_deadlines_depend_on_the_phase():
     """An engine gets more time while it loads, and more for its first forward pass than for later ones."""
     idle = SimpleNamespace(call_soon_threadsafe=print, on_report=print)
-    replica = Replica(0, print, ServeOptions(start_timeout=99.0), idle)
+    one = Replica(0, print, ServeOptions(start_timeout=99.0), idle)
 
     def deadlines(*passed):
         """The deadline that each engine misses, by seconds since its start, last heartbeat and last progress."""
         workers = [SimpleNamespace(age=age, silence=silence, standstill=standstill) for age, silence, standstill in passed]
-        return [missed and missed[0] for missed in map(replica._overdue, workers)]
+        return [missed and missed[0] for missed in map(one._overdue, workers)]
 
     assert deadlines((98, 59, 999), (99, 0, 0), (0, 60, 0)) == [None, "start", "heartbeat"]
-    replica._ready_age = 1.0
+    one._ready_age = 1.0
     assert deadlines((999, 14, 359), (0, 15, 0), (0, 0, 360)) == [None, "heartbeat", "step"]
     report = StepReport((), Work(), EngineLoad(), busy_seconds=0.5)
-    replica._receive(SimpleNamespace(inbox=[report], silence=0, standstill=0), idle)
+    one._receive(SimpleNamespace(inbox=[report], silence=0, standstill=0), idle)
     assert deadlines((0, 0, 59), (0, 0, 60)) == [None, "step"]
