@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, strategies as st
@@ -14,10 +15,13 @@ from dlstep.rules.remdm import ReMDM
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies.causal_blocks import CausalBlocks
 from dlstep.strategies.d2f import D2F
+from dlstep.strategies.diffusion_gemma import DiffusionGemma
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
+from dlstep.strategies.multi_bd_edit import MultiBDEdit
 from dlstep.testing.generators import Case, ample, counting_rules, hyperparameters, random_automata, specs
 from dlstep.testing.harness import check_answer, run_case
+from dlstep.testing.laws import progress
 from dlstep.testing.sharing import check_updates
 
 from ..helpers.decoding import SPEC
@@ -95,3 +99,19 @@ def test_rule_that_counts_passes_finishes_a_block_that_another_rule_began(carrie
         strategy = replace(strategy, rule=first)
         run = run_case(Case(config, strategy, (request,), (0,), forks=((step, second),), within=True))
         assert len(run.state.finished[0].answer) == 16, (first, step)
+
+
+@pytest.mark.parametrize("step", range(1, 7))
+@pytest.mark.parametrize(
+    "strategy, mask_id, lowered",
+    [
+        (DiffusionGemma(canvas_length=4, confidence_threshold=1e-9), None, "max_denoising_steps"),
+        (MultiBDEdit(block_size=2, buffer_size=1), SPEC.mask_id, "max_post_edit_steps"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_fork_may_allow_fewer_passes_than_a_block_has_had(strategy, mask_id, lowered, step):
+    requests = [Request(number, (number, 1), SamplingParams(max_tokens=12, ignore_eos=True)) for number in range(4)]
+    config = ample(replace(SPEC, mask_id=mask_id))
+    case = Case(config, strategy, tuple(requests), (0, 1, 2, 3), forks=((step, {lowered: 1}),))
+    progress(type(strategy), SimpleNamespace(draw=lambda _: case))
