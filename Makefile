@@ -70,19 +70,16 @@ lint: $(VENV)/.test
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 
-# The tests of `make test`: the packages that decide answers, the server, two ranks, and checks of the repository.
+# The tests of `make test`: all packages but those that start many processes, and checks of the repository.
 DOCS_OF_FULL := $(addprefix tests/docs/test_,$(addsuffix .py,blocks first_hour pictures readme release_check \
     site terminal_pictures))
 CHOSEN := tests/property tests/reference $(filter-out $(DOCS_OF_FULL),$(wildcard tests/docs/test_*.py)) \
-    $(addprefix tests/unit/,core driver engine models processes processors rules serve strategies text) \
-    $(wildcard tests/unit/test_*.py) $(wildcard tests/unit/dlstep_kernels/test_*.py) \
-    tests/unit/dlstep_kernels/gpu/test_kernel_aot.py \
-    tests/end_to_end/test_answers.py tests/unit/batch/test_checkpoint_runs.py tests/unit/evaluate/test_items.py \
-    tests/unit/views/test_diffing.py \
+    $(addprefix tests/unit/,batch cli core dlstep_kernels driver engine evaluate models processes processors rules serve \
+    strategies testing text tiny views) $(wildcard tests/unit/test_*.py) tests/end_to_end/test_answers.py \
     tests/unit/distributed/test_rank_zero.py::test_a_call_equals_one_process_and_a_rank_that_is_killed_ends_it
 
 pytest: $(VENV)/.test
-	@echo 'Most tests of commands, the page, evaluation, batches, kernels and the docs are left to `make full`.'
+	@echo 'Most tests of processes, the page, notebooks and the docs are left to `make full`.'
 	$(PYTEST) -m 'not full and not stress and not clients' $(CHOSEN)
 
 # Tests of properties of the core, of rules, strategies and kernels.

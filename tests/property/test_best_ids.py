@@ -15,6 +15,7 @@ from dlstep.testing.harness import answered_alone, disturbed, run_case
 MOST = 3
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", strategies.available())
 @given(data=st.data())
 def test_best_ids_come_from_the_pass_that_set_the_token(name, data):

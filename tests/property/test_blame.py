@@ -109,6 +109,7 @@ def test_faulty_rule_ends_only_its_request(rule, carrier, place, seed, after, pa
     check_blame(config(pages, 64), carrier, {"rule": rule}, place, seed, failures)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("faulty", list(strategies()), ids=lambda each: f"{each.hook} {each.kind}")
 @FEW
 @given(place=PLACES, seed=st.integers(0, 20), failures=FAILURES)

@@ -108,6 +108,7 @@ def test_processors_never_leave_the_language_of_a_constraint(strategy, number, t
         assert token not in range(10, 20) or {*sequence.answer} == {token} or processors[-1] != Forced(token)
 
 
+@pytest.mark.full
 @named
 @FEW
 @given(numbers=st.lists(st.integers(0, 50), min_size=2, max_size=5, unique=True), data=st.data())
@@ -122,6 +123,7 @@ def test_batch_is_its_members_and_its_trace_replays(strategy, numbers, data):
     assert from_json(to_json(trace)) == trace
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", strategies.available())
 @given(data=st.data())
 def test_processors_see_all_known_tokens_and_guided_passes_feed_all_positions(name, data):

@@ -78,6 +78,7 @@ def each_numbers(change):
     return change.log_probability, change.plain_log_probability, change.entropy
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @MANY
 @given(data=st.data())
@@ -96,6 +97,7 @@ def test_played_maps_feed_what_passes_were_fed(kind, data):
                 assert getattr(cells[offset], "token_id", cells[offset]) == token
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @MANY
 @given(data=st.data())

@@ -110,6 +110,7 @@ def forked(strategy, temperature, steps, seed):
     return session.output(0).token_ids, branch.output(0).token_ids
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("strategy, steps", [("multi_bd", 0), ("multi_bd", 3), ("dual_cache", 3)])
 def test_a_fork_may_draw_other_noise_from_here_on(strategy, steps):
     assert len({*forked(strategy, 0.0, steps, 7)}) == 1, "greedy answers do not depend on seeds"

@@ -17,6 +17,8 @@ from dlstep.engine.config import EngineConfig
 from ...helpers.serving import shadow_engine
 from .batches import engine, lines_of, run, stories
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).parents[3]
 
 

@@ -11,6 +11,8 @@ from dlstep.cli import main
 from ..batch.batches import answers_file, killed, lines_of, run, stories, written
 from .test_main_process import run as run_process
 
+pytestmark = pytest.mark.full
+
 COUNT = 2000
 LINES = lines_of(stories(COUNT))
 

@@ -23,6 +23,7 @@ from ...helpers.shadow_llm import make_llm
 LABELS = [*DECODERS]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("problems", [2, pytest.param(8, marks=pytest.mark.stress)])
 def test_the_demo_runs_without_a_terminal(problems):
     code = "from dlstep.cli import main; raise SystemExit(main())"

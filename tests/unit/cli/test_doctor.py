@@ -58,6 +58,7 @@ sys.meta_path.insert(0, Broken())
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "fault, name, code, shown",
     [

@@ -11,6 +11,8 @@ from dlstep.cli import main
 
 from .faulty_files import ENDLESS_FILES, FATAL, FILES, rule
 
+pytestmark = pytest.mark.full
+
 COMMAND = (sys.executable, "-c", "from dlstep_command import main; raise SystemExit(main())", "laws")
 KINDS = {**FILES, **{f"endless {kind}": faulty for kind, faulty in ENDLESS_FILES.items()}}
 

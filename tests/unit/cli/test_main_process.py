@@ -32,6 +32,7 @@ def closed():
     os.close(writer)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes of Windows are closed in another way")
 @pytest.mark.parametrize(
     "line", ["strategies", "strategies --json", "generate --help", "generate 'a prompt' --max_tokens 4", "--version"]

@@ -25,6 +25,8 @@ from ...helpers.servers import nothing_goes_wrong_unseen  # noqa: F401
 from ...helpers.serving import served, shadow_engine
 from ...helpers.waiting import until
 
+pytestmark = pytest.mark.full
+
 DLSTEP = [sys.executable, "-c", "from dlstep.cli import main; raise SystemExit(main())"]
 START = 120.0  # seconds; torch and transformers are loaded on a busy machine
 NOTICED = 20.0  # seconds until a request fails after its engine was killed on a busy machine; it takes a tenth of one
@@ -138,7 +140,6 @@ def check_sigterm(server):
     return len(ended)
 
 
-@pytest.mark.full
 def test_a_rule_that_never_accepts_a_request_ends_the_server_with_its_line(tmp_path):
     rule = Path(__file__).parents[1] / "batch" / "endless_rule.py"
     with command(tmp_path, f"--rule {rule} --engine_timeout 10") as server:

@@ -15,6 +15,8 @@ from dlstep.evaluate.options import EvalOptions
 from ...helpers.given import DATA, needs_data
 from .running import engine, run
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):

@@ -47,6 +47,7 @@ def test_answers_are_in_order_and_keyed(options, unbroken):
     assert sorted(order) != order, "they did not end in this order"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", [pytest.param(0), *[pytest.param(seed, marks=pytest.mark.stress) for seed in range(1, 5)]])
 @pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.stress)])
 def test_killed_at_random_moments_the_answers_are_the_same(options, unbroken, tmp_path, kills, seed, report):
