@@ -7,8 +7,8 @@ from dlstep.core import Samples
 from dlstep.processors.repetition_penalty import RepetitionPenalty
 
 pytestmark = pytest.mark.gpu
-# The most by which an observed probability may differ from that of the pass, by dtype.
-ERRORS = {"float32": 1e-4, "bfloat16": 0.1}
+# The most by which an observed probability may differ from that of the pass, by dtype; rounding to FP8 may enlarge it.
+ERRORS = {"float32": 1e-4, "bfloat16": 0.2}
 
 
 def params(number):
@@ -17,10 +17,11 @@ def params(number):
     return SamplingParams(max_tokens=32, temperature=0.8 * (number % 2), seed=number, processors=processors)
 
 
+@pytest.mark.parametrize("pages", [None, "fp8"])
 @pytest.mark.parametrize("dtype", ERRORS)
 @pytest.mark.parametrize("model", ["tiny-bd", "tiny-llada"])
-def test_observed_probabilities_are_those_of_the_pass(dtype, model, cuda_device):
-    llm = LLM(model, device=cuda_device, dtype=dtype)
+def test_observed_probabilities_are_those_of_the_pass(dtype, model, pages, cuda_device):
+    llm = LLM(model, device=cuda_device, dtype=dtype, kv_cache_dtype=pages)
     session = llm.session()
     for number, problem in enumerate(tiny.problems(6, seed=5)):
         session.submit(problem.prompt, params(number))
@@ -36,7 +37,7 @@ def test_observed_probabilities_are_those_of_the_pass(dtype, model, cuda_device)
                 other += token != actual
                 if token == actual:
                     worst = max(worst, abs(one.probabilities[number] - two.probabilities[number]))
-    print(f"{model} in {dtype}: {rows} rows, {other} other tokens, probabilities differ by at most {worst:.1e}")
+    print(f"{model} in {dtype}, {pages} pages: {rows} rows, {other} other tokens, probabilities differ by at most {worst:.1e}")
     assert worst <= ERRORS[dtype] and other <= (0 if dtype == "float32" else rows / 50)
 
 
