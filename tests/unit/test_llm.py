@@ -10,6 +10,7 @@ from dlstep import LLM, EngineConfig, SamplingParams
 from dlstep.rules.quota import Quota
 from training.tokenizer import EOS_ID
 
+from ..helpers.processors import Nothing
 from ..helpers.shadow_llm import make_llm
 
 PROMPT = "Max has 53 shells. Later Max buys 39 more."
@@ -58,6 +59,11 @@ def test_a_stop_string_that_is_a_special_token_ends_the_answer(llm):
     session.submit(PROMPT, params)
     session.run()
     assert session.output(0).token_ids == output.token_ids
+
+
+def test_processors_get_logits_in_fp32():
+    (output,) = LLM(dtype="bfloat16").generate(["a"], SamplingParams(max_tokens=4, processors=(Nothing(),)))
+    assert not output.error
 
 
 def test_the_keywords_are_the_fields_of_the_configuration():

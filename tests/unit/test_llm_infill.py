@@ -39,6 +39,7 @@ def params_of(llm, **options):
 def test_a_suffix_is_text_and_an_end_without_special_tokens(llm):
     tokenizer, (end, *_) = llm.engine.tokenizer, llm.state.config.spec.eos_ids
     assert llm.suffix(SUFFIX) == (*tokenizer.encode(SUFFIX, add_special_tokens=False), end)
+    assert llm.suffix((5, 7)) == (5, 7)
     with refused("suffix", "invalid_type"):
         llm.suffix(5)
 

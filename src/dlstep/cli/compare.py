@@ -98,10 +98,9 @@ def run(options: Namespace) -> int:
     problems = sum(facts["count"] for facts in problems_of(chosen, public).values())
     engine = {name: options[name] for name in ENGINE_FIELDS if name not in OWN_OF_ENGINE}
     carried = [options.strategies] if isinstance(options.strategies, str) else options.strategies
-    carried = list(strategies.available()) if carried == ["all"] else carried
     found, left_out = entries(
         None if options.rules == ["all"] else options.rules,
-        carried,
+        strategies.available() if carried == ["all"] else carried,
         grid=options.grid,
         **engine,
         seed=options.seed,

@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import rules, strategies, tiny
 from ..batch.checkpoint import Show, no_show
-from ..core import Json, Options, Rule, SamplingParams, Strategy, StrategyOptions, init, options_of, short
+from ..core import Json, Options, Refused, Rule, SamplingParams, Strategy, StrategyOptions, init, options_of, short
 from ..core.trace import differing, field_names
 from ..engine.json_lines import RunLock
 from ..engine.loader import LoadedEngine
@@ -92,39 +92,46 @@ def entries(
     grid: Json | None = None,
     **engine: Any,
 ) -> tuple[list[EvalEntry], list[str]]:
-    """Return an entry for each compatible pair of a rule and a strategy, and why other pairs are left out.
+    """Return an entry for each compatible pair of a rule and a strategy, and why others are left out.
 
     A strategy that accepts no rule is an entry by itself. `named` are names or instances of rules
     (None: all rules), `carriers` are names of strategies. `grid` maps options to values (None:
     `sweep_of` of each entry). `engine` are options of `LLM`; without a model, the embedded models
-    decode, with other values for defaults that only suit large models. Raises ValueError for a
+    decode, with other values for defaults that only suit large models. A strategy that the model
+    cannot be decoded with is left out, unless it is the only one. Raises ValueError for a
     duplicate and for a rule that no strategy accepts.
     """
-    requested = tuple(carriers or (CARRIERS if engine.get("model") is None else (None,)))
+    requested = carriers or (CARRIERS if engine.get("model") is None else (None,))
     given_names = [*map(name_of, named or ())]
     for kind, names in (("rule", given_names), ("strategy", requested)):
         if len(set(names)) < len(names):
             raise ValueError(f"a {kind} is given twice in {short(names)}: list it once")
     for rule in named or ():
         rules.PLUGINS.value(rule)  # raises for an unknown name, before a model is loaded
-    by_name: dict[str, str | Rule | None] = {name_of(rule): rule for rule in (rules.available() if named is None else named)}
+    by_name = {name_of(rule): rule for rule in (rules.available() if named is None else named)}
     found: list[EvalEntry] = []
-    reasons: list[str] = []  # why pairs are left out
+    reasons: list[str] = []  # why pairs and strategies are left out
     for carrier in requested:
         options: Json = {"decoding_strategy": carrier, **engine}
-        llm = LLM(**options)
-        holds_rule = isinstance(options_of(llm.state.strategy).get("rule"), Rule)
-        for name, rule in (by_name if holds_rule else {"": None}).items():
+        try:
+            llm = LLM(**options)
+        except Refused as error:
+            if len(requested) == 1:
+                raise
+            reasons.append(f"{carrier}: {error}")
+            continue
+        named_rules = by_name if isinstance(options_of(llm.state.strategy).get("rule"), Rule) else {"": None}
+        for name, rule in named_rules.items():
             try:
                 found.append(entry_of(llm, name, rule, grid, options))
             except ValueError as error:
                 pair = " on ".join(filter(None, (name, name_of(llm.state.strategy))))
                 reasons.append(f"{pair}: {error}")
+    if not found:
+        raise ValueError(f"nothing is left to compare: {reasons[-1]}")
     if alone := next((name for name in given_names if all(entry.rule != name for entry in found)), None):
         reason = next((why for why in reasons if why.startswith(f"{alone} on ")), "they accept no rule")
         raise ValueError(f"rule {short(alone)} fits none of the strategies: {reason}")
-    if not found:
-        raise ValueError(f"nothing is left to compare: {reasons[-1]}")
     return found, reasons
 
 

@@ -56,6 +56,7 @@ def test_the_text_says_the_same(tmp_path, capsys):
         "256 bytes in 16-bit, 512 bytes in 32-bit",
         "strategies that fit: diffusion_gemma\n",
         "not multi_bd: ",
+        ") fits into cpu",
         "problems: none",
     ):
         assert part in out
