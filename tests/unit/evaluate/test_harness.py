@@ -87,6 +87,11 @@ def test_right_answers_of_every_local_task_are_right(sandboxed):
     }
 
 
+def test_texts_are_encoded_as_the_network_reads_them():
+    model = DlstepLM(llm=LLM.of(engine()))
+    assert model.tok_encode("Max has 53") == [*model.tokenizer.encode("Max has 53")]
+
+
 def test_a_failed_answer_has_no_scores(tmp_path):
     problems = [{"question": text, "ground_truth_answer": "3"} for text in ("How many? " * 500, "How many?")]
     (tmp_path / "GSM8K.json").write_text(json.dumps(problems))
