@@ -93,6 +93,7 @@ FAILURES = st.frozensets(st.integers(0, 29), max_size=3)
 FEW = settings(max_examples=max(1, (settings.default.max_examples if settings.default else 20) // 10), phases=(Phase.generate,))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 @FEW
 @given(

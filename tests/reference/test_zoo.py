@@ -18,6 +18,7 @@ def by_name(given):
     return given.__name__
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("carry", [grids, canvases], ids=by_name)
 @pytest.mark.parametrize("make", [*BOTH, *MAKES], ids=by_name)
 def test_rules_unmask_as_their_loop_does(make, carry):

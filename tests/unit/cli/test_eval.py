@@ -39,7 +39,10 @@ def test_a_grid_has_a_line_for_each_set_of_options_and_a_reference_run(tmp_path,
     "options, message",
     [
         ("--tasks [shells,shells]", "none twice"),
-        ("--tasks nonsense --data /nonsense", "task nonsense reads no files of --data: choose from gsm8k"),
+        pytest.param(
+            *("--tasks nonsense --data /nonsense", "task nonsense reads no files of --data: choose from gsm8k"),
+            marks=pytest.mark.full,
+        ),
         ("--data /nonsense", "--data '/nonsense' is for tasks of lm_eval, but tasks are ('shells',): omit it"),
         ("--dataset_limit 0", "error: --dataset_limit: "),
         ("--shots 4", "--shots 4 is for tasks of lm_eval, but tasks are ('shells',): omit it"),

@@ -38,6 +38,7 @@ from ...helpers.recorded import recorded, setting
 KINDS = ("Add", "Adopt", "Abort", "Fail", "Rebuild", "Prune", "Grow", "Samples")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", strategies.available())
 def test_a_trace_of_every_event_folds_saves_loads_and_replays(name, tmp_path):
     counts = Counter()

@@ -134,6 +134,7 @@ def loads(model, **options):
     return str(caught.value)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "facts, problem, last",
     [
@@ -176,6 +177,7 @@ def sharded(hub):
     return folder
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("index", ["whole", "moved", "forgotten"])
 def test_headers_on_the_hub_are_those_of_the_folder(index, hub):
     folder = sharded(hub)

@@ -4,6 +4,10 @@ import re
 from io import StringIO
 from xml.etree.ElementTree import fromstring
 
+import pytest
+
+pytest.importorskip("IPython", reason="IPython is not installed: pip install 'dlstep[notebook]'")
+
 from IPython.core.interactiveshell import InteractiveShell
 from rich.console import Console
 from rich.text import Text
