@@ -90,8 +90,7 @@ class ResolvedConfig:
             positions = self.num_pages * self.page_size
             requests = f"{positions // self.max_model_len} requests of max_model_len={self.max_model_len}"
             cache = f"of {positions:,} positions, enough for {requests}"
-        text = f"weights in {self.dtype} ({self.dtype_reason}), KV cache in {self.kv_dtype} {cache}"
-        return text.replace("torch.", "")
+        return f"weights in {self.dtype} ({self.dtype_reason}), KV cache in {self.kv_dtype} {cache}".replace("torch.", "")
 
     @property
     def quantized_at_once(self) -> bool:

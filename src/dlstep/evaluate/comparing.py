@@ -98,8 +98,8 @@ def entries(
     (None: all rules), `carriers` are names of strategies. `grid` maps options to values (None:
     `sweep_of` of each entry). `engine` are options of `LLM`; without a model, the embedded models
     decode, with other values for defaults that only suit large models. A strategy that the model
-    cannot be decoded with is left out, unless it is the only one. Raises ValueError for a
-    duplicate and for a rule that no strategy accepts.
+    cannot be decoded with is left out. Raises ValueError for a duplicate, for a rule that no
+    strategy accepts, and if nothing is left.
     """
     requested = carriers or (CARRIERS if engine.get("model") is None else (None,))
     given_names = [*map(name_of, named or ())]
@@ -112,11 +112,11 @@ def entries(
     found: list[EvalEntry] = []
     reasons: list[str] = []  # why pairs and strategies are left out
     for carrier in requested:
-        options: Json = {"decoding_strategy": carrier, **engine}
+        options = {"decoding_strategy": carrier, **engine}
         try:
             llm = LLM(**options)
         except Refused as error:
-            if len(requested) == 1:
+            if error.refusal.field not in ("model", "decoding_strategy"):
                 raise
             reasons.append(f"{carrier}: {error}")
             continue
@@ -146,7 +146,7 @@ def entry_of(llm: LLM, name: str, rule: str | Rule | None, grid: Json | None, gi
         if isinstance(rule, str) and type(own) is type(swept):  # start from the model's options of this rule
             kept = {name: getattr(own, name) for name in differing(own, swept, field_names(own))}
             swept = own
-        embedded = given_options.get("model") is None or given_options["model"] in tiny.names()
+        embedded = given_options.get("model") in (None, *tiny.names())
         suited = suited_options(swept, options_of(strategy).get("block_size")) if embedded else {}
         swept = replace(swept, **suited)
         # Rules that read the whole answer cannot use a cache, so the comparison disables it for every rule.
