@@ -70,7 +70,7 @@ lint: $(VENV)/.test
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 
-# The tests of `make test`: quick tests of nearly all packages, two ranks, and checks of the repository.
+# The tests of `make test`: quick tests of nearly all packages, one test of two ranks, checks of the repository.
 DOCS_OF_FULL := $(addprefix tests/docs/test_,$(addsuffix .py,blocks first_hour pictures readme release_check \
     site terminal_pictures))
 CHOSEN := tests/property tests/reference $(filter-out $(DOCS_OF_FULL),$(wildcard tests/docs/test_*.py)) \
@@ -79,7 +79,7 @@ CHOSEN := tests/property tests/reference $(filter-out $(DOCS_OF_FULL),$(wildcard
     tests/unit/distributed/test_rank_zero.py::test_a_call_equals_one_process_and_a_rank_that_is_killed_ends_it
 
 pytest: $(VENV)/.test
-	@echo 'Slow tests, and most of those of the page, notebooks and the docs, are left to `make full`.'
+	@echo 'Slow tests, and most tests of the page, the notebooks and the docs, run only in `make full`.'
 	$(PYTEST) -m 'not full and not stress and not clients' $(CHOSEN)
 
 # Tests of properties of the core, of rules, strategies and kernels.

@@ -19,7 +19,7 @@ class Nothing(Processor):
     """Logits as they were, computed anew."""
 
     def process(self, logits: Tensor, context: Context) -> Tensor:
-        assert logits.dtype == torch.float32, "processors get logits in fp32, whatever the network computes in"
+        assert logits.dtype == torch.float32, "processors get fp32 logits, whatever the dtype of the network"
         return logits + 0.0
 
 

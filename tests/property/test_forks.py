@@ -110,7 +110,7 @@ def test_rule_that_counts_passes_finishes_a_block_that_another_rule_began(carrie
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_fork_may_allow_fewer_passes_than_a_block_has_had(strategy, mask_id, lowered, step):
+def test_the_measure_falls_after_a_fork_that_allows_fewer_passes_than_a_block_has_had(strategy, mask_id, lowered, step):
     requests = [Request(number, (number, 1), SamplingParams(max_tokens=12, ignore_eos=True)) for number in range(4)]
     config = ample(replace(SPEC, mask_id=mask_id))
     case = Case(config, strategy, tuple(requests), (0, 1, 2, 3), forks=((step, {lowered: 1}),))

@@ -44,7 +44,7 @@ class CompareCommand:
     rules: tuple[str, ...] = ("all",)
     """all, or names, dotted paths and .py files of rules, as [threshold,./my_rule.py]."""
     strategies: list[str] | str | None = None
-    """all, or strategies by name, path or file; one without a rule is compared unchanged, and one that the model cannot be
+    """all, or strategies by name, path or file. A strategy without a rule is compared unchanged; one that the model cannot be
     decoded with is left out. null: multi_bd and dual_cache, or the one that --model is decoded with."""
     grid: Any = None
     """Options to vary, as '{"accept_threshold": [0.5, 0.9]}', every combination; null: what each rule or strategy names."""

@@ -38,19 +38,17 @@ def window_filter_of(sequence: SequenceState, window: tuple[Block, ...]) -> "Win
 def passes_left(sequence: SequenceState, block: Block, scheduled: int, *, remasks: bool = False) -> int:
     """Return an upper bound on the forward passes that an unfinished block still needs.
 
-    `scheduled` is the bound of its rule or strategy, which ignores the constraint. It may be below 1
-    after a fork whose options allow fewer passes than the block has had. A constraint may drop
-    tokens, so masks may be left when the schedule ends. From the last scheduled pass on, a block that
-    must advance unmasks at least one position in each pass and remasks none. The constraint therefore
-    adds at most one pass for each position that may be masked by then: each sampled position if the
-    rule `remasks` and more than one scheduled pass is left, otherwise each position that is masked
-    now.
+    `scheduled` is the bound of its rule or strategy, which ignores the constraint. A constraint may
+    drop tokens, so masks may be left when the schedule ends. From the last scheduled pass on, a
+    block that must advance unmasks at least one position in each pass and remasks none. The
+    constraint therefore adds at most one pass for each position that may be masked by then: each
+    sampled position if the rule `remasks` and more than one scheduled pass is left, otherwise each
+    position that is masked now.
     """
-    scheduled = max(1, scheduled)
     if sequence.request.constraint is None:
         return scheduled
     may_be_masked = block.sampled(sequence.request.limit) if remasks and scheduled > 1 else block.masked
-    return scheduled + len(may_be_masked)
+    return max(0, scheduled) + len(may_be_masked)
 
 
 def passes_to_come(sequence: SequenceState, scheduled: int, positions: int) -> int:

@@ -92,7 +92,7 @@ def entries(
     grid: Json | None = None,
     **engine: Any,
 ) -> tuple[list[EvalEntry], list[str]]:
-    """Return an entry for each compatible pair of a rule and a strategy, and why others are left out.
+    """Return an entry for each compatible pair of a strategy and a rule, and why others are left out.
 
     A strategy that accepts no rule is an entry by itself. `named` are names or instances of rules
     (None: all rules), `carriers` are names of strategies. `grid` maps options to values (None:
@@ -109,16 +109,15 @@ def entries(
     for rule in named or ():
         rules.PLUGINS.value(rule)  # raises for an unknown name, before a model is loaded
     by_name = {name_of(rule): rule for rule in (rules.available() if named is None else named)}
-    found: list[EvalEntry] = []
-    reasons: list[str] = []  # why pairs and strategies are left out
+    found, reasons = list[EvalEntry](), list[str]()  # reasons why strategies, then why pairs are left out
     for carrier in requested:
         options = {"decoding_strategy": carrier, **engine}
         try:
             llm = LLM(**options)
         except Refused as error:
-            if error.refusal.field not in ("model", "decoding_strategy"):
+            if error.refusal.code not in ("missing", "unsupported", "conflict"):
                 raise
-            reasons.append(f"{carrier}: {error}")
+            reasons.insert(0, f"{carrier}: {error}")
             continue
         named_rules = by_name if isinstance(options_of(llm.state.strategy).get("rule"), Rule) else {"": None}
         for name, rule in named_rules.items():
@@ -130,7 +129,7 @@ def entries(
     if not found:
         raise ValueError(f"nothing is left to compare: {reasons[-1]}")
     if alone := next((name for name in given_names if all(entry.rule != name for entry in found)), None):
-        reason = next((why for why in reasons if why.startswith(f"{alone} on ")), "they accept no rule")
+        reason = next((why for why in reasons if why.startswith(f"{alone} on ")), "those that fit the model accept no rule")
         raise ValueError(f"rule {short(alone)} fits none of the strategies: {reason}")
     return found, reasons
 

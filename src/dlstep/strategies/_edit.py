@@ -64,8 +64,10 @@ class Revising(Blocks):
         if not window:
             return passes_to_come(sequence, remaining * most, sequence.request.limit - final)
         first = window[0]
-        of_first = passes_left(sequence, first, most - (sequence.steps - first.opened), remasks=True)
-        return of_first + passes_to_come(sequence, (remaining - 1) * most, max(0, sequence.request.limit - first.end))
+        # A fork may allow fewer passes than the block has had.
+        return passes_left(sequence, first, max(1, first.opened + most - sequence.steps), remasks=True) + passes_to_come(
+            sequence, (remaining - 1) * most, max(0, sequence.request.limit - first.end)
+        )
 
 
 def revision(block: Block) -> Revision:

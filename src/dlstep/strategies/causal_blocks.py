@@ -81,7 +81,7 @@ class CausalBlocks(CausalByRule):
         stop = max(block.end, min(final + size, limit))  # a fork may lower the size below that of the open block
         # Each later block takes one pass for its first token, and those of the rule for the others.
         to_come = self._most(stop - block.end) + in_parts(limit - stop, size, lambda count: 1 + self._most(count - 1))
-        of_block = 1 if block.start == final else block_passes(self.rule, sequence, block)
+        of_block = 1 if block.start == final else max(0, block_passes(self.rule, sequence, block))
         return of_block + passes_to_come(sequence, to_come, limit - block.end)
 
     def _most(self, count: int) -> int:

@@ -196,9 +196,11 @@ class DiffusionGemma(Causal):
         if not sequence.progress.window:
             return 0
         block = sequence.progress.window[0]
-        most, later = self.max_denoising_steps, -((block.end - sequence.request.limit) // self.canvas_length)
-        of_block = passes_left(sequence, block, most - (sequence.steps - block.opened))
-        return of_block + passes_to_come(sequence, later * most, max(0, sequence.request.limit - block.end))
+        most, limit = self.max_denoising_steps, sequence.request.limit
+        # A fork may allow fewer passes than the canvas has had.
+        return passes_left(sequence, block, max(1, block.opened + most - sequence.steps)) + passes_to_come(
+            sequence, -((block.end - limit) // self.canvas_length) * most, max(0, limit - block.end)
+        )
 
     def refusal(self, spec: Spec, request: Request) -> Refusal | None:
         """Return why a model with a mask or a shifted head, a canvas of another length, or a sampling option is refused."""

@@ -42,19 +42,23 @@ def test_the_command_compares_a_file_of_ones_own(own, tmp_path, printed, monkeyp
         ("--problems 0", "error: --problems: "),
         ("--rules [quota,quota]", "a rule is given twice in ['quota', 'quota']"),
         ("--strategies [d2f,d2f]", "a strategy is given twice in"),
-        ("--rules quota --strategies dmax", "rule 'quota' fits none of the strategies: they accept no rule"),
+        (
+            "--rules quota --strategies dmax",
+            "rule 'quota' fits none of the strategies: those that fit the model accept no rule",
+        ),
         ("--rules ada_block --strategies multi_bd", "nothing is left to compare: ada_block on multi_bd: rule: MultiBD"),
         ("--strategies [multi_bd,dual_cach]", "decoding strategy 'dual_cach' is unknown: did you mean dual_cache?"),
-        *(
-            (f"--strategies all --model {model} --grid '{{nonsense: [1]}}'", "nothing is left to compare: ")
-            for model in ("tiny-llada", "/nonsense")
+        (
+            "--strategies all --model tiny-llada --grid '{nonsense: [1]}'",
+            "nothing is left to compare: threshold on dual_cache: ",
         ),
+        ("--model /nonsense", "--model: no checkpoint folder at '/nonsense'"),
         ("--strategies all --max_model_len 0", "--max_model_len: must be at least 2, got 0"),
         (
             "--grid '{nonsense: [1]}'",
             "nothing is left to compare: threshold on dual_cache: nonsense: DualCache has no option 'nonsense'",
         ),
-        ("--strategies all --grid '{nonsense: [1]}'", "nothing is left to compare: wedlm: model: no embedded model"),
+        ("--strategies all --grid '{nonsense: [1]}'", "nothing is left to compare: self_speculation: nonsense: "),
         ("--questions /nonsense", "there is no file of problems at '/nonsense'"),
         ("--tasks questions", "task questions reads a file: give --questions FILE"),
         ("--tasks shells --questions x", "--questions 'x' is for the task questions"),

@@ -40,7 +40,8 @@ def test_a_grid_has_a_line_for_each_set_of_options_and_a_reference_run(tmp_path,
     [
         ("--tasks [shells,shells]", "none twice"),
         pytest.param(
-            *("--tasks nonsense --data /nonsense", "task nonsense reads no files of --data: choose from gsm8k"),
+            "--tasks nonsense --data /nonsense",
+            "task nonsense reads no files of --data: choose from gsm8k",
             marks=pytest.mark.full,
         ),
         ("--data /nonsense", "--data '/nonsense' is for tasks of lm_eval, but tasks are ('shells',): omit it"),

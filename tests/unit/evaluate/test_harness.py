@@ -87,7 +87,7 @@ def test_right_answers_of_every_local_task_are_right(sandboxed):
     }
 
 
-def test_texts_are_encoded_as_the_network_reads_them():
+def test_texts_are_encoded_by_the_tokenizer():
     model = DlstepLM(llm=LLM.of(engine()))
     assert model.tok_encode("Max has 53") == [*model.tokenizer.encode("Max has 53")]
 

@@ -34,12 +34,12 @@ def test_sent_requests_fail_and_waiting_ones_are_answered(dies):
 
 
 def test_the_server_gives_up_after_so_many_restarts(monkeypatch):
-    def ended(connection):
-        """A dead engine gets no requests while its process ends."""
+    def disconnect_when_silent(connection):
+        """Wait until the router marks the dead engine as silent, so that it gets no requests while its process ends."""
         server.until(lambda: server.router.phase == "silent")
         disconnect(connection)
 
-    monkeypatch.setattr(replica, "disconnect", ended)
+    monkeypatch.setattr(replica, "disconnect", disconnect_when_silent)
     engine = shadow_engine()
     host = DeafHost(engine, lives=2)
     with served(engine, host=host, max_restarts=1) as server, server.http() as http:
